@@ -1,1 +1,42 @@
-//! placeholder
+//! The rules of Tenure, and nothing else.
+//!
+//! This crate decides; it never acts. It reads no clock, draws no randomness, opens no socket and knows no
+//! database: time ([`Moment`]) and randomness ([`Entropy`]) are arguments, what to do leaves as values
+//! ([`lease::Command`], [`lease::Event`]), and what came of it returns as values ([`lease::Input`]). The `tenure`
+//! crate drives it against a real store; `tenure-testkit` drives it through millions of simulated days.
+//!
+//! # The one idea
+//!
+//! Everything is a **lease**: a named thing with one holder, under a fencing [`Token`] that only ever grows. Every
+//! lease hangs on a **session**: a process says "I live" once per beat, in one row, for all that it holds.
+//!
+//! # The rule of trust
+//!
+//! A holder reads its clock *before* it sends a beat. If the store says that the beat counted, everything that the
+//! session holds is trusted until that reading plus two thirds of the lease. A candidate takes over only after it has
+//! watched the beat stand still for the whole lease on its *own* clock. No wall clock takes part, and for clocks whose
+//! rates differ by less than 1.5×, the holder always stops believing before anybody else may start. The arithmetic
+//! is in [`Timing`]; the machine that applies it is [`lease::Machine`].
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | [`lease`] | sessions and leases: beat, doubt, expire; campaign, hold, lose, release, hand over |
+//! | [`election`] | who ranks before whom, who may lead, who waits how long |
+//! | [`port`] | what a store must be able to do: two small traits |
+//! | [`book`] | the same, as a pure value: the reference store that every other one must agree with |
+
+pub mod book;
+pub mod election;
+mod entropy;
+pub mod lease;
+mod names;
+pub mod port;
+mod time;
+mod timing;
+mod token;
+
+pub use entropy::{Entropy, SplitMix};
+pub use names::{ElectionKey, Name, NameError, SessionId};
+pub use time::Moment;
+pub use timing::{Timing, TimingError};
+pub use token::Token;

@@ -1,0 +1,41 @@
+//! Randomness as an argument.
+
+use std::time::Duration;
+
+/// A source of random numbers. The rules never make their own.
+pub trait Entropy {
+    /// The next 64 random bits.
+    fn next_u64(&mut self) -> u64;
+
+    /// `d`, lengthened by up to a quarter at random, so that replicas do not march in step.
+    fn jitter(&mut self, d: Duration) -> Duration {
+        let quarter = u64::try_from(d.as_nanos() / 4).unwrap_or(u64::MAX);
+        if quarter == 0 { d } else { d + Duration::from_nanos(self.next_u64() % quarter) }
+    }
+}
+
+/// A small seeded generator (SplitMix64), for tests and simulations. Not for secrets.
+///
+/// ```
+/// use tenure_core::{Entropy, SplitMix};
+/// assert_eq!(SplitMix::new(7).next_u64(), SplitMix::new(7).next_u64());
+/// ```
+#[derive(Clone, Debug)]
+pub struct SplitMix(u64);
+
+impl SplitMix {
+    /// A generator that always yields the same numbers for the same seed.
+    pub const fn new(seed: u64) -> Self {
+        SplitMix(seed)
+    }
+}
+
+impl Entropy for SplitMix {
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,65 @@
+//! How long each other session's beat has been seen to stand still, on our own clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::port::{Observation, SessionView};
+use crate::timing::patience;
+use crate::{Moment, SessionId};
+
+/// What we know of other sessions' lives.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sightings {
+    beats: BTreeMap<SessionId, (u64, Moment)>,
+    /// Sessions that the store knows for certain to be dead.
+    dead: BTreeSet<SessionId>,
+}
+
+impl Sightings {
+    /// Notes the beats of an observation that returned `now`: a read may have waited long for its answer, and only its
+    /// return is certainly later than the beat it shows.
+    pub(super) fn note(&mut self, observation: &Observation, now: Moment, complete: bool) {
+        let sessions = || {
+            observation.elections.iter().flat_map(|view| {
+                let holders = view.leases.iter().filter_map(|lease| lease.holder.as_ref());
+                holders.chain(view.candidates.iter().map(|candidate| &candidate.session))
+            })
+        };
+        for session in sessions() {
+            let entry = self.beats.entry(session.id.clone()).or_insert((session.beat, now));
+            if entry.0 != session.beat {
+                *entry = (session.beat, now);
+            }
+        }
+        if complete {
+            let seen: BTreeSet<&SessionId> = sessions().map(|session| &session.id).collect();
+            self.beats.retain(|id, _| seen.contains(id));
+            self.dead.retain(|id| seen.contains(id));
+        }
+    }
+
+    /// The store says that this session's process is gone.
+    pub(super) fn died(&mut self, session: SessionId) {
+        self.dead.insert(session);
+    }
+
+    pub(super) fn is_dead(&self, session: &SessionId) -> bool {
+        self.dead.contains(session)
+    }
+
+    /// The moment from which this session may be expired, if nothing is heard of it until then.
+    pub(super) fn silent_at(&self, session: &SessionView) -> Option<Moment> {
+        let (beat, since) = self.beats.get(&session.id)?;
+        (*beat == session.beat).then(|| *since + patience(session.lease()))
+    }
+
+    /// Whether this session may be expired.
+    pub(super) fn is_silent(&self, session: &SessionView, now: Moment) -> bool {
+        self.is_dead(&session.id) || self.silent_at(session).is_some_and(|at| now >= at)
+    }
+
+    /// Whether this session has been silent for twice as long as would do: time to clear it away.
+    pub(super) fn is_stale(&self, session: &SessionView, now: Moment) -> bool {
+        let again = patience(session.lease());
+        self.is_dead(&session.id) || self.silent_at(session).is_some_and(|at| now >= at + again)
+    }
+}

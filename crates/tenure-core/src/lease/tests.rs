@@ -1,0 +1,1 @@
+//! The machine's rules, one claim per test.

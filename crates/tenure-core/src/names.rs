@@ -1,0 +1,173 @@
+//! Names that people choose, and identities that nobody chooses.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Entropy;
+
+/// The longest name, in bytes.
+const NAME_MAX: usize = 128;
+
+/// The name of a namespace or an election: 1 to 128 letters, digits, `.`, `_`, `:` or `-`, the first a letter or digit.
+///
+/// ```
+/// use tenure_core::Name;
+///
+/// assert!("nightly-report".parse::<Name>().is_ok());
+/// let error = "nightly report".parse::<Name>().unwrap_err();
+/// assert!(error.to_string().contains("' '"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(Arc<str>);
+
+/// Why a name was refused. Nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// The name has no characters.
+    #[error("the name is empty; give 1 to {NAME_MAX} letters, digits, '.', '_', ':' or '-'")]
+    Empty,
+    /// The name has too many bytes.
+    #[error("the name has {0} bytes; at most {NAME_MAX} are allowed")]
+    TooLong(usize),
+    /// The name has a character that is not allowed, or not allowed as the first.
+    #[error(
+        "{name:?} has {found:?} at position {position}; use letters, digits, '.', '_', ':' or '-', \
+         beginning with a letter or digit"
+    )]
+    Character {
+        /// The refused name.
+        name: String,
+        /// The character.
+        found: char,
+        /// Its position, counted from 1.
+        position: usize,
+    },
+}
+
+impl Name {
+    /// The namespace that is used when none is named.
+    pub fn default_namespace() -> Name {
+        Name("default".into())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = NameError;
+    fn from_str(s: &str) -> Result<Self, NameError> {
+        if s.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if s.len() > NAME_MAX {
+            return Err(NameError::TooLong(s.len()));
+        }
+        let allowed =
+            |i: usize, c: char| c.is_ascii_alphanumeric() || (i > 0 && matches!(c, '.' | '_' | ':' | '-'));
+        match s.chars().enumerate().find(|&(i, c)| !allowed(i, c)) {
+            Some((i, found)) => Err(NameError::Character { name: s.into(), found, position: i + 1 }),
+            None => Ok(Name(s.into())),
+        }
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = NameError;
+    fn try_from(s: String) -> Result<Self, NameError> {
+        s.parse()
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0.as_ref().into()
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which election: a name within a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ElectionKey {
+    /// The tenant.
+    pub namespace: Name,
+    /// The election's name in it.
+    pub name: Name,
+}
+
+impl ElectionKey {
+    /// The election `name` of `namespace`.
+    pub fn new(namespace: Name, name: Name) -> Self {
+        ElectionKey { namespace, name }
+    }
+}
+
+impl fmt::Display for ElectionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.as_str() == "default" {
+            write!(f, "{}", self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// The identity of one start of one process: 128 random bits, never a hostname.
+///
+/// Identities that people choose repeat (every replica of a deployment may carry one `NODE_ID`), and a lease keyed on
+/// them would be held by all of them at once. People see the candidate's id; the rules compare only sessions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct SessionId(Arc<str>);
+
+impl SessionId {
+    /// A new identity.
+    pub fn generate(entropy: &mut (impl Entropy + ?Sized)) -> Self {
+        SessionId(format!("{:016x}{:016x}", entropy.next_u64(), entropy.next_u64()).into())
+    }
+
+    /// An identity as a store returned it.
+    pub fn from_stored(id: &str) -> Self {
+        SessionId(id.into())
+    }
+
+    /// The identity as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first eight characters, enough for people.
+    pub fn short(&self) -> &str {
+        self.0.get(..8).unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<String> for SessionId {
+    fn from(id: String) -> Self {
+        SessionId(id.into())
+    }
+}
+
+impl From<SessionId> for String {
+    fn from(id: SessionId) -> String {
+        id.0.as_ref().into()
+    }
+}
