@@ -1,0 +1,165 @@
+//! A store in this process's memory: for tests, and for singletons within one process.
+//!
+//! The truth is one [`Book`] behind a mutex, shared by every clone. It is gone with the process.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use tenure_core::book::Book;
+use tenure_core::port::{
+    Ask, Candidacy, Directory, ElectionView, Expire, Joined, NewSession, Observation, Pause, Promises, Pulse,
+    Release, Scope, Store, StoreError, Take, Term, Trouble, Wake, WakeSource, Wakes,
+};
+use tenure_core::{ElectionKey, Name, SessionId, Token};
+use tokio::sync::broadcast;
+
+use crate::runtime::{Runtime, System};
+
+/// A store in memory. Clones share it.
+///
+/// ```
+/// # async fn example() -> Result<(), tenure::Error> {
+/// let store = tenure::backend::memory::Memory::new();
+/// let a = tenure::Tenure::builder().store(store.clone()).name("a").open().await?;
+/// let b = tenure::Tenure::builder().store(store).name("b").open().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Memory {
+    book: Arc<Mutex<Book>>,
+    wakes: broadcast::Sender<Wake>,
+    runtime: Arc<dyn Runtime>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::with_runtime(Arc::new(System))
+    }
+
+    /// An empty store whose times for people come from this runtime.
+    pub fn with_runtime(runtime: Arc<dyn Runtime>) -> Self {
+        Memory { book: Arc::default(), wakes: broadcast::channel(1024).0, runtime }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Does something to the book, then passes on the hints it gave.
+    fn with<T>(&self, act: impl FnOnce(&mut Book, i64) -> T) -> T {
+        let mut book = self.locked();
+        let result = act(&mut book, self.runtime.wall_ms());
+        for wake in book.drain_wakes() {
+            // Nobody listening is no trouble.
+            let _ = self.wakes.send(wake);
+        }
+        result
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
+        Ok(self.with(|book, wall| book.open(session, wall)))
+    }
+
+    async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
+        Ok(self.with(|book, wall| book.beat(session, wall)))
+    }
+
+    async fn end(&self, session: &SessionId) -> Result<(), StoreError> {
+        self.with(|book, wall| book.end(session, wall));
+        Ok(())
+    }
+
+    async fn join(&self, candidacy: &Candidacy) -> Result<Joined, StoreError> {
+        Ok(self.with(|book, wall| book.join(candidacy, wall)))
+    }
+
+    async fn leave(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError> {
+        self.with(|book, _| book.leave(session, election));
+        Ok(())
+    }
+
+    async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
+        Ok(self.locked().observe(session, scope))
+    }
+
+    async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
+        Ok(self.with(|book, wall| book.take(take, wall)))
+    }
+
+    async fn release(&self, release: &Release) -> Result<(), StoreError> {
+        self.with(|book, wall| book.release(release, wall));
+        Ok(())
+    }
+
+    async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
+        self.with(|book, wall| book.expire(expire, wall));
+        Ok(())
+    }
+
+    async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
+        Ok(self.with(|book, _| book.ask(ask)))
+    }
+
+    fn wakes(&self) -> Wakes {
+        Box::new(Hints(self.wakes.subscribe()))
+    }
+}
+
+#[async_trait]
+impl Directory for Memory {
+    fn promises(&self) -> Promises {
+        Promises {
+            backend: "memory",
+            at_most_one: "in this process",
+            netsplit: "none can happen",
+            after_crash: "everything is gone with the process",
+        }
+    }
+
+    async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
+        Ok(self.locked().elections(namespace))
+    }
+
+    async fn election(&self, key: &ElectionKey) -> Result<Option<ElectionView>, StoreError> {
+        Ok(self.locked().election(key))
+    }
+
+    async fn history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
+        Ok(self.locked().history(key, limit))
+    }
+
+    async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
+        self.with(|book, _| book.set_paused(key, pause)).ok_or_else(|| no_such_election(key))
+    }
+}
+
+/// The error for an election that nobody ever stood for.
+pub(crate) fn no_such_election(key: &ElectionKey) -> StoreError {
+    StoreError::new(
+        Trouble::Request,
+        format!("there is no election {key}; `tenure leader list` shows those that there are"),
+    )
+}
+
+struct Hints(broadcast::Receiver<Wake>);
+
+#[async_trait]
+impl WakeSource for Hints {
+    async fn next(&mut self) -> Option<Wake> {
+        match self.0.recv().await {
+            Ok(wake) => Some(wake),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Wake::Resync),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
