@@ -1,3 +1,58 @@
-//! placeholder
+//! *One leads, many share.* Elections with fencing tokens, on the database you already have.
+//!
+//! ```
+//! # use tenure::{Tenure, backend::memory::Memory};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+//! # let _ = || async {
+//! let tenure = Tenure::open("sqlite:tenure.db").await?; // or postgres://…
+//! # Ok::<_, tenure::Error>(()) };
+//! tenure
+//!     .elector("nightly")
+//!     .start()
+//!     .await?
+//!     .run_while_leader(|leadership| async move {
+//!         println!("only one of us is here, under token {}", leadership.token());
+//!     })
+//!     .await?;
+//! # tenure.close().await }
+//! ```
+//!
+//! # What it promises
+//!
+//! At most one process believes that it leads, at any moment: on SQLite because the kernel knows who is dead, on
+//! PostgreSQL for clock *rates* within 1.2× of one another. Belief is a comparison with the clock at every call
+//! ([`Leadership::is_leader`]), never a flag. Every leadership carries a [`Token`] that only ever grows; a transaction
+//! under [`Leadership::guard`] can only commit while the lease is held, and [`fence`] refuses old tokens on any
+//! other database.
+//!
+//! # What it does not promise
+//!
+//! Code that runs on after leadership was lost, and neither checks nor carries the token, is not stopped by magic:
+//! [`Elector::run_while_leader`] drops its future, `tenure run` kills its child's whole process group, and everything
+//! else needs the guard or the fence.
+//!
+//! # Features
+//!
+//! `sqlite` and `postgres` (both on by default) compile those backends; `memory` is always there.
+
 pub mod backend;
+mod driver;
+mod elector;
+mod error;
+mod guard;
+mod leadership;
 pub mod runtime;
+mod tenure;
+
+pub use tenure_core::lease::Loss;
+pub use tenure_core::port;
+pub use tenure_core::{
+    ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, election,
+};
+
+pub use crate::elector::{Change, Elector, ElectorBuilder, Leader, Status, leaders};
+pub use crate::error::{Error, FenceError, GuardError};
+pub use crate::guard::{Claim, Fenced, Guarded, fence};
+pub use crate::leadership::{Leadership, Over};
+pub use crate::tenure::{Tenure, TenureBuilder};

@@ -7,6 +7,11 @@ pub mod memory;
 pub mod migrations;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod queries;
+mod registry;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+pub(crate) use registry::no_hints;
+pub use registry::{StoreOptions, migrator, open};

@@ -1,0 +1,195 @@
+//! Several processes in one test, on one store and one clock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tenure::backend::memory::Memory;
+use tenure::port::{
+    Ask, Candidacy, Directory, ElectionView, Expire, Joined, NewSession, Observation, Pause, Promises, Pulse,
+    Release, Scope, Store, StoreError, Take, Term, Trouble, Wakes,
+};
+use tenure::{ElectionKey, Elector, Name, SessionId, Tenure, Token};
+
+use crate::Clock;
+
+/// Replicas that stand for one election, each with an elector of its own, on a hand-driven clock.
+pub struct Cluster {
+    clock: Clock,
+    nodes: BTreeMap<String, Node>,
+}
+
+struct Node {
+    tenure: Tenure,
+    elector: Elector,
+    link: Cuttable<Memory>,
+}
+
+impl Cluster {
+    /// A cluster of these replicas; where nothing else decides, the first by name leads.
+    pub async fn of<S: Into<String>>(election: &str, names: impl IntoIterator<Item = S>) -> Cluster {
+        Cluster::with_priorities(election, names.into_iter().map(|name| (name, 0))).await
+    }
+
+    /// A cluster of replicas with priorities.
+    pub async fn with_priorities<S: Into<String>>(
+        election: &str,
+        nodes: impl IntoIterator<Item = (S, i32)>,
+    ) -> Cluster {
+        let clock = Clock::new(1);
+        let memory = Memory::with_runtime(Arc::new(clock.clone()));
+        let mut cluster = Cluster { clock, nodes: BTreeMap::new() };
+        for (name, priority) in nodes {
+            cluster.add(election, name.into(), priority, &memory).await;
+        }
+        cluster.clock.settle().await;
+        cluster
+    }
+
+    async fn add(&mut self, election: &str, name: String, priority: i32, memory: &Memory) {
+        let link = Cuttable::new(memory.clone());
+        let tenure = Tenure::builder()
+            .store(link.clone())
+            .name(name.clone())
+            .runtime(Arc::new(self.clock.clone()))
+            .open()
+            .await
+            .expect("a store in memory opens");
+        let elector =
+            tenure.elector(election).priority(priority).start().await.expect("a candidate can stand");
+        self.nodes.insert(name, Node { tenure, elector, link });
+    }
+
+    /// The replicas that believe they lead, now.
+    pub fn leaders(&self) -> Vec<&str> {
+        self.nodes
+            .iter()
+            .filter(|(_, node)| node.elector.is_leader())
+            .map(|(name, _)| name.as_str())
+            .collect()
+    }
+
+    /// The elector of a replica.
+    pub fn elector(&self, name: &str) -> &Elector {
+        &self.node(name).elector
+    }
+
+    /// Moves the clock on.
+    pub async fn advance(&self, by: Duration) {
+        self.clock.advance(by).await;
+    }
+
+    /// The clock of all of them.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Cuts a replica off from the store: it can neither beat nor hear.
+    pub fn cut_off(&self, name: &str) {
+        self.node(name).link.cut(true);
+    }
+
+    /// Lets a replica reach the store again.
+    pub fn reconnect(&self, name: &str) {
+        self.node(name).link.cut(false);
+    }
+
+    /// Ends a replica in good order.
+    pub async fn stop(&mut self, name: &str) {
+        let node = self.nodes.remove(name).unwrap_or_else(|| panic!("no replica is named {name}"));
+        drop(node.elector);
+        node.tenure.close().await.expect("a replica can be closed");
+        self.clock.settle().await;
+    }
+
+    fn node(&self, name: &str) -> &Node {
+        self.nodes.get(name).unwrap_or_else(|| panic!("no replica is named {name}"))
+    }
+}
+
+/// A store behind a link that a test can cut.
+#[derive(Clone)]
+pub struct Cuttable<B> {
+    store: B,
+    cut: Arc<AtomicBool>,
+}
+
+impl<B> Cuttable<B> {
+    /// A link that works.
+    pub fn new(store: B) -> Self {
+        Cuttable { store, cut: Arc::default() }
+    }
+
+    /// Cuts or restores the link. While it is cut, every call fails before it reaches the store.
+    pub fn cut(&self, cut: bool) {
+        self.cut.store(cut, Ordering::SeqCst);
+    }
+
+    fn linked(&self) -> Result<&B, StoreError> {
+        if self.cut.load(Ordering::SeqCst) {
+            return Err(StoreError::new(Trouble::Unreachable, "the test cut the link to the store"));
+        }
+        Ok(&self.store)
+    }
+}
+
+#[async_trait]
+impl<B: Store + Clone> Store for Cuttable<B> {
+    async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
+        self.linked()?.open(session).await
+    }
+    async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
+        self.linked()?.beat(session).await
+    }
+    async fn end(&self, session: &SessionId) -> Result<(), StoreError> {
+        self.linked()?.end(session).await
+    }
+    async fn join(&self, candidacy: &Candidacy) -> Result<Joined, StoreError> {
+        self.linked()?.join(candidacy).await
+    }
+    async fn leave(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError> {
+        self.linked()?.leave(session, election).await
+    }
+    async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
+        self.linked()?.observe(session, scope).await
+    }
+    async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
+        self.linked()?.take(take).await
+    }
+    async fn release(&self, release: &Release) -> Result<(), StoreError> {
+        self.linked()?.release(release).await
+    }
+    async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
+        self.linked()?.expire(expire).await
+    }
+    async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
+        self.linked()?.ask(ask).await
+    }
+    fn watch(&self, sessions: &[SessionId]) {
+        self.store.watch(sessions);
+    }
+    fn wakes(&self) -> Wakes {
+        self.store.wakes()
+    }
+}
+
+#[async_trait]
+impl<B: Directory> Directory for Cuttable<B> {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+    async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
+        self.linked()?.elections(namespace).await
+    }
+    async fn election(&self, key: &ElectionKey) -> Result<Option<ElectionView>, StoreError> {
+        self.linked()?.election(key).await
+    }
+    async fn history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
+        self.linked()?.history(key, limit).await
+    }
+    async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
+        self.linked()?.set_paused(key, pause).await
+    }
+}

@@ -1,0 +1,88 @@
+//! From an address to a store.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_core::future::BoxFuture;
+use tenure_core::port::{Backend, StoreError, Trouble, Wake, WakeSource, Wakes};
+
+use super::memory::Memory;
+use super::migrations::Migrate;
+
+/// Which store, and how to use it.
+#[derive(Clone, Debug, Default)]
+pub struct StoreOptions {
+    /// `sqlite:PATH`, `postgres://…` or `memory:`.
+    pub url: String,
+    /// A direct address, where `url` leads through a pooler.
+    pub direct_url: Option<String>,
+    /// Count a grant only when it is replicated.
+    pub strict: bool,
+}
+
+type Opening<'a, T> = BoxFuture<'a, Result<Arc<T>, StoreError>>;
+
+/// A kind of store, as an address begins.
+struct Scheme {
+    prefixes: &'static [&'static str],
+    open: fn(&StoreOptions) -> Opening<'_, dyn Backend>,
+    migrator: Option<fn(&StoreOptions) -> Opening<'_, dyn Migrate>>,
+}
+
+const SCHEMES: &[Scheme] = &[
+    Scheme {
+        prefixes: &["memory:"],
+        open: |_| Box::pin(async { Ok(Arc::new(Memory::new()) as Arc<dyn Backend>) }),
+        migrator: None,
+    },
+    #[cfg(feature = "sqlite")]
+    Scheme {
+        prefixes: &["sqlite:"],
+        open: super::sqlite::open_url,
+        migrator: Some(super::sqlite::migrator_for_url),
+    },
+    #[cfg(feature = "postgres")]
+    Scheme {
+        prefixes: &["postgres://", "postgresql://", "host=", "user=", "dbname=", "port="],
+        open: super::postgres::open_url,
+        migrator: Some(super::postgres::migrator_for_url),
+    },
+];
+
+/// Opens the store at an address.
+pub async fn open(options: &StoreOptions) -> Result<Arc<dyn Backend>, StoreError> {
+    (scheme(&options.url)?.open)(options).await
+}
+
+/// Opens the store at an address only to look at or change its schema.
+pub async fn migrator(options: &StoreOptions) -> Result<Arc<dyn Migrate>, StoreError> {
+    match scheme(&options.url)?.migrator {
+        Some(migrator) => migrator(options).await,
+        None => Err(StoreError::new(Trouble::Request, format!("{} has no schema to migrate", options.url))),
+    }
+}
+
+fn scheme(url: &str) -> Result<&'static Scheme, StoreError> {
+    let matches = |scheme: &&Scheme| scheme.prefixes.iter().any(|prefix| url.starts_with(prefix));
+    SCHEMES.iter().find(matches).ok_or_else(|| {
+        // Whatever follows the scheme may hold a password.
+        let given = url.split_once(':').map_or("no scheme", |(scheme, _)| scheme);
+        let known: Vec<_> = SCHEMES.iter().flat_map(|scheme| scheme.prefixes.first()).copied().collect();
+        let message = format!("unknown store {given:?}; an address begins with one of: {}", known.join(", "));
+        StoreError::new(Trouble::Address, message)
+    })
+}
+
+/// Hints that never come.
+pub(crate) fn no_hints() -> Wakes {
+    Box::new(Silence)
+}
+
+struct Silence;
+
+#[async_trait]
+impl WakeSource for Silence {
+    async fn next(&mut self) -> Option<Wake> {
+        std::future::pending().await
+    }
+}

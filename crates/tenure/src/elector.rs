@@ -1,0 +1,438 @@
+//! Standing for an election.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_core::Stream;
+use futures_util::StreamExt;
+use tenure_core::lease::{Loss, Stand};
+use tenure_core::port::{AskKind, CandidateView, ElectionView};
+use tenure_core::{ElectionKey, Name, Token};
+use tokio::sync::{broadcast, oneshot, watch};
+use tokio_stream::wrappers::BroadcastStream;
+
+use crate::driver::Message;
+use crate::leadership::{Leadership, Over, Term};
+use crate::{Error, Tenure};
+
+/// How many changes a slow watcher may fall behind before some are dropped.
+const CHANGES_KEPT: usize = 256;
+
+/// The most places an election can have.
+const SLOTS_MAX: u32 = 1000;
+
+/// A candidate of one election: it campaigns by itself for as long as it lives.
+///
+/// ```
+/// # use tenure::{Tenure, backend::memory::Memory};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// let tenure = Tenure::builder().store(Memory::new()).open().await?;
+///
+/// let done = tenure
+///     .elector("nightly")
+///     .priority(100)
+///     .start()
+///     .await?
+///     .run_while_leader(|leadership| async move {
+///         // Only one process of all is here at any moment. Dropped if leadership is lost.
+///         format!("ran under token {}", leadership.token())
+///     })
+///     .await?;
+/// assert_eq!(done, "ran under token 1");
+/// # tenure.close().await }
+/// ```
+pub struct Elector {
+    tenure: Tenure,
+    seat: Arc<Seat>,
+}
+
+/// Settings of a candidate, before it stands. See [`Tenure::elector`].
+#[must_use = "a candidate stands only after `start`"]
+pub struct ElectorBuilder {
+    tenure: Tenure,
+    namespace: String,
+    name: String,
+    id: Option<String>,
+    priority: i32,
+    observer: bool,
+    capabilities: Vec<String>,
+    requires: Vec<String>,
+    slots: u32,
+    metadata: BTreeMap<String, String>,
+    grace: Duration,
+    on_elected: Option<Box<dyn Fn(&Leadership) + Send + Sync>>,
+    on_lost: Option<Box<dyn Fn(Over) + Send + Sync>>,
+}
+
+/// What this candidate is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// It leads.
+    Leader,
+    /// Somebody else leads.
+    Follower,
+    /// Nobody is known to lead, and it would.
+    Candidate,
+    /// It watches and never leads.
+    Observer,
+    /// Nobody may lead until the election is resumed.
+    Paused,
+}
+
+/// Who leads, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// What people call it.
+    pub id: String,
+    /// Under which token.
+    pub token: Token,
+    /// In which slot.
+    pub slot: u32,
+}
+
+/// Something changed in an election.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Change {
+    /// This process leads.
+    Elected {
+        /// The token.
+        token: Token,
+        /// The slot.
+        slot: u32,
+    },
+    /// This process is asked to finish.
+    Asked(AskKind),
+    /// This process leads no longer.
+    Lost {
+        /// The token.
+        token: Token,
+        /// Why.
+        why: Loss,
+    },
+    /// This process gave the lease back.
+    Released {
+        /// The token.
+        token: Token,
+    },
+    /// The election looks different: leaders, candidates or a pause.
+    Seen(Arc<ElectionView>),
+}
+
+/// What the driver and the elector share about one election.
+pub(crate) struct Seat {
+    pub(crate) key: ElectionKey,
+    pub(crate) grace: Duration,
+    observer: bool,
+    term: watch::Sender<Option<Arc<Term>>>,
+    view: watch::Sender<Option<Arc<ElectionView>>>,
+    changes: broadcast::Sender<Change>,
+}
+
+impl Seat {
+    pub(crate) fn publish_term(&self, term: Option<Arc<Term>>) {
+        self.term.send_replace(term);
+    }
+
+    pub(crate) fn seen(&self, view: ElectionView) {
+        let view = Arc::new(view);
+        self.view.send_replace(Some(view.clone()));
+        self.changed(Change::Seen(view));
+    }
+
+    pub(crate) fn changed(&self, change: Change) {
+        // Nobody watching is no trouble.
+        let _ = self.changes.send(change);
+    }
+}
+
+impl ElectorBuilder {
+    pub(crate) fn new(tenure: Tenure, name: String) -> Self {
+        ElectorBuilder {
+            tenure,
+            namespace: Name::default_namespace().to_string(),
+            name,
+            id: None,
+            priority: 0,
+            observer: false,
+            capabilities: Vec::new(),
+            requires: Vec::new(),
+            slots: 1,
+            metadata: BTreeMap::new(),
+            grace: Duration::from_secs(5),
+            on_elected: None,
+            on_lost: None,
+        }
+    }
+
+    /// The tenant; `default` unless set.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// What people call this candidate; the process's name unless set. Need not be unique.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// The highest priority alive leads; 0 unless set. One that appears later takes over by asking.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Only watch, never lead.
+    pub fn observer(mut self, observer: bool) -> Self {
+        self.observer = observer;
+        self
+    }
+
+    /// What this candidate can do.
+    pub fn capabilities<S: Into<String>>(mut self, capabilities: impl IntoIterator<Item = S>) -> Self {
+        self.capabilities = capabilities.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// What a leader of this election must be able to do. An incapable candidate never leads.
+    pub fn requires<S: Into<String>>(mut self, requires: impl IntoIterator<Item = S>) -> Self {
+        self.requires = requires.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How many may lead at once: a semaphore. All candidates must agree.
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// Something that people want to know about this candidate.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// How long a leader that is asked to finish may go on; five seconds unless set.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Called when this process becomes the leader.
+    pub fn on_elected(mut self, callback: impl Fn(&Leadership) + Send + Sync + 'static) -> Self {
+        self.on_elected = Some(Box::new(callback));
+        self
+    }
+
+    /// Called when this process is to stop leading: it lost leadership, or is asked to finish. The lease is given back
+    /// only after the callback has returned.
+    pub fn on_lost(mut self, callback: impl Fn(Over) + Send + Sync + 'static) -> Self {
+        self.on_lost = Some(Box::new(callback));
+        self
+    }
+
+    /// Stands. Completes when the store has the candidate.
+    pub async fn start(self) -> Result<Elector, Error> {
+        let key = ElectionKey::new(self.namespace.parse()?, self.name.parse()?);
+        if !(1..=SLOTS_MAX).contains(&self.slots) {
+            return Err(Error::SlotCount(self.slots));
+        }
+        let stand = Stand {
+            election: key.clone(),
+            id: self.id.unwrap_or_else(|| self.tenure.name().to_owned()),
+            priority: self.priority,
+            observer: self.observer,
+            capabilities: self.capabilities,
+            requires: self.requires,
+            slots: self.slots,
+            metadata: self.metadata,
+        };
+        let seat = Arc::new(Seat {
+            key,
+            grace: self.grace,
+            observer: self.observer,
+            term: watch::Sender::new(None),
+            view: watch::Sender::new(None),
+            changes: broadcast::Sender::new(CHANGES_KEPT),
+        });
+        let (reply, standing) = oneshot::channel();
+        self.tenure.send(Message::Campaign { stand, seat: seat.clone(), reply })?;
+        // Only a candidate that stands is withdrawn when its elector is dropped. If this future is dropped before, the
+        // driver finds nobody to reply to, and withdraws it.
+        standing.await.map_err(|_| Error::Closed)??;
+        let elector = Elector { tenure: self.tenure, seat };
+        if self.on_elected.is_some() || self.on_lost.is_some() {
+            elector.spawn_callbacks(self.on_elected, self.on_lost);
+        }
+        Ok(elector)
+    }
+}
+
+impl Elector {
+    /// Which election.
+    pub fn election(&self) -> &ElectionKey {
+        &self.seat.key
+    }
+
+    /// Whether this process leads *now*. The clock is compared at every call.
+    pub fn is_leader(&self) -> bool {
+        self.seat.term.borrow().as_ref().is_some_and(|term| term.is_leader())
+    }
+
+    /// What this candidate is at the moment.
+    pub fn status(&self) -> Status {
+        if self.is_leader() {
+            return Status::Leader;
+        }
+        match self.view() {
+            Some(view) if view.paused.is_some() => Status::Paused,
+            _ if self.seat.observer => Status::Observer,
+            Some(view) if view.holders().next().is_some() => Status::Follower,
+            _ => Status::Candidate,
+        }
+    }
+
+    /// The leadership of this process, if it leads now. Holding it counts as working.
+    pub fn leadership(&self) -> Option<Leadership> {
+        self.seat.term.borrow().as_ref().filter(|term| term.is_leader()).map(Term::handle)
+    }
+
+    /// Waits until this process leads.
+    pub async fn elected(&self) -> Result<Leadership, Error> {
+        let mut term = self.seat.term.subscribe();
+        loop {
+            let leadership =
+                term.borrow_and_update().as_ref().filter(|term| term.is_leader()).map(Term::handle);
+            if let Some(leadership) = leadership {
+                return Ok(leadership);
+            }
+            if self.tenure.is_closed() {
+                return Err(Error::Closed);
+            }
+            tokio::select! {
+                changed = term.changed() => changed.map_err(|_| Error::Closed)?,
+                () = self.tenure.closed() => return Err(Error::Closed),
+            }
+        }
+    }
+
+    /// The election as this process last saw it.
+    pub fn view(&self) -> Option<Arc<ElectionView>> {
+        self.seat.view.borrow().clone()
+    }
+
+    /// Who leads, asked of the store. Several if the election has slots.
+    pub async fn leaders(&self) -> Result<Vec<Leader>, Error> {
+        let view = self.tenure.directory().election(&self.seat.key).await?;
+        Ok(view.as_ref().map(leaders).unwrap_or_default())
+    }
+
+    /// Who leads, asked of the store.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        Ok(self.leaders().await?.into_iter().next())
+    }
+
+    /// All who stand, best first, asked of the store.
+    pub async fn candidates(&self) -> Result<Vec<CandidateView>, Error> {
+        let view = self.tenure.directory().election(&self.seat.key).await?;
+        let mut candidates = view.map(|view| view.candidates).unwrap_or_default();
+        candidates.sort_by(tenure_core::election::by_rank);
+        Ok(candidates)
+    }
+
+    /// Everything that changes from now on. A watcher that falls far behind misses some.
+    pub fn watch(&self) -> impl Stream<Item = Change> + Send + Unpin + use<> {
+        let changes = BroadcastStream::new(self.seat.changes.subscribe());
+        Box::pin(changes.filter_map(|change| async move { change.ok() }))
+    }
+
+    /// Runs `work` whenever this process leads, until it returns.
+    ///
+    /// The work's future is dropped when leadership is lost, or when the leader was asked to finish and the grace is
+    /// over; then the process campaigns again. The lease is given back only after the future has returned or been
+    /// dropped. When it returns, the candidate leaves the election.
+    pub async fn run_while_leader<F, T>(self, mut work: impl FnMut(Leadership) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        loop {
+            let leadership = self.elected().await?;
+            let outcome = tokio::select! {
+                outcome = work(leadership.clone()) => Some(outcome),
+                _ = leadership.lost() => None,
+            };
+            drop(leadership);
+            if let Some(outcome) = outcome {
+                self.stop().await?;
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Steps down if it leads, and goes on standing.
+    pub fn resign(&self) -> Result<(), Error> {
+        self.tenure.send(Message::Resign(self.seat.key.clone()))
+    }
+
+    /// Finishes, gives the lease back, and stands no longer.
+    pub async fn stop(self) -> Result<(), Error> {
+        let (reply, left) = oneshot::channel();
+        let election = self.seat.key.clone();
+        self.tenure.send(Message::Withdraw { election: election.clone(), reply: Some(reply) })?;
+        let limit = self.seat.grace + self.tenure.timing().lease() * 2;
+        let runtime = self.tenure.runtime();
+        tokio::select! {
+            // A driver that has gone has ended the session.
+            _ = left => Ok(()),
+            () = runtime.sleep_until(runtime.now() + limit) => Err(Error::Unconfirmed(limit, election)),
+        }
+    }
+
+    fn spawn_callbacks(
+        &self,
+        on_elected: Option<Box<dyn Fn(&Leadership) + Send + Sync>>,
+        on_lost: Option<Box<dyn Fn(Over) + Send + Sync>>,
+    ) {
+        let mut term = self.seat.term.subscribe();
+        tokio::spawn(async move {
+            loop {
+                let leadership =
+                    term.borrow_and_update().as_ref().filter(|term| term.is_leader()).map(Term::handle);
+                if let Some(leadership) = leadership {
+                    on_elected.iter().for_each(|callback| callback(&leadership));
+                    let over = tokio::select! {
+                        over = leadership.lost() => over,
+                        _ = leadership.asked() => Over::GivenUp,
+                    };
+                    on_lost.iter().for_each(|callback| callback(over));
+                }
+                if term.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Elector {
+    fn drop(&mut self) {
+        // A driver that is gone has left everything.
+        let _ = self.tenure.send(Message::Withdraw { election: self.seat.key.clone(), reply: None });
+    }
+}
+
+/// The leaders of an election, by slot.
+pub fn leaders(view: &ElectionView) -> Vec<Leader> {
+    view.holders()
+        .map(|(lease, holder)| Leader {
+            id: view
+                .candidate(&holder.id)
+                .map_or_else(|| holder.name.clone(), |candidate| candidate.id.clone()),
+            token: lease.token,
+            slot: lease.slot,
+        })
+        .collect()
+}

@@ -1,0 +1,84 @@
+//! What can go wrong, and what it did to the state.
+
+use std::time::Duration;
+
+use tenure_core::port::StoreError;
+use tenure_core::{ElectionKey, NameError, TimingError, Token};
+
+/// Why something could not be done.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store failed. Whether the call happened is unknown; leadership is not extended by it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The name is not allowed. Nothing was done.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The lease and beat do not fit together. Nothing was done.
+    #[error(transparent)]
+    Timing(#[from] TimingError),
+    /// The election has another number of slots, and live candidates that count on it. This candidate does not stand.
+    #[error(
+        "election {election} has {slots} slots; stop its candidates first or ask for {slots}, not {asked}"
+    )]
+    Slots {
+        /// Which election.
+        election: ElectionKey,
+        /// How many it has.
+        slots: u32,
+        /// How many were asked for.
+        asked: u32,
+    },
+    /// The number of slots makes no sense. Nothing was done.
+    #[error("{0} slots are not possible; choose between 1 and 1000")]
+    SlotCount(u32),
+    /// This process already stands in that election. Doesn't affect the standing candidate.
+    #[error("this process already stands in election {0}; use its elector, or open a second Tenure")]
+    AlreadyStanding(ElectionKey),
+    /// The client was closed. Nothing was done.
+    #[error("this Tenure was closed")]
+    Closed,
+    /// The store did not confirm in time that the candidate left. Its lease, if any, runs out by itself.
+    #[error("the store did not confirm within {0:?} that {1} was left; the lease runs out by itself")]
+    Unconfirmed(Duration, ElectionKey),
+}
+
+/// Why a guarded transaction must not go on. It has to be rolled back.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// Trust has run out on this process's own clock. The store was not asked.
+    #[error("leadership of {0} is no longer trusted; roll back")]
+    Untrusted(ElectionKey),
+    /// The store says that somebody else holds the lease, or nobody.
+    #[error("{election} is not held under token {token} any more; roll back")]
+    NotHeld {
+        /// Which election.
+        election: ElectionKey,
+        /// The token of the leadership that asked.
+        token: Token,
+    },
+    /// The store failed. The transaction is in doubt: roll back.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a fenced write was refused.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FenceError {
+    /// A newer leader has written already. Nothing was recorded; roll back.
+    #[error("{name} has seen token {seen}; token {given} is stale; roll back")]
+    Stale {
+        /// What is fenced.
+        name: String,
+        /// The highest token seen.
+        seen: Token,
+        /// The token given.
+        given: Token,
+    },
+    /// The store failed. Roll back.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

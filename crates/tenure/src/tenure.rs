@@ -1,0 +1,248 @@
+//! One process's part in all of this.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::lease::{Config, Machine};
+use tenure_core::port::{Backend, Directory, StoreError, Takeover};
+use tenure_core::{Moment, SessionId, Timing};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::backend::{self, StoreOptions};
+use crate::driver::{Driver, Message, Shared};
+use crate::elector::ElectorBuilder;
+use crate::leadership::Trust;
+use crate::runtime::{Runtime, System};
+use crate::{Error, runtime};
+
+/// A process that takes part: one session, one beat, any number of elections. Clones share it.
+///
+/// ```
+/// # use tenure::{Tenure, backend::memory::Memory};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// # let _ = || async {
+/// let tenure = Tenure::open("sqlite:tenure.db").await?;
+/// # Ok::<_, tenure::Error>(()) };
+/// # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+/// let nightly = tenure.elector("nightly").priority(100).start().await?;
+/// let leadership = nightly.elected().await?;
+/// println!("{} leads under token {}", tenure.name(), leadership.token());
+/// # drop(leadership); tenure.close().await }
+/// ```
+#[derive(Clone)]
+pub struct Tenure {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    timing: Timing,
+    store: Arc<dyn Backend>,
+    runtime: Arc<dyn Runtime>,
+    shared: Arc<Shared>,
+    inbox: mpsc::UnboundedSender<Message>,
+}
+
+/// Settings, before the session is opened. See [`Tenure::builder`].
+#[must_use = "nothing happens before `open`"]
+pub struct TenureBuilder {
+    store: Option<Arc<dyn Backend>>,
+    options: StoreOptions,
+    name: Option<String>,
+    lease: Duration,
+    beat: Option<Duration>,
+    takeover: Takeover,
+    runtime: Arc<dyn Runtime>,
+}
+
+impl TenureBuilder {
+    /// The store's address: `sqlite:PATH`, `postgres://…` or `memory:`.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.options.url = url.into();
+        self
+    }
+
+    /// A store that is open already, instead of an address.
+    pub fn store(mut self, store: impl Backend) -> Self {
+        self.store = Some(Arc::new(store));
+        self
+    }
+
+    /// A shared store that is open already, instead of an address.
+    pub fn shared_store(mut self, store: Arc<dyn Backend>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// A direct address of the store, where `url` leads through a pooler: for hints and connection-bound sessions.
+    pub fn direct_url(mut self, url: impl Into<String>) -> Self {
+        self.options.direct_url = Some(url.into());
+        self
+    }
+
+    /// Count a grant only when it is replicated (PostgreSQL with synchronous standbys).
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.options.strict = strict;
+        self
+    }
+
+    /// What people call this process; host name and process number unless set. Need not be unique.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How long a silent process keeps what it holds; ten seconds unless set.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How often it says that it lives; a fifth of the lease unless set.
+    pub fn beat(mut self, beat: Duration) -> Self {
+        self.beat = Some(beat);
+        self
+    }
+
+    /// How others learn of its death.
+    pub fn takeover(mut self, takeover: Takeover) -> Self {
+        self.takeover = takeover;
+        self
+    }
+
+    /// Where time and randomness come from; tests drive them by hand.
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// Opens the store and a session in it.
+    pub async fn open(self) -> Result<Tenure, Error> {
+        let timing = Timing::new(self.lease, self.beat)?;
+        let store = match self.store {
+            Some(store) => store,
+            None => backend::open(&self.options).await?,
+        };
+        let name = self.name.unwrap_or_else(runtime::process_name);
+        let machine = Machine::new(Config { name: name.clone(), timing, takeover: self.takeover });
+        let shared = Arc::new(Shared {
+            trust: Arc::new(Trust::new(self.runtime.clone())),
+            session: watch::Sender::new(None),
+            trouble: Mutex::new(None),
+        });
+        let (driver, inbox) =
+            Driver::new(machine, timing, store.clone(), self.runtime.clone(), shared.clone());
+        tokio::spawn(driver.run());
+        let tenure =
+            Tenure { inner: Arc::new(Inner { name, timing, store, runtime: self.runtime, shared, inbox }) };
+        tenure.opened().await?;
+        Ok(tenure)
+    }
+}
+
+impl Tenure {
+    /// Opens the store at `url` and a session in it, with the usual settings.
+    pub async fn open(url: &str) -> Result<Tenure, Error> {
+        Tenure::builder().url(url).open().await
+    }
+
+    /// Settings for a session.
+    pub fn builder() -> TenureBuilder {
+        TenureBuilder {
+            store: None,
+            options: StoreOptions::default(),
+            name: None,
+            lease: Timing::default().lease(),
+            beat: None,
+            takeover: Takeover::default(),
+            runtime: Arc::new(System),
+        }
+    }
+
+    /// A candidate for the election `name`.
+    pub fn elector(&self, name: impl Into<String>) -> ElectorBuilder {
+        ElectorBuilder::new(self.clone(), name.into())
+    }
+
+    /// The elections of the store, for people and their tools.
+    pub fn directory(&self) -> &dyn Directory {
+        self.inner.store.as_ref()
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> &Arc<dyn Backend> {
+        &self.inner.store
+    }
+
+    /// What people call this process.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Its lease and beat.
+    pub fn timing(&self) -> Timing {
+        self.inner.timing
+    }
+
+    /// The current session, if one is open.
+    pub fn session(&self) -> Option<SessionId> {
+        self.inner.shared.session.borrow().clone()
+    }
+
+    /// Until when everything that this process leads is trusted, if no further beat is counted.
+    pub fn trusted_until(&self) -> Moment {
+        self.inner.shared.trust.until()
+    }
+
+    /// The last trouble with the store, if a session was not opened since.
+    pub fn trouble(&self) -> Option<StoreError> {
+        self.inner.shared.trouble.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Finishes and gives back everything, and ends the session. Others take over at once.
+    pub async fn close(&self) -> Result<(), Error> {
+        let (reply, closed) = oneshot::channel();
+        if self.send(Message::Close(Some(reply))).is_ok() {
+            // A driver that has gone has closed.
+            let _ = closed.await;
+        }
+        Ok(())
+    }
+
+    /// Waits for the first session, or says why there is none.
+    async fn opened(&self) -> Result<(), Error> {
+        let mut session = self.inner.shared.session.subscribe();
+        let limit = self.inner.timing.request_timeout() + Duration::from_secs(1);
+        let runtime = &self.inner.runtime;
+        tokio::select! {
+            opened = session.wait_for(Option::is_some) => opened.map(|_| ()).map_err(|_| Error::Closed),
+            () = runtime.sleep_until(runtime.now() + limit) => {
+                let _ = self.send(Message::Close(None));
+                Err(self.trouble().map_or(Error::Closed, Error::Store))
+            }
+        }
+    }
+
+    pub(crate) fn send(&self, message: Message) -> Result<(), Error> {
+        self.inner.inbox.send(message).map_err(|_| Error::Closed)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.inbox.is_closed()
+    }
+
+    pub(crate) async fn closed(&self) {
+        self.inner.inbox.closed().await;
+    }
+
+    pub(crate) fn runtime(&self) -> &dyn Runtime {
+        self.inner.runtime.as_ref()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The last handle is gone: leave in good order, as far as the runtime still lets us.
+        let _ = self.inbox.send(Message::Close(None));
+    }
+}

@@ -1,0 +1,234 @@
+//! The library as its users use it, on a store in memory and a hand-driven clock.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure::backend::memory::Memory;
+use tenure::{Error, Over, Status, Tenure};
+use tenure_testkit::{Clock, Cluster, block_on};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn tenure(clock: &Clock, memory: &Memory, name: &str) -> Tenure {
+    let builder = Tenure::builder().store(memory.clone()).name(name).runtime(Arc::new(clock.clone()));
+    builder.open().await.expect("a store in memory opens")
+}
+
+fn hand_driven() -> (Clock, Memory) {
+    let clock = Clock::new(7);
+    let memory = Memory::with_runtime(Arc::new(clock.clone()));
+    (clock, memory)
+}
+
+#[test]
+fn only_one_leader_exists() {
+    block_on(async {
+        let cluster = Cluster::of("nightly", ["a", "b", "c"]).await;
+        assert_eq!(cluster.leaders(), ["a"]);
+    });
+}
+
+#[test]
+fn a_new_leader_is_elected_on_failure() {
+    block_on(async {
+        let cluster = Cluster::of("nightly", ["a", "b", "c"]).await;
+        cluster.cut_off("a");
+        for _ in 0..60 {
+            cluster.advance(SECOND / 2).await;
+            assert!(cluster.leaders().len() <= 1);
+        }
+        assert_eq!(cluster.leaders(), ["b"]);
+    });
+}
+
+#[test]
+fn a_cut_off_leader_steps_down_and_leads_again_when_it_is_back() {
+    block_on(async {
+        let cluster = Cluster::of("nightly", ["a"]).await;
+        let token = cluster.elector("a").leadership().expect("it leads").token();
+        cluster.cut_off("a");
+        cluster.advance(SECOND * 60).await;
+        assert!(cluster.leaders().is_empty());
+        cluster.reconnect("a");
+        cluster.advance(SECOND * 5).await;
+        assert!(cluster.elector("a").leadership().expect("it leads again").token() > token);
+    });
+}
+
+#[test]
+fn a_graceful_stop_hands_over_without_waiting() {
+    block_on(async {
+        let mut cluster = Cluster::of("nightly", ["a", "b"]).await;
+        cluster.stop("a").await;
+        assert_eq!(cluster.leaders(), ["b"]);
+    });
+}
+
+#[test]
+fn the_highest_priority_alive_leads() {
+    block_on(async {
+        let mut cluster = Cluster::with_priorities("nightly", [("low", 10), ("mid", 50), ("top", 100)]).await;
+        cluster.advance(SECOND * 3).await;
+        assert_eq!(cluster.leaders(), ["top"]);
+        cluster.stop("top").await;
+        assert_eq!(cluster.leaders(), ["mid"]);
+    });
+}
+
+#[test]
+fn work_is_dropped_at_loss_and_run_again() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let link = tenure_testkit::Cuttable::new(memory);
+        let tenure =
+            Tenure::builder().store(link.clone()).runtime(Arc::new(clock.clone())).open().await.unwrap();
+        let elector = tenure.elector("nightly").start().await.unwrap();
+        let runs = Arc::new(AtomicU32::new(0));
+        let seen = runs.clone();
+        let work = tokio::spawn(elector.run_while_leader(move |leadership| {
+            let run = seen.fetch_add(1, Ordering::SeqCst);
+            async move {
+                if run == 0 {
+                    std::future::pending::<()>().await;
+                }
+                leadership.token()
+            }
+        }));
+        clock.settle().await;
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+        link.cut(true);
+        clock.advance(SECOND * 10).await;
+        link.cut(false);
+        clock.advance(SECOND * 10).await;
+        assert_eq!(work.await.unwrap().unwrap().as_u64(), 2);
+    });
+}
+
+#[test]
+fn a_lease_is_released_only_after_the_work_has_ended() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
+        let first = a.elector("nightly").start().await.unwrap();
+        let leadership = first.elected().await.unwrap();
+        let second = b.elector("nightly").start().await.unwrap();
+        first.resign().unwrap();
+        clock.advance(SECOND).await;
+        assert!(leadership.is_leader(), "asked to finish, it still leads");
+        assert!(!second.is_leader());
+        drop(leadership);
+        clock.settle().await;
+        assert!(!first.is_leader());
+        clock.advance(SECOND).await;
+        assert!(second.is_leader());
+    });
+}
+
+#[test]
+fn a_leader_that_does_not_finish_is_ended_after_its_grace() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let tenure = tenure(&clock, &memory, "a").await;
+        let elector = tenure.elector("nightly").grace(SECOND * 2).start().await.unwrap();
+        let leadership = elector.elected().await.unwrap();
+        elector.resign().unwrap();
+        clock.advance(SECOND).await;
+        assert!(leadership.is_leader());
+        clock.advance(SECOND * 2).await;
+        assert!(!leadership.is_leader());
+        assert_eq!(leadership.lost().await, Over::GivenUp);
+    });
+}
+
+#[test]
+fn a_term_that_was_lost_stays_lost_when_the_session_is_trusted_again() {
+    block_on(async {
+        let cluster = Cluster::of("nightly", ["a"]).await;
+        let leadership = cluster.elector("a").leadership().expect("it leads");
+        cluster.cut_off("a");
+        cluster.advance(SECOND * 7).await;
+        cluster.reconnect("a");
+        cluster.advance(SECOND * 3).await;
+        assert!(!leadership.is_leader());
+    });
+}
+
+#[test]
+fn callbacks_tell_of_election_and_loss() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let tenure = tenure(&clock, &memory, "a").await;
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (elected, lost) = (log.clone(), log.clone());
+        let elector = tenure
+            .elector("nightly")
+            .on_elected(move |leadership| {
+                elected.lock().unwrap().push(format!("elected {}", leadership.token()))
+            })
+            .on_lost(move |over| lost.lock().unwrap().push(format!("lost {over:?}")))
+            .start()
+            .await
+            .unwrap();
+        clock.settle().await;
+        elector.resign().unwrap();
+        clock.advance(SECOND * 5).await;
+        assert_eq!(*log.lock().unwrap(), ["elected 1", "lost GivenUp", "elected 2"]);
+    });
+}
+
+#[test]
+fn several_elections_share_one_session() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let tenure = tenure(&clock, &memory, "a").await;
+        let one = tenure.elector("one").start().await.unwrap();
+        let two = tenure.elector("two").namespace("other").start().await.unwrap();
+        clock.settle().await;
+        let (one, two) = (one.leadership().unwrap(), two.leadership().unwrap());
+        assert_eq!(one.session(), two.session());
+    });
+}
+
+#[test]
+fn a_second_candidate_of_one_process_is_refused() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let tenure = tenure(&clock, &memory, "a").await;
+        let _first = tenure.elector("nightly").start().await.unwrap();
+        let second = tenure.elector("nightly").start().await;
+        assert!(matches!(second, Err(Error::AlreadyStanding(_))));
+        clock.settle().await;
+        assert!(_first.is_leader(), "the refused one did not take the first one's place");
+    });
+}
+
+#[test]
+fn an_election_of_two_places_has_two_leaders() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let mut electors = Vec::new();
+        for name in ["a", "b", "c"] {
+            let tenure = tenure(&clock, &memory, name).await;
+            electors.push(tenure.elector("pair").slots(2).start().await.unwrap());
+        }
+        clock.advance(SECOND * 2).await;
+        assert_eq!(electors.iter().filter(|elector| elector.is_leader()).count(), 2);
+        let refused = tenure(&clock, &memory, "d").await.elector("pair").slots(3).start().await;
+        assert!(matches!(refused, Err(Error::Slots { slots: 2, asked: 3, .. })));
+    });
+}
+
+#[test]
+fn status_says_what_a_candidate_is() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
+        let leader = a.elector("nightly").start().await.unwrap();
+        let follower = b.elector("nightly").observer(true).start().await.unwrap();
+        clock.advance(SECOND).await;
+        assert_eq!((leader.status(), follower.status()), (Status::Leader, Status::Observer));
+        assert_eq!(follower.leader().await.unwrap().unwrap().id, "a");
+        assert_eq!(leader.candidates().await.unwrap().len(), 2);
+    });
+}
