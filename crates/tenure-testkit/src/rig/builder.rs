@@ -108,6 +108,8 @@ impl PgClusterBuilder {
             ("full_page_writes", on(self.durable).to_owned()),
             ("wal_level", "replica".to_owned()),
             ("max_wal_senders", "8".to_owned()),
+            // How soon a standby looks again for its primary.
+            ("wal_retrieve_retry_interval", "50ms".to_owned()),
             ("shared_buffers", "32MB".to_owned()),
             // In the folder, not in /dev/shm: what a killed server leaves behind then goes with the folder.
             ("dynamic_shared_memory_type", "mmap".to_owned()),

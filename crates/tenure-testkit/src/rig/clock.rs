@@ -7,13 +7,14 @@
 //!   a rate of 1.5 makes each of them advance 1.5 s per true second.
 //! - The monotonic clocks also change their origin: they then count from 1970, as the wall clock does. Never compare a
 //!   reading taken under libfaketime with one taken outside of it; compare what passed.
-//! - Waits with a *relative* time are scaled by the rate: `nanosleep`, `clock_nanosleep`, `poll`, `epoll_wait` (so
-//!   tokio's timers too) and `timerfd_settime`.
+//! - Waits with a *relative* time are scaled by the rate: `nanosleep`, `clock_nanosleep`, `poll`, `epoll_wait` and
+//!   `timerfd_settime`.
 //! - `timerfd_settime` with an *absolute* time (`TFD_TIMER_ABSTIME`, `CLOCK_MONOTONIC` or `CLOCK_BOOTTIME`) never
 //!   fires: the kernel is handed a time counted from 1970.
 //! - Rust's own timed waits (`Condvar::wait_timeout`, `thread::park_timeout`, `Receiver::recv_timeout`) never time out
 //!   under it, at any rate or offset: std passes an absolute time to the futex system call, which is not intercepted.
-//!   `thread::sleep` works.
+//!   `thread::sleep` works. So do tokio's timers in a runtime with the I/O driver (`enable_all` and the feature `net`),
+//!   which sleeps in `epoll_wait`; a runtime with `enable_time` alone sleeps in a `Condvar`, and for ever.
 //! - `FAKETIME_DONT_FAKE_MONOTONIC=1` leaves the monotonic and boot clocks true, yet still scales the waits.
 //! - Raw system calls are never faked, nor are programs that are linked statically.
 

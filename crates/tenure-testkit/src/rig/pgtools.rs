@@ -30,7 +30,7 @@ pub(crate) fn psql(binaries: &Path, conninfo: &str, sql: &str) -> Result<String>
     let mut command = Command::new(binaries.join("psql"));
     forget_postgres_variables(&mut command);
     command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", conninfo]).stdin(Stdio::null());
-    // One -c each would be cut at the wrong semicolon; one -c for all would be one transaction. So: a here-string.
+    // From a file, since all statements of one `-c` would be one transaction.
     let script = tempfile::NamedTempFile::new().map_err(|error| Error::new(error.to_string()))?;
     fs::write(script.path(), sql).map_err(|error| Error::new(error.to_string()))?;
     let rows = run(command.arg("-f").arg(script.path()))?;

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use super::builder::PgClusterBuilder;
 use super::guard::Folder;
 use super::pgtools::{find_binaries, percent_encoded, psql, quoted};
-use super::process::{Server, ServerUser, Signal, processes_in, send, wait_for, write};
+use super::process::{Server, ServerUser, Signal, processes_in, send, stop, wait_for, write};
 use super::{Context, Error, Result, port};
 
 /// A private PostgreSQL cluster: stopped and removed on drop.
@@ -168,12 +168,14 @@ impl PgCluster {
     ///
     /// The id is what `pg_backend_pid()` answers. Only processes of this cluster are accepted.
     pub fn sigstop_backend(&self, pid: u32) -> Result<()> {
-        self.signal_backend(pid, Signal::Stop)
+        self.check_backend(pid)?;
+        stop(pid)
     }
 
     /// Lets a stopped backend go on.
     pub fn sigcont_backend(&self, pid: u32) -> Result<()> {
-        self.signal_backend(pid, Signal::Continue)
+        self.check_backend(pid)?;
+        send(pid, Signal::Continue)
     }
 
     /// Stops every process of the cluster in its tracks: connections hang, and new ones too.
@@ -187,7 +189,8 @@ impl PgCluster {
                 return Ok(());
             }
             for pid in fresh {
-                let _ = send(pid, Signal::Stop);
+                // It may have ended since we looked.
+                let _ = stop(pid);
                 stopped.push(pid);
             }
         }
@@ -293,14 +296,11 @@ impl PgCluster {
         log.contains("Address already in use") || log.contains("could not create any TCP/IP sockets")
     }
 
-    fn signal_backend(&self, pid: u32, signal: Signal) -> Result<()> {
-        if !processes_in(&self.data()).contains(&pid) {
-            return Err(Error::new(format!(
-                "process {pid} is not of the cluster in {}",
-                self.data().display()
-            )));
+    fn check_backend(&self, pid: u32) -> Result<()> {
+        if processes_in(&self.data()).contains(&pid) {
+            return Ok(());
         }
-        send(pid, signal)
+        Err(Error::new(format!("process {pid} is not of the cluster in {}", self.data().display())))
     }
 
     fn postmaster(&self) -> MutexGuard<'_, Option<Server>> {

@@ -136,6 +136,18 @@ pub(crate) fn processes_in(folder: &Path) -> Vec<u32> {
         .collect()
 }
 
+/// Stops a process, and returns when it has stopped: the kernel does it some time after the signal.
+pub(crate) fn stop(pid: u32) -> Result<()> {
+    send(pid, Signal::Stop)?;
+    wait_for("a process to stop", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        let stat = stat.context(|| format!("process {pid} ended before it stopped"))?;
+        // The name before the state may hold anything, `)` too.
+        let state = stat.rsplit(") ").next().unwrap_or_default();
+        Ok(state.starts_with('T').then_some(()))
+    })
+}
+
 /// A signal that the rig sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
