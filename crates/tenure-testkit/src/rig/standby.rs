@@ -73,10 +73,12 @@ impl PgStandby {
         })
     }
 
-    /// Waits until the standby has replayed all that the primary had written when this was called.
+    /// Waits until the standby has replayed all that the primary had committed when this was called.
     pub fn wait_caught_up(&self) -> Result<()> {
-        let written = self.on_primary("SELECT pg_current_wal_insert_lsn()")?;
-        let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'");
+        // Flushed, not inserted: at the start of a segment the latter is past a header that no standby is sent
+        // before the next record, which an idle server writes after 15 s.
+        let flushed = self.on_primary("SELECT pg_current_wal_flush_lsn()")?;
+        let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{flushed}'");
         wait_for("the standby to catch up", || {
             Ok((self.cluster.psql("postgres", &replayed)? == "t").then_some(()))
         })
