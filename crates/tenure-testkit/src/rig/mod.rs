@@ -34,17 +34,17 @@
 //! ```
 
 mod builder;
-mod clock;
-mod database;
-mod disk;
+pub mod clock;
+pub mod database;
+pub mod disk;
 mod guard;
-mod netns;
-mod pgbouncer;
+pub mod netns;
+pub mod pgbouncer;
 mod pgtools;
 mod port;
-mod postgres;
+pub mod postgres;
 mod process;
-mod standby;
+pub mod standby;
 mod tls;
 
 pub use builder::PgClusterBuilder;
