@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -515,6 +516,14 @@ pub trait Store: Send + Sync + 'static {
         let _ = sessions;
     }
 
+    /// A descriptor that says "this session lives" for as long as it is open in any process, where the store has such a
+    /// thing: `tenure run` hands it to the watchdog, so that a killed supervisor's lease is free only once its child is
+    /// gone.
+    fn kernel_lock(&self, session: &SessionId) -> Option<OwnedFd> {
+        let _ = session;
+        None
+    }
+
     /// The hints of this store. Called once for each open client; a store with none returns a stream that never
     /// yields. The sender's end may be dropped at any time.
     fn wakes(&self) -> Wakes;
@@ -547,6 +556,48 @@ pub trait Directory: Send + Sync + 'static {
 
     /// Pauses (asking the holders to stop) or resumes an election. `false` if it was so already.
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError>;
+
+    /// The store's own clock in seconds since some moment, where it has one: to compare clock *rates*.
+    async fn clock_seconds(&self) -> Result<Option<f64>, StoreError> {
+        Ok(None)
+    }
+
+    /// What there is to know about this store as it is set up, for `tenure doctor`.
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+/// Something that an examination found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: String,
+    /// How it is.
+    pub value: String,
+    /// What to think of it.
+    pub verdict: Verdict,
+    /// What it means and what to do; empty if nothing.
+    pub advice: String,
+}
+
+/// What to think of a [`Finding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Works, and could be better.
+    Fair,
+    /// Will hurt.
+    Bad,
+}
+
+impl Finding {
+    /// A finding.
+    pub fn new(check: &str, value: impl Into<String>, verdict: Verdict, advice: impl Into<String>) -> Self {
+        Finding { check: check.into(), value: value.into(), verdict, advice: advice.into() }
+    }
 }
 
 /// One holder's time in office.

@@ -19,9 +19,11 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`Cluster`], [`Clock`] | your own tests of what a leader does |
+//! | [`rig`] | real PostgreSQL servers, networks, clocks and disks, and the faults to put them through |
 
 mod clock;
 mod cluster;
+pub mod rig;
 
 pub use clock::Clock;
 pub use cluster::{Cluster, Cuttable};
