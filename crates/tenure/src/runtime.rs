@@ -92,12 +92,16 @@ pub async fn sleep_until(at: Moment) {
     }
 }
 
-/// What people call this process: the host's name and the process number.
-pub fn process_name() -> String {
+/// The host's name.
+pub fn host_name() -> String {
     let mut name = [0u8; 256];
     // SAFETY: the buffer is as long as said, and the last byte stays zero.
     let status = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
-    let host = if status == 0 { String::from_utf8_lossy(&name[..end]).into_owned() } else { "host".into() };
-    format!("{host}-{}", std::process::id())
+    if status == 0 { String::from_utf8_lossy(&name[..end]).into_owned() } else { "host".into() }
+}
+
+/// What people call this process: the host's name and the process number.
+pub fn process_name() -> String {
+    format!("{}-{}", host_name(), std::process::id())
 }

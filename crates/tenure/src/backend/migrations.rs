@@ -32,9 +32,11 @@ pub trait Migrate: Send + Sync {
 
     /// Applies what is pending, in one transaction; safe when many replicas start at once. Returns what was applied.
     async fn migrate(&self) -> Result<Vec<(i64, &'static str)>, StoreError>;
+}
 
-    /// All migrations as one script for people who apply their own.
-    fn migration_sql(&self) -> String;
+/// Migrations as one script.
+pub(crate) fn script(all: &[Migration]) -> String {
+    all.iter().map(|m| format!("-- {:04} {}\n{}\n", m.version, m.name, m.sql.trim_end())).collect()
 }
 
 /// What is missing between `found` and `all`.

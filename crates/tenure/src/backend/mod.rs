@@ -14,4 +14,4 @@ mod registry;
 pub mod sqlite;
 
 pub(crate) use registry::no_hints;
-pub use registry::{StoreOptions, migrator, open};
+pub use registry::{StoreOptions, migration_sql, migrator, open};
