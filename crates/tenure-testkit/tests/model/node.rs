@@ -1,0 +1,122 @@
+//! What a node may send, and what it makes of an answer.
+
+use crate::rules::{LEASE, Mistake, Rules};
+use crate::state::{Answer, Envelope, Flight, Node, Request, View};
+
+/// Every request that this node may send now. It waits for one answer at a time.
+pub(crate) fn may_send(node: &Node, rules: &Rules) -> Vec<Request> {
+    if node.flight.is_some() {
+        return Vec::new();
+    }
+    let mut requests = Vec::new();
+    if let Some(held) = node.held {
+        requests.push(Request::Beat);
+        let busy = node.transaction.is_some() || node.working;
+        if !busy || rules.makes(Mistake::ReleaseBeforeWorkEnded) {
+            requests.push(Request::Release { token: held.token });
+        }
+    } else {
+        requests.push(Request::Observe);
+        if let Some(take) = node.view.and_then(|view| take(node, rules, view)) {
+            // Earlier beats of a candidate matter to nobody: trust from a later one lasts longer.
+            requests.extend([Request::Beat, take]);
+        }
+    }
+    requests
+}
+
+/// The take-over rule: at once if the lease is free, or after a lease of seeing it unchanged.
+fn take(node: &Node, rules: &Rules, view: View) -> Option<Request> {
+    let free = view.is_free_for(node.session, rules);
+    let expire = view.live && view.holder != Some(node.session);
+    let remembered = node.remembered;
+    (free || node.watched >= LEASE).then_some(Request::Take { view, expire, remembered })
+}
+
+pub(crate) fn send(node: &mut Node, rules: &Rules, request: Request) {
+    match request {
+        Request::Take { .. } => forget_view(node),
+        // Not a leader from here on, whatever becomes of the request.
+        Request::Release { .. } => {
+            node.held = None;
+            node.working &= rules.makes(Mistake::ReleaseBeforeWorkEnded);
+        }
+        Request::Beat | Request::Observe | Request::End => {}
+    }
+    let envelope = Envelope { session: node.session, request };
+    node.flight = Some(Flight { envelope, age: 0, answer: None });
+}
+
+/// A timeout: what became of the request is unknown, and it may arrive yet. Nobody cares for a read that does.
+pub(crate) fn give_up(node: &mut Node) {
+    if let Some(Flight { envelope, answer: None, .. }) = node.flight.take()
+        && envelope.request != Request::Observe
+    {
+        node.orphan = Some(envelope);
+    }
+}
+
+/// A new process on the same machine. Only what was on the wire outlives the old one.
+pub(crate) fn restart(node: &mut Node, session: u8, gracefully: bool) {
+    let mut after = Node::new(session);
+    after.timeline = node.timeline;
+    let end = gracefully.then_some(Envelope { session: node.session, request: Request::End });
+    give_up(node);
+    after.orphan = end.or(node.orphan);
+    after.write = node.write;
+    *node = after;
+}
+
+/// Takes the answer of the request in flight.
+pub(crate) fn receive(node: &mut Node, rules: &Rules) {
+    let Some(Flight { envelope, age, answer: Some((timeline, answer)) }) = node.flight.take() else { return };
+    if timeline != node.timeline {
+        node.timeline = timeline;
+        if !rules.makes(Mistake::BeatIgnoresTimeline) {
+            node.lose();
+            node.trust = 0;
+            forget_view(node);
+        }
+    }
+    match (envelope.request, answer) {
+        (Request::Beat, Answer::Done) => {
+            let spent = if rules.makes(Mistake::ClockReadAfterAnswer) { 0 } else { age };
+            node.trust = node.trust.max(rules.trust() - spent);
+        }
+        (Request::Beat, _) => {
+            node.lose();
+            node.trust = 0;
+        }
+        (_, Answer::Seen(view)) => see(node, rules, view, age),
+        (_, Answer::Granted(grant)) => {
+            node.held = Some(grant);
+            node.remembered = if rules.makes(Mistake::TokenFromMemoryOnly) { grant.token } else { 0 };
+            if rules.makes(Mistake::TakeExtendsTrust) {
+                node.trust = rules.trust();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The wait begins when the first read has returned, and begins anew with whatever has changed.
+fn see(node: &mut Node, rules: &Rules, view: View, age: u8) {
+    if rules.makes(Mistake::AdoptsOwnLeaseAsFound) && view.holder == Some(node.session) && view.live {
+        node.held = Some(view.lease);
+        return forget_view(node);
+    }
+    // Whoever takes a lease and gives it back and takes it again has not beaten: the same beat is the same wait.
+    let same = node.view.is_some_and(|before| {
+        (before.timeline, before.holder, before.live, before.beat)
+            == (view.timeline, view.holder, view.live, view.beat)
+    });
+    if !same {
+        node.watched = if rules.makes(Mistake::ExpiryCountedFromBeforeRead) { age } else { 0 };
+    }
+    node.view = Some(view);
+}
+
+fn forget_view(node: &mut Node) {
+    node.view = None;
+    node.watched = 0;
+}

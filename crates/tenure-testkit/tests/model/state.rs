@@ -1,0 +1,314 @@
+//! The world at one moment: a store, its standby, the nodes and what is on the wire.
+//!
+//! Nothing holds an absolute time. A deadline is what is left of it, a wait is what has passed, and both stop at
+//! their limits: so the state space is finite although time is not bounded.
+
+use crate::rules::{LEASE, Mistake, Rules, TIMELINE_BIT};
+
+pub(crate) const MAX_NODES: usize = 3;
+pub(crate) const MAX_SESSIONS: usize = 6;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Life {
+    Unknown,
+    Live,
+    Expired,
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Session {
+    pub(crate) life: Life,
+    pub(crate) beat: u8,
+}
+
+/// A token, and the place of its grant in the order of all grants, which no store knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Grant {
+    pub(crate) token: u8,
+    pub(crate) serial: u8,
+}
+
+impl Grant {
+    pub(crate) fn timeline(self) -> u8 {
+        self.token >> TIMELINE_BIT
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Store {
+    pub(crate) timeline: u8,
+    pub(crate) lease: Grant,
+    pub(crate) holder: Option<u8>,
+    pub(crate) sessions: [Session; MAX_SESSIONS],
+}
+
+impl Store {
+    pub(crate) fn is_live(&self, session: u8) -> bool {
+        self.sessions[usize::from(session)].life == Life::Live
+    }
+}
+
+/// What one read of the lease and of its holder's session returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct View {
+    pub(crate) timeline: u8,
+    pub(crate) lease: Grant,
+    pub(crate) holder: Option<u8>,
+    pub(crate) live: bool,
+    pub(crate) beat: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Request {
+    Beat,
+    Observe,
+    /// Take what was viewed; with `expire`, its live session is expired in the same step.
+    Take {
+        view: View,
+        expire: bool,
+        remembered: u8,
+    },
+    Release {
+        token: u8,
+    },
+    End,
+}
+
+/// A request on the wire. It names the session that sent it, which may be of a process that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Envelope {
+    pub(crate) session: u8,
+    pub(crate) request: Request,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Answer {
+    /// One row changed.
+    Done,
+    /// No row changed: the condition did not hold.
+    Refused,
+    Seen(View),
+    Granted(Grant),
+}
+
+/// A request whose answer its node waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flight {
+    pub(crate) envelope: Envelope,
+    /// How long ago the clock was read before sending. Counted only where a rule uses it.
+    pub(crate) age: u8,
+    /// Once served: the timeline it was served on, and the answer.
+    pub(crate) answer: Option<(u8, Answer)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Node {
+    pub(crate) session: u8,
+    /// The timeline of the last answer.
+    pub(crate) timeline: u8,
+    /// The grant that this node knows it was given.
+    pub(crate) held: Option<Grant>,
+    /// What is left of the time that the session's last answered beat is trusted for.
+    pub(crate) trust: u8,
+    pub(crate) working: bool,
+    pub(crate) view: Option<View>,
+    /// For how long the view was seen unchanged, counted from when its first read returned.
+    pub(crate) watched: u8,
+    pub(crate) flight: Option<Flight>,
+    /// A request that nobody waits for any more, and that may still arrive.
+    pub(crate) orphan: Option<Envelope>,
+    /// An open transaction that has passed the guard.
+    pub(crate) transaction: Option<Grant>,
+    /// A write on its way to another database.
+    pub(crate) write: Option<Grant>,
+    /// A token counter in the process: used by one mistake only.
+    pub(crate) remembered: u8,
+}
+
+impl Node {
+    pub(crate) fn new(session: u8) -> Self {
+        Self {
+            session,
+            timeline: 0,
+            held: None,
+            trust: 0,
+            working: false,
+            view: None,
+            watched: 0,
+            flight: None,
+            orphan: None,
+            transaction: None,
+            write: None,
+            remembered: 0,
+        }
+    }
+
+    /// `is_leader()`: a comparison at every call.
+    pub(crate) fn believes(&self, rules: &Rules) -> bool {
+        self.held.is_some() && (self.trust > 0 || rules.makes(Mistake::TrustIsAFlag))
+    }
+
+    pub(crate) fn lose(&mut self) {
+        self.held = None;
+        self.working = false;
+    }
+
+    /// Local time passes; work is ended with the trust it runs under.
+    pub(crate) fn advance(&mut self, rules: &Rules, rate: u8) {
+        let (deadline, wait) = rules.advance(rate);
+        let believed = self.believes(rules);
+        self.trust = self.trust.saturating_sub(deadline);
+        if believed && !self.believes(rules) {
+            self.working = false;
+        }
+        if self.view.is_some_and(|view| !view.is_free_for(self.session, rules)) {
+            self.watched = (self.watched + wait).min(LEASE);
+        }
+        if let Some(flight) = &mut self.flight {
+            match flight.envelope.request {
+                Request::Beat => flight.age = (flight.age + deadline).min(rules.trust()),
+                Request::Observe if rules.makes(Mistake::ExpiryCountedFromBeforeRead) => {
+                    flight.age = (flight.age + wait).min(LEASE);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl View {
+    /// Whether this lease may be taken with no wait: it has no holder, a holder that is not live, or it is the
+    /// candidate's own, from a grant whose answer was lost.
+    pub(crate) fn is_free_for(&self, session: u8, rules: &Rules) -> bool {
+        let granted_since = self.lease.timeline() == self.timeline || !rules.promotion_waited_out;
+        granted_since && (self.holder.is_none() || !self.live || self.holder == Some(session))
+    }
+
+    /// Whether what was seen is so, or may become so.
+    fn may_hold(&self, store: &Store, reader: u8) -> bool {
+        match self.holder {
+            Some(holder) if self.live && holder != reader => {
+                store.is_live(holder) && store.sessions[usize::from(holder)].beat <= self.beat
+            }
+            _ => store.lease.token == self.lease.token,
+        }
+    }
+}
+
+/// Things that must never happen, remembered once they have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Harm {
+    pub(crate) token_did_not_grow: bool,
+    pub(crate) stale_write_accepted: bool,
+    pub(crate) commit_without_lease: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) store: Store,
+    /// What an asynchronous standby has received, once it lags.
+    pub(crate) standby: Option<Store>,
+    pub(crate) nodes: [Node; MAX_NODES],
+    pub(crate) next_session: u8,
+    /// The last grant ever made, on whatever timeline.
+    pub(crate) granted: Grant,
+    /// The last write that the other database accepted.
+    pub(crate) accepted: Grant,
+    pub(crate) harm: Harm,
+}
+
+impl World {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        let nothing = Grant { token: 0, serial: 0 };
+        let mut sessions = [Session { life: Life::Unknown, beat: 0 }; MAX_SESSIONS];
+        let mut nodes = [Node::new(0); MAX_NODES];
+        for n in 0..rules.nodes {
+            sessions[n].life = Life::Live;
+            if !rules.makes(Mistake::SameIdentityEverywhere) {
+                nodes[n].session = n as u8;
+            }
+        }
+        Self {
+            store: Store { timeline: 0, lease: nothing, holder: None, sessions },
+            standby: None,
+            nodes,
+            next_session: rules.nodes as u8,
+            granted: nothing,
+            accepted: nothing,
+            harm: Harm::default(),
+        }
+    }
+
+    /// Renames beats, which otherwise grow for ever. Beats are only ever compared for equality, so per session the
+    /// values in use become 1, 2, … in their order, and those older than any that a store has become 0.
+    pub(crate) fn rename_beats(&mut self) {
+        for id in 0..self.next_session {
+            let at = usize::from(id);
+            let now = self.store.sessions[at].beat;
+            let oldest = self.standby.map_or(now, |standby| standby.sessions[at].beat.min(now));
+            let mut used = 0_u32;
+            self.each_beat(id, |beat| used |= u32::from(*beat >= oldest) << *beat);
+            // A beat's name is how many values in use there are up to it.
+            self.each_beat(id, |beat| *beat = (used & ((2 << *beat) - 1)).count_ones() as u8);
+        }
+    }
+
+    /// Forgets what can have no effect any more: a late request whose comparison fails for good, and a view of a beat
+    /// that has passed. Neither tokens nor beats come back, but from a standby.
+    pub(crate) fn forget_hopeless(&mut self, rules: &Rules) {
+        let compared = [
+            Mistake::TokenFromMemoryOnly,
+            Mistake::TokenForgetsTimeline,
+            Mistake::TakeWithoutCas,
+            Mistake::ExpireWithoutBeatCas,
+        ];
+        if compared.into_iter().any(|mistake| rules.makes(mistake)) {
+            return;
+        }
+        let stores = [Some(self.store), self.standby];
+        let possible = |test: &dyn Fn(&Store) -> bool| stores.iter().flatten().any(test);
+        for node in &mut self.nodes {
+            node.orphan = node.orphan.filter(|orphan| match orphan.request {
+                Request::Take { view, .. } => possible(&|store| store.lease.token == view.lease.token),
+                Request::Release { token } => possible(&|store| store.lease.token == token),
+                Request::Beat | Request::Observe | Request::End => {
+                    possible(&|store| store.is_live(orphan.session))
+                }
+            });
+            let session = node.session;
+            if node.view.is_some_and(|view| !possible(&|store| view.may_hold(store, session))) {
+                node.view = None;
+                node.watched = 0;
+            }
+        }
+    }
+
+    fn each_beat(&mut self, id: u8, mut act: impl FnMut(&mut u8)) {
+        act(&mut self.store.sessions[usize::from(id)].beat);
+        if let Some(standby) = &mut self.standby {
+            act(&mut standby.sessions[usize::from(id)].beat);
+        }
+        let mut see = |view: &mut View| {
+            if view.holder == Some(id) {
+                act(&mut view.beat);
+            }
+        };
+        for node in &mut self.nodes {
+            if let Some(view) = &mut node.view {
+                see(view);
+            }
+            if let Some(Envelope { request: Request::Take { view, .. }, .. }) = &mut node.orphan {
+                see(view);
+            }
+            if let Some(flight) = &mut node.flight {
+                if let Request::Take { view, .. } = &mut flight.envelope.request {
+                    see(view);
+                }
+                if let Some((_, Answer::Seen(view))) = &mut flight.answer {
+                    see(view);
+                }
+            }
+        }
+    }
+}
