@@ -236,7 +236,7 @@ impl Watchdog {
 fn end_adopted() -> bool {
     let living = lock(&WATCHDOGS);
     let Ok(adopted) = tree::adopted(&living) else { return true };
-    tree::with_descendants(adopted.clone()).iter().for_each(|it| it.signal(SIGKILL));
+    tree::with_descendants(tree::own_pid(), adopted.clone()).iter().for_each(|it| it.signal(SIGKILL));
     for pid in &adopted {
         sys::reap(*pid);
     }

@@ -103,23 +103,23 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// The given processes and what can be seen below them.
-pub(super) fn with_descendants(roots: Vec<Pid>) -> Vec<Process> {
-    let mut seen = BTreeSet::new();
+/// Everything that can be seen below a process.
+pub(super) fn descendants(pid: Pid) -> Vec<Process> {
+    with_descendants(pid, children(pid).unwrap_or_default())
+}
+
+/// These children of a process, and what can be seen below them.
+pub(super) fn with_descendants(parent: Pid, chosen: Vec<Pid>) -> Vec<Process> {
     let mut found = Vec::new();
-    let mut next = roots;
-    while let Some(pid) = next.pop() {
-        if seen.insert(pid) {
-            found.extend(Process::read(pid));
-            next.extend(children(pid).unwrap_or_default());
+    let mut next: Vec<(Pid, Pid)> = chosen.into_iter().map(|pid| (parent, pid)).collect();
+    while let Some((parent, pid)) = next.pop() {
+        // If its parent is another by now, so may it be. The next look will tell.
+        if let Some(process) = Process::read(pid).filter(|it| it.parent == parent) {
+            found.push(process);
+            next.extend(children(pid).unwrap_or_default().into_iter().map(|child| (pid, child)));
         }
     }
     found
-}
-
-/// Everything that can be seen below a process.
-pub(super) fn descendants(pid: Pid) -> Vec<Process> {
-    with_descendants(children(pid).unwrap_or_default())
 }
 
 /// Children of ours that were a dead watchdog's, or its descendants'.
