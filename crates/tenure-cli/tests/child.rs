@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use child::{Ending, SpawnError, boottime_ns};
-use rig::{Place, SECOND_NS, ending, kill, last_stamp_ns, lives, spawn, until};
+use rig::{Place, SECOND_NS, ending, kill, last_stamp_ns, lives, spawn, stop, until};
 
 /// Writes down the time for as long as it lives, deaf to SIGTERM.
 const STAMPS: &str = r#"stamps() { trap "" TERM; while :; do read -r up idle </proc/uptime; echo "$up" >>$1; sleep 0.005; done; }"#;
@@ -94,7 +94,7 @@ async fn without_trust_nothing_is_started() {
 fn a_stopped_supervisor_loses_its_program_before_the_deadline() {
     let place = Place::new();
     let tree = place.supervised("trap 'touch asked; exit 0' TERM; while :; do sleep 0.01; done", 4, 1);
-    kill("STOP", tree.supervisor.id());
+    stop(tree.supervisor.id());
     until("the program has ended", || !lives(tree.main) && !lives(tree.watchdog));
     assert!(boottime_ns() < place.line("deadline").parse().unwrap());
     assert!(place.has("asked"));
@@ -105,9 +105,9 @@ fn a_stopped_supervisor_loses_its_program_before_the_deadline() {
 #[test]
 fn a_killed_supervisor_leaves_no_orphan_and_the_lock_goes_last() {
     let place = Place::new();
-    let script = "(setsid sh -c 'trap \"\" TERM; echo $$ >escaped; while :; do sleep 0.01; done' &)
+    let script = "trap 'touch asked; until test -e go; do sleep 0.01; done; exit 0' TERM
+        (setsid sh -c 'trap \"\" TERM; echo $$ >escaped; while :; do sleep 0.01; done' &)
         sh -c 'trap \"\" TERM; echo $$ >member; while :; do sleep 0.01; done' &
-        trap 'touch asked; until test -e go; do sleep 0.01; done; exit 0' TERM
         while :; do sleep 0.01; done";
     let mut tree = place.supervised(script, 60, 2);
     let pids = [tree.main, place.pid("escaped"), place.pid("member")];
@@ -141,7 +141,7 @@ fn if_both_are_killed_what_lives_on_holds_the_lock() {
         place.supervised("(setsid sh -c 'echo $$ >escaped; exec sleep 1000' &) ; sleep 1000; :", 60, 30);
     let escaped = place.pid("escaped");
     let lock = File::open(place.path("lock")).unwrap();
-    kill("STOP", tree.supervisor.id());
+    stop(tree.supervisor.id());
     kill("KILL", tree.watchdog);
     until("the kernel kills the main process", || !lives(tree.main));
     tree.supervisor.kill().unwrap();
@@ -158,7 +158,7 @@ async fn a_stopped_watchdog_is_replaced_at_the_deadline_and_woken() {
     let place = Place::new();
     let child = place.run("(setsid sh -c 'echo $$ >escaped; exec sleep 1000' &) ; sleep 1000; :", 3, 1).await;
     let escaped = place.pid("escaped");
-    kill("STOP", child.watchdog_pid());
+    stop(child.watchdog_pid());
     assert_eq!(ending(&child).await, Ending::EndedForTrust);
     assert!(!lives(child.pid()) && !lives(escaped) && !lives(child.watchdog_pid()));
 }
@@ -167,8 +167,8 @@ async fn a_stopped_watchdog_is_replaced_at_the_deadline_and_woken() {
 fn a_watchdog_that_was_frozen_past_the_deadline_kills_when_it_wakes() {
     let place = Place::new();
     let tree = place.supervised("trap 'touch asked' TERM; while :; do sleep 0.01; done", 3, 1);
-    kill("STOP", tree.supervisor.id());
-    kill("STOP", tree.watchdog);
+    stop(tree.supervisor.id());
+    stop(tree.watchdog);
     let deadline_ns: u64 = place.line("deadline").parse().unwrap();
     until("the deadline has passed", || boottime_ns() > deadline_ns);
     assert!(lives(tree.main), "nobody was awake to end it");
@@ -228,9 +228,9 @@ async fn an_end_is_graceful_and_known_to_all_who_wait() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_waits_for_the_group_and_not_only_for_its_leader() {
     let place = Place::new();
-    let script =
-        "sh -c 'trap \"sleep 0.5; touch tidy; exit 0\" TERM; touch ready; while :; do sleep 0.01; done' &
-        trap 'exit 0' TERM; while :; do sleep 0.01; done";
+    let script = "trap 'exit 0' TERM
+        sh -c 'trap \"sleep 0.5; touch tidy; exit 0\" TERM; touch ready; while :; do sleep 0.01; done' &
+        while :; do sleep 0.01; done";
     let child = place.run(script, 60, 30).await;
     until("ready", || place.has("ready"));
     assert_eq!(child.end().await, Ending::Exited(0));
@@ -286,9 +286,9 @@ async fn a_spawn_that_is_dropped_is_ended() {
     let mut spec = place.spec("echo $$ >pid; sleep 1000; :", Duration::from_secs(60), Duration::from_secs(1));
     let lock = place.lock(&mut spec);
     let mut spawning = Box::pin(spawn(spec));
-    assert!(tokio::time::timeout(Duration::ZERO, &mut spawning).await.is_err());
+    let early = tokio::time::timeout(Duration::ZERO, &mut spawning).await;
     assert!(lock.try_lock().is_err(), "the watchdog has it");
-    drop(spawning);
+    drop((early, spawning));
     until("all gone", || lock.try_lock().is_ok());
 }
 
@@ -297,7 +297,8 @@ async fn a_program_that_keeps_starting_sessions_is_swept() {
     let place = Place::new();
     let breed =
         "trap '' TERM; while :; do (setsid sh -c 'setsid sleep 1000 & sleep 1000' &) ; sleep 0.005; done";
-    let script = format!("{{ {breed}; }} & (setsid sh -c \"{breed}\" &) ; touch ready; {breed}");
+    let script =
+        format!("trap '' TERM; {{ {breed}; }} & (setsid sh -c \"{breed}\" &) ; touch ready; {breed}");
     let mut spec = place.spec(&script, Duration::from_secs(60), Duration::from_millis(300));
     let lock = place.lock(&mut spec);
     let child = spawn(spec).await.unwrap();
@@ -395,8 +396,9 @@ async fn kept_descriptors_keep_their_numbers() {
 #[test]
 fn a_terminal_is_passed_through_and_its_keys_reach_the_supervisor_only() {
     let place = Place::new();
-    let script = "test -t 0 && test -t 1 && test -t 2 && read -r line && echo \"$line\" >read
-        trap 'echo INT >>got' INT; trap 'echo TERM >>got; exit 0' TERM; while :; do sleep 0.01; done";
+    let script = "trap 'echo INT >>got' INT; trap 'echo TERM >>got; exit 0' TERM
+        test -t 0 && test -t 1 && test -t 2 && read -r line && echo \"$line\" >read
+        while :; do sleep 0.01; done";
     let supervisor = place.supervisor(script, 60, 5);
     let words = supervisor.get_args().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
     let line = format!("exec {} {words}", supervisor.get_program().to_str().unwrap());
@@ -407,13 +409,14 @@ fn a_terminal_is_passed_through_and_its_keys_reach_the_supervisor_only() {
     let mut keys = terminal.stdin.take().unwrap();
     keys.write_all(b"hello there\n").unwrap();
     assert_eq!(place.line("read"), "hello there");
+    let (watchdog, main) = (place.pid("watchdog"), place.pid("main"));
     keys.write_all(b"\x03").unwrap();
     assert_eq!(
         place.line("got"),
         "TERM",
         "Ctrl-C killed the supervisor, and the watchdog asked the program to stop"
     );
-    until("all gone", || !lives(place.pid("watchdog")) && !lives(place.pid("main")));
+    until("all gone", || !lives(watchdog) && !lives(main));
     drop(keys);
     terminal.wait().unwrap();
 }

@@ -92,6 +92,7 @@ impl Place {
     pub(crate) fn supervised(&self, script: &str, trust_s: u64, kill_after_s: u64) -> Tree {
         let mut command = self.supervisor(script, trust_s, kill_after_s);
         let supervisor = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        self.line("deadline");
         Tree { watchdog: self.pid("watchdog"), main: self.pid("main"), supervisor }
     }
 }
@@ -180,6 +181,16 @@ pub(crate) fn kill(signal: &str, pid: u32) {
     let done =
         Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).stderr(Stdio::null()).status();
     done.unwrap();
+}
+
+/// Stops a process, and waits until each of its threads has stopped: a signal that was sent has not yet done anything.
+pub(crate) fn stop(pid: u32) {
+    kill("STOP", pid);
+    let stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+    until("stopped", || {
+        let mut threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        threads.all(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).is_ok_and(stopped))
+    });
 }
 
 /// The moments, in hundredths of a second of the boot clock, that a program wrote down.
