@@ -1,0 +1,321 @@
+//! The system calls of this module, each behind a safe function.
+//!
+//! No policy lives here. Every `unsafe` block of the binary is in this file and says why it is sound.
+//! Two rules make the pid-taking functions honest: a caller signals only pids that it has not reaped (a zombie keeps
+//! its number), and any other process only through a [`PidFd`], which cannot come to mean somebody else.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, OsString, c_int};
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::ptr;
+
+pub(super) use libc::{SIGCONT, SIGKILL, SIGTERM};
+
+/// A process or, where the name says so, a process group.
+pub(super) type Pid = libc::pid_t;
+
+/// How a child ended, as the kernel tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Exited(i32),
+    Signalled(i32),
+}
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Nanoseconds of `CLOCK_BOOTTIME`, which counts suspend.
+pub(super) fn boottime_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec to write to. The call cannot fail for a clock every supported kernel has.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A one-shot alarm on `CLOCK_BOOTTIME`: readable once its moment has passed, also when that was during a suspend.
+pub(super) struct Alarm(OwnedFd);
+
+impl Alarm {
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers; the result is a new descriptor that nothing else owns.
+        let fd =
+            unsafe { libc::timerfd_create(libc::CLOCK_BOOTTIME, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
+        // SAFETY: `check` has ruled out an error, so this is that new descriptor.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(check(fd)?) }))
+    }
+
+    /// Setting it clears an expiry that was not read.
+    pub(super) fn set(&self, at_ns: u64) -> io::Result<()> {
+        let at_ns = at_ns.max(1); // zero would disarm it
+        let spec = libc::itimerspec {
+            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: libc::timespec {
+                tv_sec: libc::time_t::try_from(at_ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+                tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
+            },
+        };
+        // SAFETY: `spec` outlives the call, and a null old value is allowed.
+        let done = unsafe {
+            libc::timerfd_settime(self.0.as_raw_fd(), libc::TFD_TIMER_ABSTIME, &spec, ptr::null_mut())
+        };
+        check(done).map(drop)
+    }
+}
+
+impl AsRawFd for Alarm {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Blocks every signal that can be blocked, for this (only) thread, and returns a descriptor that tells of SIGCHLD.
+pub(super) fn block_signals() -> io::Result<OwnedFd> {
+    // SAFETY: both sets are initialised by sigfillset and sigemptyset before they are used, and outlive the calls.
+    let fd = unsafe {
+        let mut all: libc::sigset_t = mem::zeroed();
+        libc::sigfillset(&mut all);
+        check(libc::sigprocmask(libc::SIG_SETMASK, &all, ptr::null_mut()))?;
+        let mut child: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&mut child);
+        libc::sigaddset(&mut child, libc::SIGCHLD);
+        // Were SIGCHLD ignored by whoever started us, the kernel would reap for us and numbers could be reused.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        check(libc::signalfd(-1, &child, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?
+    };
+    // SAFETY: a new descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Waits until one of the descriptors is readable or hung up. Those that are `None` are skipped.
+pub(super) fn poll<const N: usize>(fds: [Option<RawFd>; N]) -> io::Result<[bool; N]> {
+    // A negative descriptor is skipped by poll(2).
+    let mut polled = fds.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
+    loop {
+        // SAFETY: `polled` is an array of N initialised pollfds.
+        match check(unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, -1) }) {
+            Ok(_) => return Ok(polled.map(|fd| fd.revents != 0)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Orphans below this process become its children, not init's.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
+}
+
+/// What `ps` and `top` show; at most 15 bytes.
+pub(super) fn set_process_name(name: &std::ffi::CStr) {
+    // SAFETY: `name` ends in a NUL and outlives the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
+}
+
+/// Signals a process that is an unreaped child of ours.
+pub(super) fn kill(pid: Pid, signal: i32) {
+    debug_assert!(pid > 0);
+    // SAFETY: takes no pointers. An error means that it is gone already or not ours to signal; both show in a wait.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Signals a process group whose leader is unreaped, so that its number is still its own.
+pub(super) fn kill_group(group: Pid, signal: i32) {
+    debug_assert!(group > 1, "-1 would be everybody");
+    // SAFETY: takes no pointers; errors as in `kill`.
+    unsafe { libc::kill(-group, signal) };
+}
+
+/// A process, never its successor under the same number.
+pub(super) struct PidFd(OwnedFd);
+
+impl PidFd {
+    pub(super) fn open(pid: Pid) -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        // SAFETY: `check` has ruled out an error: a new descriptor (close-on-exec) that nothing else owns.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(check(fd as c_int)?) }))
+    }
+
+    pub(super) fn signal(&self, signal: i32) {
+        // SAFETY: a null siginfo asks for that of kill(2).
+        unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.0.as_raw_fd(),
+                signal,
+                ptr::null::<libc::siginfo_t>(),
+                0,
+            )
+        };
+    }
+}
+
+/// The child's status if it has ended, and leaves it a zombie, so that its number stays taken.
+pub(super) fn peek(pid: Pid) -> Option<Status> {
+    wait(libc::P_PID, pid, libc::WNOWAIT).map(|(_, status)| status)
+}
+
+/// Any child that has ended, and leaves it a zombie.
+pub(super) fn peek_any() -> Option<Pid> {
+    wait(libc::P_ALL, 0, libc::WNOWAIT).map(|(pid, _)| pid)
+}
+
+/// Reaps the child if it has ended: from here on its number may be anybody's.
+pub(super) fn reap(pid: Pid) -> Option<Status> {
+    wait(libc::P_PID, pid, 0).map(|(_, status)| status)
+}
+
+fn wait(kind: libc::idtype_t, pid: Pid, flags: c_int) -> Option<(Pid, Status)> {
+    // SAFETY: a zeroed siginfo is valid, outlives the call, and is read with the accessors for SIGCHLD only after
+    // waitid has filled it in (a zero pid says that it has not).
+    let (found, code, status) = unsafe {
+        let mut info: libc::siginfo_t = mem::zeroed();
+        if libc::waitid(kind, pid as libc::id_t, &mut info, libc::WEXITED | libc::WNOHANG | flags) < 0 {
+            return None;
+        }
+        (info.si_pid(), info.si_code, info.si_status())
+    };
+    let status = if code == libc::CLD_EXITED { Status::Exited(status) } else { Status::Signalled(status) };
+    (found > 0).then_some((found, status))
+}
+
+/// Whether this process has no child at all, dead or alive.
+pub(super) fn childless() -> bool {
+    // SAFETY: as in `wait`; WNOWAIT takes nothing.
+    let result = unsafe {
+        let mut info: libc::siginfo_t = mem::zeroed();
+        libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
+    };
+    result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
+}
+
+/// Takes over descriptors that this process inherited by number.
+pub(super) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers; fails if the descriptor is not open.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: open, and by the protocol between supervisor and watchdog it is ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Closes a descriptor that nobody in this process owns.
+pub(super) fn close_stray(fd: RawFd) {
+    // SAFETY: called at the start of the watchdog, for numbers it was not told to keep and has not opened.
+    unsafe { libc::close(fd) };
+}
+
+/// Makes one descriptor number mean what another means: dup2(2), for the standard streams.
+pub(super) fn replace_stream(with: BorrowedFd<'_>, stream: RawFd) {
+    debug_assert!((0..=2).contains(&stream));
+    // SAFETY: takes no pointers; the standard streams are owned by nobody.
+    unsafe { libc::dup2(with.as_raw_fd(), stream) };
+}
+
+/// Makes `command` start in a session of its own, deaf to signals until it says otherwise, with these descriptors.
+///
+/// The close-on-exec flags are cleared after the fork, so that no other program that this process happens to be
+/// starting in another thread can inherit them.
+pub(super) fn detach(command: &mut Command, inherit: Vec<RawFd>) {
+    let prepare = move || {
+        // SAFETY: setsid, sigfillset, sigprocmask and fcntl are async-signal-safe; `all` is initialised before use.
+        unsafe {
+            check(libc::setsid())?;
+            let mut all: libc::sigset_t = mem::zeroed();
+            libc::sigfillset(&mut all);
+            check(libc::sigprocmask(libc::SIG_SETMASK, &all, ptr::null_mut()))?;
+            for fd in &inherit {
+                check(libc::fcntl(*fd, libc::F_SETFD, 0))?;
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing, takes no lock, and makes only the calls named above.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// What the new process becomes.
+pub(super) struct Program {
+    pub(super) argv: Vec<CString>,
+    pub(super) env: Vec<(OsString, OsString)>,
+    /// Kept open over the exec.
+    pub(super) inherit: Vec<RawFd>,
+}
+
+/// Forks, and executes `program` as the leader of a new process group that dies with this process.
+///
+/// Returns its pid and a pipe: end of file says that exec has succeeded (or that the process was killed before), four
+/// bytes are the errno of its failure. The caller does not wait for exec, and so can end a process that hangs in it.
+///
+/// Must be called by a process of one thread.
+pub(super) fn start(program: &Program) -> io::Result<(Pid, OwnedFd)> {
+    let mut argv: Vec<*const libc::c_char> = program.argv.iter().map(|arg| arg.as_ptr()).collect();
+    argv.push(ptr::null());
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for the two descriptors.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
+    // SAFETY: two new descriptors that nothing else owns.
+    let (reader, writer) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+    // SAFETY: takes no pointers.
+    let parent = unsafe { libc::getpid() };
+    // SAFETY: this process has one thread, so the child may do whatever a process may.
+    let pid = check(unsafe { libc::fork() })?;
+    if pid == 0 {
+        let errno =
+            become_program(program, &argv, parent).raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
+        // SAFETY: `errno` is four readable bytes, and _exit runs nothing of the parent's.
+        unsafe {
+            libc::write(writer.as_raw_fd(), errno.as_ptr().cast(), errno.len());
+            libc::_exit(127)
+        }
+    }
+    // Here and in the child, whichever comes first: nobody may see the child outside its group.
+    // SAFETY: takes no pointers. Fails harmlessly once the child has executed.
+    unsafe { libc::setpgid(pid, pid) };
+    Ok((pid, reader))
+}
+
+/// Returns only when something failed.
+fn become_program(program: &Program, argv: &[*const libc::c_char], parent: Pid) -> io::Error {
+    let prepare = || {
+        // SAFETY: takes no pointers.
+        check(unsafe { libc::setpgid(0, 0) })?;
+        // SAFETY: takes no pointers.
+        check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
+        // The parent may have died before the line above: then no signal will come.
+        // SAFETY: takes no pointers.
+        if unsafe { libc::getppid() } != parent {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        for fd in &program.inherit {
+            // SAFETY: takes no pointers.
+            check(unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) })?;
+        }
+        for (name, value) in &program.env {
+            // SAFETY: one thread.
+            unsafe { std::env::set_var(name, value) };
+        }
+        // Ignored signals and the mask survive exec; the Rust runtime ignores SIGPIPE and the watchdog blocks all.
+        // Dispositions first: a signal that is pending must meet the default one.
+        for signal in 1..=libc::SIGRTMAX() {
+            // SAFETY: takes no pointers to keep; refused, harmlessly, for SIGKILL, SIGSTOP and libc's own.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        // SAFETY: `none` is initialised before it is used.
+        unsafe {
+            let mut none: libc::sigset_t = mem::zeroed();
+            libc::sigemptyset(&mut none);
+            check(libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut())).map(drop)
+        }
+    };
+    if let Err(error) = prepare() {
+        return error;
+    }
+    // SAFETY: `argv` ends in a null, and its strings live in `program`.
+    unsafe { libc::execvp(argv[0], argv.as_ptr()) };
+    io::Error::last_os_error()
+}

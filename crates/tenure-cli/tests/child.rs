@@ -1,0 +1,422 @@
+//! The child of `tenure run`, with real processes: one test per promise of `src/child/mod.rs`.
+
+#[allow(dead_code)] // the binary uses the rest
+#[path = "../src/child/mod.rs"]
+mod child;
+#[path = "child/rig.rs"]
+mod rig;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use child::{Ending, SpawnError, boottime_ns};
+use rig::{Place, SECOND_NS, ending, kill, last_stamp_ns, lives, spawn, stop, until};
+
+/// Writes down the time for as long as it lives, deaf to SIGTERM.
+const STAMPS: &str = r#"stamps() { trap "" TERM; while :; do read -r up idle </proc/uptime; echo "$up" >>$1; sleep 0.005; done; }"#;
+
+#[test]
+fn supervisor_role() {
+    rig::play_supervisor();
+}
+
+// Trust.
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_obeys_is_asked_to_stop_well_before_the_deadline() {
+    let place = Place::new();
+    let spec = place.spec(
+        "trap 'touch asked; exit 0' TERM; while :; do sleep 0.01; done",
+        Duration::from_secs(4),
+        Duration::from_secs(1),
+    );
+    let deadline_ns = spec.deadline_ns;
+    let child = spawn(spec).await.unwrap();
+    assert_eq!(ending(&child).await, Ending::EndedForTrust);
+    assert!(boottime_ns() < deadline_ns);
+    assert!(place.has("asked"));
+    assert!(!lives(child.pid()) && !lives(child.watchdog_pid()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_program_that_ignores_sigterm_runs_past_the_deadline() {
+    let place = Place::new();
+    let script =
+        format!("{STAMPS}; stamps group & (setsid sh -c '{STAMPS}; stamps escaped' &) ; stamps main");
+    let spec = place.spec(&script, Duration::from_secs(3), Duration::from_secs(1));
+    let deadline_ns = spec.deadline_ns;
+    let child = spawn(spec).await.unwrap();
+    assert_eq!(ending(&child).await, Ending::EndedForTrust);
+    for who in ["main", "group", "escaped"] {
+        assert!(last_stamp_ns(&place.text(who)) < deadline_ns, "{who}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_that_comes_after_sigterm_is_too_late() {
+    let place = Place::new();
+    let child = place.run("trap 'touch asked' TERM; while :; do sleep 0.01; done", 3, 1).await;
+    until("SIGTERM", || place.has("asked"));
+    child.extend(boottime_ns() + 3600 * SECOND_NS);
+    assert_eq!(ending(&child).await, Ending::EndedForTrust);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newer_deadlines_keep_the_program_running() {
+    let place = Place::new();
+    let child = place.run("until test -e enough; do sleep 0.01; done; exit 3", 4, 30).await;
+    let first_deadline_ns = boottime_ns() + 4 * SECOND_NS;
+    while boottime_ns() < first_deadline_ns + SECOND_NS {
+        child.extend(boottime_ns() + 4 * SECOND_NS);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(lives(child.pid()));
+    place.mark("enough");
+    assert_eq!(ending(&child).await, Ending::Exited(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_trust_nothing_is_started() {
+    let place = Place::new();
+    let mut spec = place.spec("touch ran", Duration::ZERO, Duration::from_secs(1));
+    spec.deadline_ns = boottime_ns() - 1;
+    assert!(matches!(spawn(spec).await, Err(SpawnError::TrustEnded)));
+    assert!(!place.has("ran"));
+}
+
+// Supervisor and watchdog stopped or killed.
+
+#[test]
+fn a_stopped_supervisor_loses_its_program_before_the_deadline() {
+    let place = Place::new();
+    let tree = place.supervised("trap 'touch asked; exit 0' TERM; while :; do sleep 0.01; done", 4, 1);
+    stop(tree.supervisor.id());
+    until("the program has ended", || !lives(tree.main) && !lives(tree.watchdog));
+    assert!(boottime_ns() < place.line("deadline").parse().unwrap());
+    assert!(place.has("asked"));
+    kill("CONT", tree.supervisor.id());
+    assert_eq!(place.line("ending"), "EndedForTrust");
+}
+
+#[test]
+fn a_killed_supervisor_leaves_no_orphan_and_the_lock_goes_last() {
+    let place = Place::new();
+    let script = "trap 'touch asked; until test -e go; do sleep 0.01; done; exit 0' TERM
+        (setsid sh -c 'trap \"\" TERM; echo $$ >escaped; while :; do sleep 0.01; done' &)
+        sh -c 'trap \"\" TERM; echo $$ >member; while :; do sleep 0.01; done' &
+        while :; do sleep 0.01; done";
+    let mut tree = place.supervised(script, 60, 2);
+    let pids = [tree.main, place.pid("escaped"), place.pid("member")];
+    let lock = File::open(place.path("lock")).unwrap();
+    tree.supervisor.kill().unwrap();
+    tree.supervisor.wait().unwrap();
+    until("SIGTERM", || place.has("asked"));
+    assert!(lock.try_lock().is_err(), "the program still runs");
+    place.mark("go");
+    until("the lock is free", || lock.try_lock().is_ok());
+    assert!(pids.iter().all(|pid| !lives(*pid)));
+    until("the watchdog has gone", || !lives(tree.watchdog));
+}
+
+#[test]
+fn a_killed_watchdog_takes_everything_with_it() {
+    let place = Place::new();
+    let script = "(setsid sh -c 'echo $$ >escaped; sleep 1000; :' &)
+        sh -c 'echo $$ >member; sleep 1000; :' & sleep 1000; :";
+    let tree = place.supervised(script, 60, 30);
+    let pids = [tree.main, place.pid("escaped"), place.pid("member")];
+    kill("KILL", tree.watchdog);
+    assert_eq!(place.line("ending"), "WatchdogDied");
+    assert!(pids.iter().all(|pid| !lives(*pid)));
+}
+
+#[test]
+fn if_both_are_killed_what_lives_on_holds_the_lock() {
+    let place = Place::new();
+    let mut tree =
+        place.supervised("(setsid sh -c 'echo $$ >escaped; exec sleep 1000' &) ; sleep 1000; :", 60, 30);
+    let escaped = place.pid("escaped");
+    let lock = File::open(place.path("lock")).unwrap();
+    stop(tree.supervisor.id());
+    kill("KILL", tree.watchdog);
+    until("the kernel kills the main process", || !lives(tree.main));
+    tree.supervisor.kill().unwrap();
+    tree.supervisor.wait().unwrap();
+    assert!(lives(escaped) && lock.try_lock().is_err());
+    kill("KILL", escaped);
+    // The main process's own child may be left, too: it was not in another session, but orphaned all the same.
+    Command::new("pkill").args(["-KILL", "-g", &tree.main.to_string()]).status().unwrap();
+    until("the lock is free", || lock.try_lock().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_watchdog_is_replaced_at_the_deadline_and_woken() {
+    let place = Place::new();
+    let child = place.run("(setsid sh -c 'echo $$ >escaped; exec sleep 1000' &) ; sleep 1000; :", 3, 1).await;
+    let escaped = place.pid("escaped");
+    stop(child.watchdog_pid());
+    assert_eq!(ending(&child).await, Ending::EndedForTrust);
+    assert!(!lives(child.pid()) && !lives(escaped) && !lives(child.watchdog_pid()));
+}
+
+#[test]
+fn a_watchdog_that_was_frozen_past_the_deadline_kills_when_it_wakes() {
+    let place = Place::new();
+    let tree = place.supervised("trap 'touch asked' TERM; while :; do sleep 0.01; done", 3, 1);
+    stop(tree.supervisor.id());
+    stop(tree.watchdog);
+    let deadline_ns: u64 = place.line("deadline").parse().unwrap();
+    until("the deadline has passed", || boottime_ns() > deadline_ns);
+    assert!(lives(tree.main), "nobody was awake to end it");
+    kill("CONT", tree.watchdog);
+    until("the program has ended", || !lives(tree.main) && !lives(tree.watchdog));
+    assert!(!place.has("asked"), "there was no time to ask");
+}
+
+// Signals and endings.
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_reach_the_whole_group() {
+    let place = Place::new();
+    let listen =
+        |name: &str| format!("trap 'echo >>{name}' WINCH; touch {name}.ready; while :; do sleep 0.01; done");
+    let child = place.run(&format!("{{ {}; }} | {{ {}; }}", listen("one"), listen("two")), 60, 1).await;
+    until("both listen", || place.has("one.ready") && place.has("two.ready"));
+    child.signal(libc::SIGWINCH);
+    until("both have heard", || place.has("one") && place.has("two"));
+    assert_eq!(child.end().await, Ending::Signalled(libc::SIGTERM));
+
+    for (name, signal) in [
+        ("USR1", libc::SIGUSR1),
+        ("USR2", libc::SIGUSR2),
+        ("HUP", libc::SIGHUP),
+        ("QUIT", libc::SIGQUIT),
+        ("INT", libc::SIGINT),
+    ] {
+        let place = Place::new();
+        let child = place
+            .run(
+                &format!("trap 'touch got; exit 9' {name}; touch ready; while :; do sleep 0.01; done"),
+                60,
+                1,
+            )
+            .await;
+        until("ready", || place.has("ready"));
+        child.signal(signal);
+        assert_eq!(ending(&child).await, Ending::Exited(9), "{name}");
+        assert!(place.has("got"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_is_graceful_and_known_to_all_who_wait() {
+    let place = Place::new();
+    let child = place.run("trap 'exit 5' TERM; touch ready; while :; do sleep 0.01; done", 60, 30).await;
+    until("ready", || place.has("ready"));
+    // Neither a dropped wait nor a dropped end changes anything.
+    assert!(tokio::time::timeout(Duration::from_millis(1), child.wait()).await.is_err());
+    let (ended, waited) = tokio::join!(child.end(), child.wait());
+    assert_eq!((ended, waited), (Ending::Exited(5), Ending::Exited(5)));
+    assert_eq!(child.wait().await.exit_code(), 5);
+    assert!(!lives(child.watchdog_pid()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_waits_for_the_group_and_not_only_for_its_leader() {
+    let place = Place::new();
+    let script = "trap 'exit 0' TERM
+        sh -c 'trap \"sleep 0.5; touch tidy; exit 0\" TERM; touch ready; while :; do sleep 0.01; done' &
+        while :; do sleep 0.01; done";
+    let child = place.run(script, 60, 30).await;
+    until("ready", || place.has("ready"));
+    assert_eq!(child.end().await, Ending::Exited(0));
+    assert!(place.has("tidy"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_kills_what_ignores_or_cannot_answer_sigterm() {
+    let place = Place::new();
+    let deaf = place.run("trap '' TERM; touch ready; while :; do sleep 0.01; done", 60, 30).await;
+    until("ready", || place.has("ready"));
+    assert_eq!(deaf.end_within(Duration::from_millis(50)).await, Ending::Signalled(libc::SIGKILL));
+    assert_eq!(deaf.wait().await.exit_code(), 137);
+
+    let stopped = place.run("trap 'exit 4' TERM; kill -STOP $$; while :; do sleep 0.01; done", 60, 30).await;
+    until("stopped", || {
+        fs::read_to_string(format!("/proc/{}/stat", stopped.pid())).unwrap().contains(") T ")
+    });
+    assert_eq!(stopped.end().await, Ending::Exited(4), "it is continued, so that it can answer");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_main_process_ends_what_it_left_behind() {
+    let place = Place::new();
+    let script = "for name in member escaped; do
+            run=$(test $name = escaped && echo setsid)
+            ($run sh -c 'trap \"touch $0.asked; exit 0\" TERM; echo $$ >$0; while :; do sleep 0.01; done' $name &)
+        done
+        until test -s member && test -s escaped; do sleep 0.01; done; exit 7";
+    let child = place.run(script, 60, 30).await;
+    assert_eq!(ending(&child).await, Ending::Exited(7));
+    for name in ["member", "escaped"] {
+        assert!(!lives(place.pid(name)) && place.has(&format!("{name}.asked")), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_child_is_ended() {
+    let place = Place::new();
+    let child =
+        place.run("trap 'touch asked; exit 0' TERM; touch ready; while :; do sleep 0.01; done", 60, 30).await;
+    until("ready", || place.has("ready"));
+    let (main, watchdog) = (child.pid(), child.watchdog_pid());
+    drop(child);
+    until("all gone", || !lives(main) && !lives(watchdog));
+    assert!(place.has("asked"));
+    until("reaped", || !fs::exists(format!("/proc/{watchdog}")).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spawn_that_is_dropped_is_ended() {
+    let place = Place::new();
+    let mut spec = place.spec("echo $$ >pid; sleep 1000; :", Duration::from_secs(60), Duration::from_secs(1));
+    let lock = place.lock(&mut spec);
+    let mut spawning = Box::pin(spawn(spec));
+    let early = tokio::time::timeout(Duration::ZERO, &mut spawning).await;
+    assert!(lock.try_lock().is_err(), "the watchdog has it");
+    drop((early, spawning));
+    until("all gone", || lock.try_lock().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_keeps_starting_sessions_is_swept() {
+    let place = Place::new();
+    let breed =
+        "trap '' TERM; while :; do (setsid sh -c 'setsid sleep 1000 & sleep 1000' &) ; sleep 0.005; done";
+    let script =
+        format!("trap '' TERM; {{ {breed}; }} & (setsid sh -c \"{breed}\" &) ; touch ready; {breed}");
+    let mut spec = place.spec(&script, Duration::from_secs(60), Duration::from_millis(300));
+    let lock = place.lock(&mut spec);
+    let child = spawn(spec).await.unwrap();
+    until("ready", || place.has("ready"));
+    assert_eq!(child.end().await, Ending::Signalled(libc::SIGKILL));
+    // Every descendant had inherited it.
+    assert!(lock.try_lock().is_ok());
+}
+
+// What the program gets.
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_executed_is_told_with_the_codes_of_a_shell() {
+    let place = Place::new();
+    fs::write(place.path("plain"), "not a program").unwrap();
+    for (program, code, text) in [
+        ("/nowhere/at/all", 127, "No such file"),
+        ("no-such-program-anywhere", 127, "No such file"),
+        (place.path("plain").to_str().unwrap(), 126, "Permission denied"),
+        ("/", 126, "Permission denied"),
+        ("", 127, "No such file"),
+    ] {
+        let mut spec = place.spec("", Duration::from_secs(60), Duration::from_secs(1));
+        spec.argv = vec![program.into()];
+        let error = spawn(spec).await.unwrap_err();
+        assert_eq!(error.exit_code(), code, "{error}");
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    let mut spec = place.spec("", Duration::from_secs(60), Duration::from_secs(1));
+    spec.argv.clear();
+    assert_eq!(spawn(spec).await.unwrap_err().exit_code(), 126);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_are_for_the_program_only() {
+    let place = Place::new();
+    let mut spec = place.spec(
+        "echo \"$TENURE_TOKEN\" >token; until test -e go; do sleep 0.01; done",
+        Duration::from_secs(60),
+        Duration::from_secs(1),
+    );
+    spec.env = vec![("TENURE_TOKEN".into(), "seventeen=17".into())];
+    let child = spawn(spec).await.unwrap();
+    assert_eq!(place.line("token"), "seventeen=17");
+    let theirs = fs::read(format!("/proc/{}/environ", child.watchdog_pid())).unwrap();
+    assert!(!String::from_utf8_lossy(&theirs).contains("seventeen"));
+    place.mark("go");
+    assert_eq!(ending(&child).await, Ending::Exited(0));
+}
+
+#[test]
+fn the_program_gets_the_lock_and_no_stray_descriptor_and_no_ignored_or_blocked_signal() {
+    let place = Place::new();
+    let script = "grep -E 'Sig(Blk|Ign)' /proc/self/status >signals; exec ls -l /proc/self/fd >fds";
+    // A careless caller: a descriptor that is inherited, and signals that are ignored.
+    let supervisor = place.supervisor(script, 60, 1);
+    let mut careless = Command::new("sh");
+    careless.args(["-c", "exec 9</dev/zero; trap '' HUP USR1; exec \"$@\"", "sh"]);
+    careless.arg(supervisor.get_program()).args(supervisor.get_args());
+    careless.envs(supervisor.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert!(careless.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap().success());
+    assert_eq!(place.line("ending"), "Exited(0)");
+
+    let fds = place.text("fds");
+    let beyond = fds.lines().filter_map(|line| line.split_once(" -> ")).filter(|(entry, target)| {
+        let standard = ["0", "1", "2"].iter().any(|fd| entry.ends_with(&format!(" {fd}")));
+        !standard && !target.starts_with("/proc/") // the directory that is being listed
+    });
+    assert_eq!(
+        beyond.map(|(_, target)| PathBuf::from(target)).collect::<Vec<_>>(),
+        [place.path("lock")],
+        "{fds}"
+    );
+    for line in place.text("signals").lines() {
+        let set = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        let libcs_own = 0b11 << 31; // 32 and 33, which it does not let anybody change
+        assert_eq!(set & !libcs_own, 0, "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kept_descriptors_keep_their_numbers() {
+    let place = Place::new();
+    let mut spec =
+        place.spec("exec ls -l /proc/self/fd >fds", Duration::from_secs(60), Duration::from_secs(1));
+    let kept = File::create(place.path("kept")).unwrap();
+    let entry = format!(" {} -> {}", kept.as_raw_fd(), place.path("kept").display());
+    spec.keep = vec![OwnedFd::from(kept)];
+    assert_eq!(ending(&spawn(spec).await.unwrap()).await, Ending::Exited(0));
+    let fds = place.text("fds");
+    assert!(fds.contains(&entry), "{fds}");
+    assert!(!fds.lines().any(|line| line.contains("anon_inode")), "{fds}");
+}
+
+#[test]
+fn a_terminal_is_passed_through_and_its_keys_reach_the_supervisor_only() {
+    let place = Place::new();
+    let script = "trap 'echo INT >>got' INT; trap 'echo TERM >>got; exit 0' TERM
+        test -t 0 && test -t 1 && test -t 2 && read -r line && echo \"$line\" >read
+        while :; do sleep 0.01; done";
+    let supervisor = place.supervisor(script, 60, 5);
+    let words = supervisor.get_args().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
+    let line = format!("exec {} {words}", supervisor.get_program().to_str().unwrap());
+    let mut terminal = Command::new("script");
+    terminal.args(["-q", "-e", "-c", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    terminal.envs(supervisor.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut terminal = terminal.spawn().unwrap();
+    let mut keys = terminal.stdin.take().unwrap();
+    keys.write_all(b"hello there\n").unwrap();
+    assert_eq!(place.line("read"), "hello there");
+    let (watchdog, main) = (place.pid("watchdog"), place.pid("main"));
+    keys.write_all(b"\x03").unwrap();
+    assert_eq!(
+        place.line("got"),
+        "TERM",
+        "Ctrl-C killed the supervisor, and the watchdog asked the program to stop"
+    );
+    until("all gone", || !lives(watchdog) && !lives(main));
+    drop(keys);
+    terminal.wait().unwrap();
+}
