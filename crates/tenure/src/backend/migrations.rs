@@ -40,7 +40,8 @@ pub trait Migrate: Send + Sync {
 /// What is missing between `found` and `all`.
 pub(crate) fn status(all: &[Migration], found: Option<i64>) -> SchemaStatus {
     let wanted = all.last().map_or(0, |migration| migration.version);
-    let pending = all.iter().filter(|m| m.version > found.unwrap_or(0)).map(|m| (m.version, m.name)).collect();
+    let pending =
+        all.iter().filter(|m| m.version > found.unwrap_or(0)).map(|m| (m.version, m.name)).collect();
     SchemaStatus { found, wanted, pending }
 }
 

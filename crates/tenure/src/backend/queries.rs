@@ -33,7 +33,10 @@ impl Queries {
     #[doc(hidden)]
     pub(crate) fn sabotage(&mut self, name: &str, from: &str, to: &str) {
         let sql = self.0.get_mut(name).unwrap_or_else(|| panic!("no statement is named {name}"));
-        assert!(sql.contains(from), "{name} does not contain {from:?}: the control no longer controls anything");
+        assert!(
+            sql.contains(from),
+            "{name} does not contain {from:?}: the control no longer controls anything"
+        );
         *sql = sql.replace(from, to);
     }
 }
