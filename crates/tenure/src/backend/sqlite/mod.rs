@@ -1,1 +1,269 @@
-//! SQLite.
+//! A store in one SQLite file, for the processes of one machine. The default: it needs no server.
+//!
+//! # The model
+//!
+//! The truth is in the file: sessions, leases and tokens, changed only in `BEGIN IMMEDIATE` transactions, of which SQLite
+//! runs one at a time, and each by compare-and-swap on what its caller saw. Beside the file lies a folder,
+//! `<file>.tenure/`, with nothing in it that is true on its own:
+//!
+//! | in the folder | what it is | without it |
+//! |---|---|---|
+//! | `<session>.lock` | locked by the kernel for as long as the session's process exists | a crash is noticed after a lease |
+//! | `<client>.wake` | a FIFO that brings hints from other processes | changes are noticed by polling |
+//!
+//! A session is expired by the first of two: its beat stood still for its lease, as on every store; or its lock can be
+//! had, which means that its process is dead. The second is verified against the kernel inside the very transaction
+//! that acts on it. A process that is stopped keeps its lock and is waited out. [`Takeover`] makes no difference
+//! here: the lock is as fast as a connection and as sure as a lease.
+//!
+//! # When things go wrong
+//!
+//! | what | then |
+//! |---|---|
+//! | the process is killed | its leases are free within a millisecond or so |
+//! | the machine loses power | every grant that was answered is on the disk: a token never repeats |
+//! | the disk is full, or read-only | calls fail, trust runs out; when it has passed, the store goes on by itself |
+//! | somebody writes for too long | calls fail after [`SqliteOptions::busy_timeout`]; trust may run out |
+//! | the file is moved, deleted or replaced | every call fails: what this process knew is no longer the truth |
+//! | the file is on a network file system | it is refused (`filesystem.rs`) |
+//!
+//! Deleting the file deletes its tokens. Should you have to, end every process that uses it first.
+//!
+//! The file and the folder are as private as the umask makes them. Whoever may write to them may lead.
+//!
+//! [`Takeover`]: tenure_core::port::Takeover
+
+mod connection;
+mod directory;
+mod error;
+mod filesystem;
+mod guard;
+mod lock;
+mod migrate;
+mod store;
+mod sys;
+mod wake;
+
+use std::fmt;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnection, SqlitePool};
+use tenure_core::port::{StoreError, Trouble};
+use tenure_core::{ElectionKey, SessionId, Token};
+use tokio::sync::broadcast;
+
+use crate::backend::queries::Queries;
+use connection::Pools;
+use lock::{Folder, Held, Watchers};
+
+pub use guard::{GuardError, fence, guard};
+
+/// All statements, by table.
+const QUERIES: &[&str] = &[
+    include_str!("queries/sessions.sql"),
+    include_str!("queries/elections.sql"),
+    include_str!("queries/leases.sql"),
+    include_str!("queries/candidates.sql"),
+    include_str!("queries/requests.sql"),
+    include_str!("queries/terms.sql"),
+    include_str!("queries/fences.sql"),
+    include_str!("queries/migrations.sql"),
+];
+
+/// Which file, and how to treat it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SqliteOptions {
+    /// The database file. It is made if it is not there.
+    pub path: PathBuf,
+    /// How long a call waits while another process writes. Keep it below the time that a request may take
+    /// ([`Timing::request_timeout`](tenure_core::Timing::request_timeout)): after that nobody waits for the answer.
+    pub busy_timeout: Duration,
+    /// Whether to make the folders above the file. Off for a path that somebody typed: a typo should not.
+    pub create_folders: bool,
+    /// Whether to bring the tables up to date. If not, calls on a file without tables say so.
+    pub migrate: bool,
+}
+
+impl SqliteOptions {
+    /// This file, with the usual options.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        SqliteOptions {
+            path: path.into(),
+            busy_timeout: Duration::from_secs(1),
+            create_folders: false,
+            migrate: true,
+        }
+    }
+
+    /// The file of this user: `$XDG_STATE_HOME/tenure/tenure.db`, or `~/.local/state/tenure/tenure.db`. Its folders
+    /// are made.
+    pub fn default_location() -> Result<Self, StoreError> {
+        let var = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));
+        let state = state.ok_or_else(|| {
+            let message = "neither XDG_STATE_HOME nor HOME is set; name a file with --store sqlite:PATH";
+            StoreError::new(Trouble::Address, message)
+        })?;
+        Ok(SqliteOptions { create_folders: true, ..SqliteOptions::new(state.join("tenure/tenure.db")) })
+    }
+
+    /// Waits this long while another process writes.
+    #[must_use]
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.busy_timeout = timeout;
+        self
+    }
+
+    /// Makes the folders above the file, or not.
+    #[must_use]
+    pub fn create_folders(mut self, yes: bool) -> Self {
+        self.create_folders = yes;
+        self
+    }
+
+    /// Brings the tables up to date, or not.
+    #[must_use]
+    pub fn migrate(mut self, yes: bool) -> Self {
+        self.migrate = yes;
+        self
+    }
+}
+
+/// A store in a SQLite file. Clones share its connections and locks.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// use tenure::backend::sqlite::{Sqlite, SqliteOptions};
+/// use tenure_core::port::Directory;
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let store = Sqlite::open(SqliteOptions::new(folder.path().join("tenure.db"))).await?;
+/// assert!(store.elections(None).await?.is_empty());
+/// # Ok::<(), tenure_core::port::StoreError>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Sqlite {
+    inner: Arc<Inner>,
+    queries: Arc<Queries>,
+}
+
+struct Inner {
+    path: PathBuf,
+    /// Device and inode: the file itself, whatever its path leads to later.
+    identity: (u64, u64),
+    pools: Pools,
+    folder: Folder,
+    held: Held,
+    watchers: Watchers,
+}
+
+impl Sqlite {
+    /// Opens the file, making it and bringing its tables up to date as needed. Safe when many processes do it at once.
+    pub async fn open(options: SqliteOptions) -> Result<Sqlite, StoreError> {
+        let (path, identity) = place(&options)?;
+        let folder = Folder::of(&path);
+        folder.make().map_err(|error| error::io(folder.path(), "making the folder for locks", &error))?;
+        let inner = Inner {
+            identity,
+            pools: Pools::new(&path, options.busy_timeout),
+            held: Held::default(),
+            watchers: Watchers::new(folder.clone(), broadcast::channel(1024).0),
+            folder,
+            path,
+        };
+        let store = Sqlite { inner: Arc::new(inner), queries: Arc::new(Queries::parse(QUERIES)) };
+        if options.migrate {
+            store.prepare().await?;
+        }
+        Ok(store)
+    }
+
+    /// The file, with every symbolic link resolved.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Connections to the same file, for transactions of your own; Tenure uses others itself. A transaction that writes
+    /// keeps every other writer waiting, beats included: keep it well below the lease.
+    pub fn pool(&self) -> &SqlitePool {
+        &self.inner.pools.users
+    }
+
+    /// A duplicate of the descriptor by which a session of this client is locked. Whatever process has one keeps the
+    /// session from being known dead: `tenure run` gives it to its watchdog. It is closed on `exec`, unless told
+    /// otherwise.
+    pub fn lock_fd(&self, session: &SessionId) -> Option<OwnedFd> {
+        self.inner.held.duplicate(session)
+    }
+
+    /// [`guard`], with this store's statements.
+    #[doc(hidden)]
+    pub async fn guard(
+        &self,
+        conn: &mut SqliteConnection,
+        election: &ElectionKey,
+        slot: u32,
+        token: Token,
+        session: &SessionId,
+    ) -> Result<(), GuardError> {
+        guard::guard_with(&self.queries, conn, election, slot, token, session).await
+    }
+
+    /// Puts a known mistake back into a statement, for the negative controls.
+    #[doc(hidden)]
+    pub fn sabotage(&mut self, name: &str, from: &str, to: &str) {
+        Arc::make_mut(&mut self.queries).sabotage(name, from, to);
+    }
+
+    /// Refuses to go on when the path leads to another file than the one that is open: whoever opens it now sees other
+    /// leases, and tokens that begin anew.
+    fn in_place(&self) -> Result<(), StoreError> {
+        let there = std::fs::metadata(&self.inner.path).map(|found| (found.dev(), found.ino()));
+        if there.is_ok_and(|there| there == self.inner.identity) {
+            return Ok(());
+        }
+        let message = format!(
+            "{} was moved, deleted or replaced while in use, and what this process holds is not in the file that is there \
+             now; put the file back, or end every process that uses it and start again",
+            self.inner.path.display()
+        );
+        Err(StoreError::new(Trouble::Unavailable, message))
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}
+
+/// Makes the file if need be. Returns its real path, so that all who reach it through links find the same folder beside
+/// it, and its identity.
+fn place(options: &SqliteOptions) -> Result<(PathBuf, (u64, u64)), StoreError> {
+    let path = &options.path;
+    let explain = |doing: &'static str| move |error: io::Error| error::io(path, doing, &error);
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if options.create_folders {
+        DirBuilder::new().recursive(true).create(folder).map_err(explain("making its folder"))?;
+    }
+    filesystem::check(folder)?;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let found = file.and_then(|file| file.metadata()).map_err(explain("opening it"))?;
+    if !found.is_file() {
+        return Err(StoreError::new(Trouble::Address, format!("{} is not a file; name one", path.display())));
+    }
+    let path = std::fs::canonicalize(path).map_err(explain("resolving its links"))?;
+    // A link may have led elsewhere.
+    filesystem::check(path.parent().unwrap_or(&path))?;
+    Ok((path, (found.dev(), found.ino())))
+}

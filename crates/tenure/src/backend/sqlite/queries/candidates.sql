@@ -1,0 +1,13 @@
+-- name: candidate_join
+INSERT INTO tenure_candidates
+    (namespace, election, session, id, priority, observer, capabilities, metadata, joined_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)
+ON CONFLICT (namespace, election, session) DO UPDATE SET
+    id = excluded.id, priority = excluded.priority, observer = excluded.observer,
+    capabilities = excluded.capabilities, metadata = excluded.metadata, updated_at = excluded.updated_at;
+
+-- name: candidate_leave
+DELETE FROM tenure_candidates WHERE namespace = ?1 AND election = ?2 AND session = ?3;
+
+-- name: candidate_clear
+DELETE FROM tenure_candidates WHERE session = ?1 RETURNING namespace, election;

@@ -1,0 +1,42 @@
+-- name: lease_make
+INSERT INTO tenure_leases (namespace, name, slot)
+WITH RECURSIVE slots (slot) AS (SELECT 0 UNION ALL SELECT slot + 1 FROM slots WHERE slot + 1 < ?3)
+SELECT ?1, ?2, slot FROM slots WHERE slot < ?3
+ON CONFLICT (namespace, name, slot) DO NOTHING;
+
+-- name: lease_seen
+SELECT via FROM tenure_leases
+WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session IS ?5
+  AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = ?6 AND s.state = 'live');
+
+-- name: lease_take
+UPDATE tenure_leases SET token = token + 1, session = ?6, reserved = NULL, via = ?7, granted_at = ?8
+WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND (session IS NULL OR session = ?5)
+  AND NOT EXISTS (SELECT 1 FROM tenure_sessions h WHERE h.id = ?5 AND h.state = 'live')
+  AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = ?6 AND s.state = 'live')
+  AND EXISTS (SELECT 1 FROM tenure_candidates c
+              WHERE c.namespace = ?1 AND c.election = ?2 AND c.session = ?6)
+  AND EXISTS (SELECT 1 FROM tenure_elections e
+              WHERE e.namespace = ?1 AND e.name = ?2 AND e.slots > ?3 AND e.paused_at IS NULL)
+RETURNING token;
+
+-- name: lease_release
+UPDATE tenure_leases SET session = NULL, reserved = ?6, via = ?7
+WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session = ?5;
+
+-- name: lease_free
+UPDATE tenure_leases SET session = NULL, reserved = NULL, via = ?2 WHERE session = ?1
+RETURNING namespace, name AS election;
+
+-- name: lease_holder
+SELECT session FROM tenure_leases
+WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session IS NOT NULL;
+
+-- name: lease_held
+SELECT slot, token, session FROM tenure_leases
+WHERE namespace = ?1 AND name = ?2 AND session IS NOT NULL
+ORDER BY slot;
+
+-- name: lease_guard
+UPDATE tenure_leases SET token = token
+WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session = ?5;

@@ -1,0 +1,32 @@
+-- name: session_open
+INSERT INTO tenure_sessions (id, name, beat, lease_ms, state, takeover, started_at, beat_at)
+VALUES (?1, ?2, 0, ?3, 'live', ?4, ?5, ?5)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: session_beat
+UPDATE tenure_sessions SET beat = beat + 1, beat_at = ?2 WHERE id = ?1 AND state = 'live';
+
+-- name: session_asks
+SELECT r.namespace, r.election, r.slot, r.token, r.kind, r.successor, r.asked_by
+FROM tenure_requests r
+JOIN tenure_leases l ON l.namespace = r.namespace AND l.name = r.election AND l.slot = r.slot
+WHERE r.session = ?1 AND l.session = ?1 AND l.token = r.token
+ORDER BY r.namespace, r.election, r.slot;
+
+-- name: session_end
+UPDATE tenure_sessions SET state = 'ended', ended_at = ?2 WHERE id = ?1 AND state = 'live';
+
+-- name: session_expire
+UPDATE tenure_sessions SET state = 'expired', ended_at = ?2
+WHERE id = ?1 AND state = 'live' AND (?3 IS NULL OR beat = ?3);
+
+-- name: session_live
+SELECT 1 FROM tenure_sessions WHERE id = ?1 AND state = 'live';
+
+-- name: session_list
+SELECT id FROM tenure_sessions WHERE state = 'live';
+
+-- name: session_prune
+DELETE FROM tenure_sessions WHERE state <> 'live' AND ended_at < ?1
+AND NOT EXISTS (SELECT 1 FROM tenure_leases l WHERE l.session = tenure_sessions.id)
+AND NOT EXISTS (SELECT 1 FROM tenure_candidates c WHERE c.session = tenure_sessions.id);

@@ -1,0 +1,423 @@
+//! The path of the machine: each call one transaction, as [`Book`](tenure_core::book::Book) does it.
+
+use async_trait::async_trait;
+use sqlx::Row;
+use tenure_core::port::{
+    Ask, AskKind, Candidacy, Expire, Joined, NewSession, Observation, Pulse, Release, Scope, Store,
+    StoreError, Take, Takeover, Via, Wake, Wakes,
+};
+use tenure_core::{ElectionKey, SessionId, Token};
+
+use super::connection::{Explain, Transaction, broken, election_of, query};
+use super::lock::Life;
+use super::{Sqlite, error, wake};
+use crate::runtime;
+
+/// How long a session that is over is remembered, for people.
+const REMEMBERED_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// One change: a transaction, and what to do once it has been committed.
+pub(super) struct Change<'a> {
+    store: &'a Sqlite,
+    pub(super) transaction: Transaction,
+    pub(super) wall_ms: i64,
+    pub(super) wakes: Vec<Wake>,
+    over: Vec<SessionId>,
+}
+
+/// A statement of the store by name, with the election's two names bound.
+macro_rules! of_election {
+    ($store:expr, $name:literal, $key:expr) => {
+        query($store.queries.get($name)).bind($key.namespace.as_str()).bind($key.name.as_str())
+    };
+}
+pub(super) use of_election;
+
+impl Sqlite {
+    /// Begins a change.
+    pub(super) async fn change(&self) -> sqlx::Result<Change<'_>> {
+        let transaction = Transaction::write(&self.inner.pools.writes).await?;
+        let wall_ms = runtime::wall_ms();
+        Ok(Change { store: self, transaction, wall_ms, wakes: Vec::new(), over: Vec::new() })
+    }
+
+    async fn open_session(&self, session: &NewSession) -> sqlx::Result<bool> {
+        let mut change = self.change().await?;
+        let takeover = match session.takeover {
+            Takeover::Lease => "lease",
+            Takeover::Connection => "connection",
+        };
+        let insert = query(self.queries.get("session_open"))
+            .bind(session.id.as_str())
+            .bind(&session.name)
+            .bind(i64::try_from(session.lease.as_millis()).unwrap_or(i64::MAX))
+            .bind(takeover)
+            .bind(change.wall_ms);
+        let opened = change.transaction.execute(insert).await?.rows_affected() > 0;
+        let prune = query(self.queries.get("session_prune")).bind(change.wall_ms - REMEMBERED_MS);
+        change.transaction.execute(prune).await?;
+        change.commit().await?;
+        Ok(opened)
+    }
+
+    async fn beat_session(&self, session: &SessionId) -> sqlx::Result<Option<Vec<Ask>>> {
+        // Two statements, each a transaction of its own: an ask that arrives between them is an ask that arrived.
+        let mut connection = self.inner.pools.beats.acquire().await?;
+        let beat = query(self.queries.get("session_beat")).bind(session.as_str()).bind(runtime::wall_ms());
+        if beat.execute(&mut *connection).await?.rows_affected() == 0 {
+            return Ok(None);
+        }
+        let asks = query(self.queries.get("session_asks")).bind(session.as_str());
+        let rows = asks.fetch_all(&mut *connection).await?;
+        rows.iter().map(ask_of).collect::<sqlx::Result<_>>().map(Some)
+    }
+
+    async fn end_session(&self, session: &SessionId) -> sqlx::Result<()> {
+        let mut change = self.change().await?;
+        let end = query(self.queries.get("session_end")).bind(session.as_str()).bind(change.wall_ms);
+        if change.transaction.execute(end).await?.rows_affected() > 0 {
+            change.free_all(session, Via::Release, "ended").await?;
+            change.wakes = vec![Wake::Ended(session.clone())];
+        }
+        change.commit().await
+    }
+
+    async fn expire_session(&self, expire: &Expire) -> sqlx::Result<()> {
+        let mut change = self.change().await?;
+        change.expire(expire).await?;
+        change.commit().await
+    }
+
+    async fn join_election(&self, candidacy: &Candidacy) -> sqlx::Result<Joined> {
+        let (mut change, key) = (self.change().await?, &candidacy.election);
+        let session = candidacy.session.as_str();
+        if change.transaction.one(query(self.queries.get("session_live")).bind(session)).await?.is_none() {
+            change.commit().await?;
+            return Ok(Joined::Gone);
+        }
+        let found = change.transaction.one(of_election!(self, "election_slots", key).bind(session)).await?;
+        if let Some(row) = found {
+            let (slots, others): (u32, bool) = (row.try_get("slots")?, row.try_get("others")?);
+            if slots != candidacy.slots && slots != 0 && others {
+                change.commit().await?;
+                return Ok(Joined::SlotsDiffer { slots });
+            }
+        }
+        let upsert = of_election!(self, "election_upsert", key)
+            .bind(candidacy.slots)
+            .bind(json(&candidacy.requires)?)
+            .bind(change.wall_ms);
+        change.transaction.execute(upsert).await?;
+        change.transaction.execute(of_election!(self, "lease_make", key).bind(candidacy.slots)).await?;
+        let join = of_election!(self, "candidate_join", key)
+            .bind(session)
+            .bind(&candidacy.id)
+            .bind(candidacy.priority)
+            .bind(candidacy.observer)
+            .bind(json(&candidacy.capabilities)?)
+            .bind(json(&candidacy.metadata)?)
+            .bind(change.wall_ms);
+        change.transaction.execute(join).await?;
+        change.wakes.push(Wake::Changed(key.clone()));
+        change.commit().await?;
+        Ok(Joined::Standing)
+    }
+
+    async fn leave_election(&self, session: &SessionId, key: &ElectionKey) -> sqlx::Result<()> {
+        let mut change = self.change().await?;
+        let leave = of_election!(self, "candidate_leave", key).bind(session.as_str());
+        if change.transaction.execute(leave).await?.rows_affected() > 0 {
+            change.wakes.push(Wake::Changed(key.clone()));
+        }
+        change.commit().await
+    }
+
+    async fn take_lease(&self, take: &Take) -> sqlx::Result<Option<Token>> {
+        let mut change = self.change().await?;
+        let token = change.take(take).await?;
+        // Even without a grant: a session that was found dead stays dead.
+        change.commit().await?;
+        Ok(token)
+    }
+
+    async fn release_lease(&self, release: &Release) -> sqlx::Result<()> {
+        let (mut change, key) = (self.change().await?, &release.election);
+        if release.leave {
+            let leave = of_election!(self, "candidate_leave", key).bind(release.session.as_str());
+            change.transaction.execute(leave).await?;
+        }
+        let free = of_election!(self, "lease_release", key)
+            .bind(release.slot)
+            .bind(number(release.token))
+            .bind(release.session.as_str())
+            .bind(release.successor.as_ref().map(SessionId::as_str))
+            .bind(release.via.as_str());
+        if change.transaction.execute(free).await?.rows_affected() > 0 {
+            let clear =
+                of_election!(self, "request_clear", key).bind(release.slot).bind(number(release.token));
+            change.transaction.execute(clear).await?;
+            let end = of_election!(self, "term_end", key)
+                .bind(release.slot)
+                .bind(number(release.token))
+                .bind(change.wall_ms)
+                .bind("released");
+            change.transaction.execute(end).await?;
+            change.wakes.push(Wake::Released {
+                election: key.clone(),
+                slot: release.slot,
+                token: release.token,
+                by: release.session.clone(),
+                successor: release.successor.clone(),
+                via: release.via,
+            });
+        }
+        change.commit().await
+    }
+
+    async fn ask_holder(&self, ask: &Ask) -> sqlx::Result<bool> {
+        let mut change = self.change().await?;
+        let find = of_election!(self, "lease_holder", ask.election).bind(ask.slot).bind(number(ask.token));
+        let row = change.transaction.one(find).await?;
+        let holder: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+        if let Some(holder) = &holder {
+            change.put(ask, holder).await?;
+        }
+        change.commit().await?;
+        Ok(holder.is_some())
+    }
+
+    /// Expires every session whose process is dead, and removes what dead processes left behind in the folder. Death
+    /// needs no watcher to be noticed then: not that of a candidate that held nothing, nor one before a restart.
+    async fn sweep(&self) -> sqlx::Result<()> {
+        let folder = &self.inner.folder;
+        wake::sweep(folder);
+        // In this order: a session has its file before it has its row.
+        let with_files = folder.sessions();
+        let rows = query(self.queries.get("session_list")).fetch_all(&self.inner.pools.reads).await?;
+        let live = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<String>>>()?;
+        for session in with_files {
+            if !live.iter().any(|id| id == session.as_str()) {
+                folder.remove_if_abandoned(&session);
+            } else if folder.life(&session) == Life::Dead {
+                self.expire_session(&Expire { session, beat: None }).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Change<'_> {
+    /// Commits; then removes the lock files of sessions that are over, and tells the others.
+    pub(super) async fn commit(self) -> sqlx::Result<()> {
+        self.transaction.commit().await?;
+        let inner = &self.store.inner;
+        for session in &self.over {
+            inner.folder.remove(session);
+        }
+        wake::ring(&inner.folder, &self.wakes);
+        Ok(())
+    }
+
+    async fn expire(&mut self, expire: &Expire) -> sqlx::Result<()> {
+        // A hint that the process is dead is not believed, however it came: the kernel is asked, here and now.
+        if expire.beat.is_none() && self.store.inner.folder.life(&expire.session) != Life::Dead {
+            return Ok(());
+        }
+        let update = query(self.store.queries.get("session_expire"))
+            .bind(expire.session.as_str())
+            .bind(self.wall_ms)
+            .bind(expire.beat.map(u64::cast_signed));
+        if self.transaction.execute(update).await?.rows_affected() > 0 {
+            self.free_all(&expire.session, Via::Takeover, "expired").await?;
+        }
+        Ok(())
+    }
+
+    /// Frees all that a session held and removes its candidates; its row already says that it is over.
+    async fn free_all(&mut self, session: &SessionId, via: Via, how: &str) -> sqlx::Result<()> {
+        let (store, id) = (self.store, session.as_str());
+        let free = query(store.queries.get("lease_free")).bind(id).bind(via.as_str());
+        let mut rows = self.transaction.all(free).await?;
+        rows.extend(self.transaction.all(query(store.queries.get("candidate_clear")).bind(id)).await?);
+        self.transaction.execute(query(store.queries.get("request_clear_session")).bind(id)).await?;
+        let end = query(store.queries.get("term_end_session")).bind(id).bind(self.wall_ms).bind(how);
+        self.transaction.execute(end).await?;
+        let mut touched = rows.iter().map(election_of).collect::<sqlx::Result<Vec<_>>>()?;
+        touched.sort();
+        touched.dedup();
+        self.wakes.extend(touched.into_iter().map(Wake::Changed));
+        self.over.push(session.clone());
+        Ok(())
+    }
+
+    async fn take(&mut self, take: &Take) -> sqlx::Result<Option<Token>> {
+        let (store, key) = (self.store, &take.election);
+        let holder = take.holder.as_ref().map(SessionId::as_str);
+        // Compare and swap: what was seen must still be so.
+        let seen = of_election!(store, "lease_seen", key)
+            .bind(take.slot)
+            .bind(number(take.token))
+            .bind(holder)
+            .bind(take.session.as_str());
+        let Some(row) = self.transaction.one(seen).await? else { return Ok(None) };
+        let free_via = Via::from_word(row.try_get("via")?);
+        // A session whose beat stood still is dead whether or not the lease can be had.
+        if let Some(expire) = &take.expire {
+            self.expire(expire).await?;
+        }
+        let via = if take.holder.is_some() { Via::Takeover } else { free_via };
+        let grant = of_election!(store, "lease_take", key)
+            .bind(take.slot)
+            .bind(number(take.token))
+            .bind(holder)
+            .bind(take.session.as_str())
+            .bind(via.as_str())
+            .bind(self.wall_ms);
+        let Some(row) = self.transaction.one(grant).await? else { return Ok(None) };
+        let token: i64 = row.try_get("token")?;
+        let begin = of_election!(store, "term_begin", key)
+            .bind(take.slot)
+            .bind(token)
+            .bind(take.session.as_str())
+            .bind(via.as_str())
+            .bind(self.wall_ms);
+        self.transaction.execute(begin).await?;
+        self.transaction.execute(of_election!(store, "term_prune", key)).await?;
+        self.wakes.push(Wake::Changed(key.clone()));
+        Ok(Some(Token::from_u64(token.cast_unsigned())))
+    }
+
+    /// Leaves a request for the holder of a term.
+    pub(super) async fn put(&mut self, ask: &Ask, holder: &str) -> sqlx::Result<()> {
+        let put = of_election!(self.store, "request_put", ask.election)
+            .bind(ask.slot)
+            .bind(number(ask.token))
+            .bind(holder)
+            .bind(ask.kind.word())
+            .bind(ask.kind.successor().map(SessionId::as_str))
+            .bind(&ask.by)
+            .bind(self.wall_ms);
+        self.transaction.execute(put).await?;
+        self.wakes.push(Wake::Asked(SessionId::from_stored(holder)));
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
+        self.in_place()?;
+        // The lock comes first: a row whose lock can be had is a dead session's.
+        if !self.inner.held.contains(&session.id) {
+            let lock = self.inner.folder.lock(&session.id).await;
+            let lock = lock
+                .map_err(|error| error::io(self.inner.folder.path(), "locking a session's file", &error))?;
+            let Some(lock) = lock else { return Ok(Pulse::Gone) };
+            // Without an answer the lock is given up, and its file removed: if the row is there after all, nobody can
+            // tell whether the process lives, and it is waited out.
+            if !self.open_session(session).await.explain(self.path(), "opening a session")? {
+                return Ok(Pulse::Gone);
+            }
+            self.inner.held.keep(&session.id, lock);
+        } else if !self.open_session(session).await.explain(self.path(), "opening a session")? {
+            return Ok(Pulse::Gone);
+        }
+        let store = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = store.sweep().await {
+                tracing::debug!(%error, "could not clear away dead sessions");
+            }
+        });
+        Ok(Pulse::Alive { timeline: 0, asks: Vec::new() })
+    }
+
+    async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
+        self.in_place()?;
+        let asks = self.beat_session(session).await.explain(self.path(), "a beat")?;
+        Ok(match asks {
+            Some(asks) => Pulse::Alive { timeline: 0, asks },
+            None => {
+                self.inner.held.give_up(session);
+                Pulse::Gone
+            }
+        })
+    }
+
+    async fn end(&self, session: &SessionId) -> Result<(), StoreError> {
+        self.in_place()?;
+        self.end_session(session).await.explain(self.path(), "ending a session")?;
+        self.inner.held.give_up(session);
+        Ok(())
+    }
+
+    async fn join(&self, candidacy: &Candidacy) -> Result<Joined, StoreError> {
+        self.in_place()?;
+        self.join_election(candidacy).await.explain(self.path(), "joining an election")
+    }
+
+    async fn leave(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError> {
+        self.in_place()?;
+        self.leave_election(session, election).await.explain(self.path(), "leaving an election")
+    }
+
+    async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
+        self.in_place()?;
+        self.observation(session, scope).await.explain(self.path(), "looking at elections")
+    }
+
+    async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
+        self.in_place()?;
+        self.take_lease(take).await.explain(self.path(), "taking a lease")
+    }
+
+    async fn release(&self, release: &Release) -> Result<(), StoreError> {
+        self.in_place()?;
+        self.release_lease(release).await.explain(self.path(), "releasing a lease")
+    }
+
+    async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
+        self.in_place()?;
+        self.expire_session(expire).await.explain(self.path(), "expiring a session")
+    }
+
+    async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
+        self.in_place()?;
+        self.ask_holder(ask).await.explain(self.path(), "asking a holder")
+    }
+
+    fn watch(&self, sessions: &[SessionId]) {
+        self.inner.watchers.watch(sessions);
+    }
+
+    fn wakes(&self) -> Wakes {
+        let id = format!("{:016x}{:016x}", runtime::random(), runtime::random());
+        Box::new(wake::Ear::new(&self.inner.folder, &id, self.inner.watchers.deaths()))
+    }
+}
+
+fn ask_of(row: &sqlx::sqlite::SqliteRow) -> sqlx::Result<Ask> {
+    let to = || row.try_get::<String, _>("successor").map(SessionId::from);
+    let kind = match row.try_get("kind")? {
+        "preempt" => AskKind::Preempt(to()?),
+        "transfer" => AskKind::Transfer(to()?),
+        "pause" => AskKind::Pause,
+        _ => AskKind::Resign,
+    };
+    let token: i64 = row.try_get("token")?;
+    Ok(Ask {
+        election: election_of(row)?,
+        slot: row.try_get("slot")?,
+        token: Token::from_u64(token.cast_unsigned()),
+        kind,
+        by: row.try_get("asked_by")?,
+    })
+}
+
+/// A token as SQLite keeps it. One that no store grants matches no row.
+fn number(token: Token) -> i64 {
+    i64::try_from(token.as_u64()).unwrap_or(-1)
+}
+
+fn json(value: &impl serde::Serialize) -> sqlx::Result<String> {
+    serde_json::to_string(value).map_err(|error| broken("json", error))
+}
