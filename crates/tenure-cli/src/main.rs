@@ -1,10 +1,53 @@
-//! The `tenure` binary.
+//! The `tenure` binary: one file per command.
 
-#[allow(dead_code)] // until `tenure run` is here
+mod args;
 mod child;
+mod commands;
+mod exit;
+mod output;
+mod store;
 
-fn main() {
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+fn main() -> ExitCode {
+    // Before any thread exists: the watchdog is this same program.
     child::watchdog_main_if_asked();
-    eprintln!("usage: tenure run NAME -- COMMAND...");
-    std::process::exit(2);
+    let cli = Cli::parse();
+    output::init(&cli.global);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("tenure: cannot start: {error}");
+            return ExitCode::from(exit::OWN_FAILURE);
+        }
+    };
+    let outcome = runtime.block_on(dispatch(cli));
+    // Whatever still blocks in a thread of ours (a kernel lock being waited for) must not hold up the exit.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
+    let global = cli.global;
+    match cli.command {
+        Command::Run(args) => commands::run::run(&global, args).await,
+        Command::Elect(args) => commands::elect::run(&global, args).await,
+        Command::Watch(args) => commands::watch::run(&global, args).await,
+        Command::Leader(args) => commands::leader::run(&global, args).await,
+        Command::Migrate(args) => commands::migrate::run(&global, args).await,
+        Command::Doctor(args) => commands::doctor::run(&global, args).await,
+        Command::Bench(args) => commands::bench::run(&global, args).await,
+        Command::Completions { shell } => commands::shell::completions(shell),
+        Command::Man => commands::shell::man(),
+    }
 }

@@ -84,9 +84,10 @@ impl Timing {
         patience(self.lease)
     }
 
-    /// How long one request to the store may take before its outcome counts as unknown.
+    /// How long one request to the store may take before its outcome counts as unknown: half a beat, so that a beat
+    /// whose answer is lost leaves time for another two before trust runs low.
     pub fn request_timeout(&self) -> Duration {
-        self.beat.max(Duration::from_millis(50))
+        (self.beat / 2).max(Duration::from_millis(100))
     }
 
     /// How long a beat or look that failed waits for its next try.

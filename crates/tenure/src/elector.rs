@@ -300,13 +300,11 @@ impl Elector {
         self.seat.term.borrow().as_ref().filter(|term| term.is_leader()).map(Term::handle)
     }
 
-    /// Waits until this process leads.
+    /// Waits until this process leads. A term that is to finish is not begun anew: this waits for the next one.
     pub async fn elected(&self) -> Result<Leadership, Error> {
         let mut term = self.seat.term.subscribe();
         loop {
-            let leadership =
-                term.borrow_and_update().as_ref().filter(|term| term.is_leader()).map(Term::handle);
-            if let Some(leadership) = leadership {
+            if let Some(leadership) = term.borrow_and_update().as_ref().and_then(Term::begin) {
                 return Ok(leadership);
             }
             if self.tenure.is_closed() {
@@ -399,8 +397,7 @@ impl Elector {
         let mut term = self.seat.term.subscribe();
         tokio::spawn(async move {
             loop {
-                let leadership =
-                    term.borrow_and_update().as_ref().filter(|term| term.is_leader()).map(Term::handle);
+                let leadership = term.borrow_and_update().as_ref().and_then(Term::begin);
                 if let Some(leadership) = leadership {
                     on_elected.iter().for_each(|callback| callback(&leadership));
                     let over = tokio::select! {

@@ -59,6 +59,9 @@ pub enum GuardError {
         /// The token of the leadership that asked.
         token: Token,
     },
+    /// There is no transaction: the lock would be gone before the next statement. Nothing was written.
+    #[error("this needs a transaction; begin one and pass it")]
+    NotInTransaction,
     /// The store failed. The transaction is in doubt: roll back.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -78,6 +81,9 @@ pub enum FenceError {
         /// The token given.
         given: Token,
     },
+    /// There is no transaction: the lock would be gone before the next statement. Nothing was written.
+    #[error("this needs a transaction; begin one and pass it")]
+    NotInTransaction,
     /// The store failed. Roll back.
     #[error(transparent)]
     Store(#[from] StoreError),

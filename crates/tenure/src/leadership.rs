@@ -124,6 +124,11 @@ impl Term {
         Leadership { term: self.clone(), work }
     }
 
+    /// A handle for work that is to begin: not under a term that is to finish.
+    pub(crate) fn begin(self: &Arc<Self>) -> Option<Leadership> {
+        (self.is_leader() && self.state.borrow().asked.is_none()).then(|| self.handle())
+    }
+
     pub(crate) fn has_workers(&self) -> bool {
         self.work.lock().unwrap_or_else(PoisonError::into_inner).strong_count() > 0
     }

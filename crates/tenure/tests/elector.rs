@@ -154,6 +154,29 @@ fn a_term_that_was_lost_stays_lost_when_the_session_is_trusted_again() {
     });
 }
 
+/// A command that was told to finish ended, and was at once begun again under the same token.
+#[test]
+fn work_is_not_begun_under_a_term_that_is_to_finish() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let tenure = tenure(&clock, &memory, "a").await;
+        let elector = tenure.elector("nightly").start().await.unwrap();
+        let leadership = elector.elected().await.unwrap();
+        let token = leadership.token();
+        elector.resign().unwrap();
+        leadership.asked().await;
+        tokio::select! {
+            biased;
+            begun = elector.elected() => panic!("begun again under token {:?}", begun.map(|l| l.token())),
+            () = std::future::ready(()) => {}
+        }
+        drop(leadership);
+        let next = tokio::spawn(async move { elector.elected().await.unwrap().token() });
+        clock.advance(SECOND * 5).await;
+        assert!(next.await.unwrap() > token);
+    });
+}
+
 #[test]
 fn callbacks_tell_of_election_and_loss() {
     block_on(async {

@@ -10,35 +10,7 @@ use tenure_core::{ElectionKey, SessionId, Token};
 use super::connection::query;
 use super::{QUERIES, error};
 use crate::backend::queries::Queries;
-use crate::runtime;
-
-/// Why a guarded transaction must not go on. Roll it back.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GuardError {
-    /// The lease is not held by this session under this token. Nothing was written.
-    #[error("{election} is not held under token {token} any more; roll back and stop leading")]
-    NotHeld {
-        /// Which election.
-        election: ElectionKey,
-        /// Under which token it was believed to be held.
-        token: Token,
-    },
-    /// A greater token was seen at this fence. Nothing was written.
-    #[error("token {given} is stale: {seen} was seen already; roll back and stop leading")]
-    StaleToken {
-        /// The greatest token that was seen.
-        seen: Token,
-        /// The one that was given.
-        given: Token,
-    },
-    /// There is no transaction to guard: the lock would be gone before the next statement. Nothing was written.
-    #[error("a guard needs a transaction; begin one (`pool.begin_with(\"BEGIN IMMEDIATE\")`) and pass it")]
-    NotInTransaction,
-    /// The database did not answer as hoped. Nothing was written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
+use crate::{FenceError, GuardError, runtime};
 
 static PRISTINE: LazyLock<Queries> = LazyLock::new(|| Queries::parse(QUERIES));
 
@@ -89,9 +61,9 @@ pub(super) async fn guard_with(
 
 /// Remembers the greatest token seen under `name`, in the transaction on `conn`, and refuses a lower one. The token may
 /// come from any store; this database need only have Tenure's tables.
-pub async fn fence(conn: &mut SqliteConnection, name: &str, token: Token) -> Result<(), GuardError> {
+pub async fn fence(conn: &mut SqliteConnection, name: &str, token: Token) -> Result<(), FenceError> {
     if !conn.is_in_transaction() {
-        return Err(GuardError::NotInTransaction);
+        return Err(FenceError::NotInTransaction);
     }
     let explain = |error: sqlx::Error| trouble("fencing a transaction", &error);
     let put = query(PRISTINE.get("fence")).bind(name).bind(number(token)?).bind(runtime::wall_ms());
@@ -104,14 +76,18 @@ pub async fn fence(conn: &mut SqliteConnection, name: &str, token: Token) -> Res
         .await
         .and_then(|row| row.try_get(0))
         .map_err(explain)?;
-    Err(GuardError::StaleToken { seen: Token::from_u64(seen.cast_unsigned()), given: token })
+    Err(FenceError::Stale {
+        name: name.to_owned(),
+        seen: Token::from_u64(seen.cast_unsigned()),
+        given: token,
+    })
 }
 
-fn number(token: Token) -> Result<i64, GuardError> {
+fn number(token: Token) -> Result<i64, StoreError> {
     i64::try_from(token.as_u64())
-        .map_err(|_| StoreError::new(Trouble::Request, format!("no store grants token {token}")).into())
+        .map_err(|_| StoreError::new(Trouble::Request, format!("no store grants token {token}")))
 }
 
-fn trouble(doing: &str, error: &sqlx::Error) -> GuardError {
-    GuardError::Store(error::sqlite("the database".as_ref(), doing, error))
+fn trouble(doing: &str, error: &sqlx::Error) -> StoreError {
+    error::sqlite("the database".as_ref(), doing, error)
 }

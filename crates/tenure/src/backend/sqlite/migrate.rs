@@ -17,7 +17,7 @@ use crate::backend::migrations::{self, Migrate, Migration, SchemaStatus};
 use crate::runtime;
 
 /// All steps, in order.
-const MIGRATIONS: &[Migration] =
+pub(crate) const MIGRATIONS: &[Migration] =
     &[Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") }];
 
 /// How long opening a file waits for others that open it too.
@@ -114,10 +114,5 @@ impl Migrate for Sqlite {
                 }
             }
         })
-    }
-
-    fn migration_sql(&self) -> String {
-        let step = |m: &Migration| format!("-- {:04} {}\n{}", m.version, m.name, m.sql);
-        MIGRATIONS.iter().map(step).collect::<Vec<_>>().join("\n")
     }
 }

@@ -43,6 +43,7 @@ mod migrate;
 mod store;
 mod sys;
 mod wake;
+mod wiring;
 
 use std::fmt;
 use std::fs::{DirBuilder, OpenOptions};
@@ -58,11 +59,14 @@ use tenure_core::port::{StoreError, Trouble};
 use tenure_core::{ElectionKey, SessionId, Token};
 use tokio::sync::broadcast;
 
+use crate::GuardError;
 use crate::backend::queries::Queries;
 use connection::Pools;
 use lock::{Folder, Held, Watchers};
 
-pub use guard::{GuardError, fence, guard};
+pub use guard::{fence, guard};
+pub(crate) use migrate::MIGRATIONS;
+pub(crate) use wiring::{migrator_for_url, open_url};
 
 /// All statements, by table.
 const QUERIES: &[&str] = &[

@@ -1,5 +1,7 @@
 //! The path of the machine: each call one transaction, as [`Book`](tenure_core::book::Book) does it.
 
+use std::os::fd::OwnedFd;
+
 use async_trait::async_trait;
 use sqlx::Row;
 use tenure_core::port::{
@@ -387,6 +389,10 @@ impl Store for Sqlite {
 
     fn watch(&self, sessions: &[SessionId]) {
         self.inner.watchers.watch(sessions);
+    }
+
+    fn kernel_lock(&self, session: &SessionId) -> Option<OwnedFd> {
+        self.lock_fd(session)
     }
 
     fn wakes(&self) -> Wakes {

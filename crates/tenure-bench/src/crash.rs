@@ -1,0 +1,111 @@
+//! From `kill -9` of the holder to the next one.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use sqlx::postgres::PgConnection;
+use sqlx::{Connection, Executor};
+use tenure::port::Takeover;
+use tenure::runtime::now;
+use tenure::Tenure;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::bare::Folder;
+use crate::{BenchError, ElectionBench, Row, hold, median_ms, row};
+
+pub(crate) async fn postgres(bench: &ElectionBench, url: &str) -> Result<Row, BenchError> {
+    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..bench.rounds {
+        bare.push(advisory(bench, url).await?);
+        ours.push(takeover(bench, url, Takeover::Connection, round).await?);
+    }
+    let what = "crash take-over, PostgreSQL by connection";
+    Ok(row(what, "a blocked pg_advisory_lock", median_ms(ours), median_ms(bare), Some(2.0)))
+}
+
+pub(crate) async fn sqlite(bench: &ElectionBench, folder: &Folder) -> Result<Row, BenchError> {
+    let url = folder.store("crash");
+    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..bench.rounds {
+        bare.push(flock(bench, folder).await?);
+        ours.push(takeover(bench, &url, Takeover::Lease, round).await?);
+    }
+    Ok(row("crash take-over, SQLite", "a blocked kernel lock", median_ms(ours), median_ms(bare), Some(2.0)))
+}
+
+/// A holder of Tenure's is killed; the time until the next one leads.
+async fn takeover(bench: &ElectionBench, url: &str, takeover: Takeover, round: u32) -> Result<Duration, BenchError> {
+    let election = format!("crash-{}-{round}", std::process::id());
+    let mode = if takeover == Takeover::Connection { "connection" } else { "lease" };
+    let args = ["elect", &election, "--namespace", "tenure-bench", "--takeover", mode, "-o", "json"];
+    let mut holder = helper(bench, &args, url, "leading").await?;
+    let tenure = Tenure::builder().url(url).name("next").takeover(takeover).open().await?;
+    let elector = tenure.elector(&election).namespace("tenure-bench").start().await?;
+    // It has seen the holder, and waits for its end.
+    while elector.view().is_none_or(|view| view.holders().next().is_none()) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let start = now();
+    holder.start_kill()?;
+    let leadership = elector.elected().await?;
+    let time = now().since(start);
+    holder.wait().await?;
+    drop(leadership);
+    drop(elector);
+    tenure.close().await?;
+    Ok(time)
+}
+
+async fn advisory(bench: &ElectionBench, url: &str) -> Result<Duration, BenchError> {
+    let mut holder = helper(bench, &["bench", "hold-advisory"], url, hold::HELD).await?;
+    let mut connection = PgConnection::connect(url).await?;
+    let wait = tokio::spawn(async move {
+        connection.execute(hold::ADVISORY_LOCK).await?;
+        let at = now();
+        connection.close().await?;
+        Ok::<_, sqlx::Error>(at)
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let start = now();
+    holder.start_kill()?;
+    let granted = wait.await.map_err(|error| BenchError::Helper(error.to_string()))??;
+    holder.wait().await?;
+    Ok(granted.since(start))
+}
+
+async fn flock(bench: &ElectionBench, folder: &Folder) -> Result<Duration, BenchError> {
+    let path = folder.path("bare.lock");
+    let argument = path.display().to_string();
+    let mut holder = helper(bench, &["bench", "hold-flock", &argument], "memory:", hold::HELD).await?;
+    let wait = std::thread::spawn(move || hold::flock(&path).map(|file| (file, now())));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let start = now();
+    holder.start_kill()?;
+    let granted = tokio::task::spawn_blocking(move || wait.join()).await;
+    holder.wait().await?;
+    match granted {
+        Ok(Ok(Ok((_file, at)))) => Ok(at.since(start)),
+        _ => Err(BenchError::Helper("the kernel lock could not be waited for".into())),
+    }
+}
+
+/// Starts a holder and waits until it says that it holds.
+async fn helper(bench: &ElectionBench, args: &[&str], store: &str, word: &str) -> Result<Child, BenchError> {
+    let mut child = Command::new(&bench.program)
+        .args(args)
+        .env("TENURE_STORE", store)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let lost = || BenchError::Helper(format!("the helper {args:?} ended before it held anything"));
+    let mut lines = BufReader::new(child.stdout.take().ok_or_else(lost)?).lines();
+    while let Some(line) = lines.next_line().await? {
+        if line.contains(word) {
+            return Ok(child);
+        }
+    }
+    Err(lost())
+}

@@ -1,0 +1,398 @@
+//! What can be typed.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::exit;
+
+/// One leads, many share: run one of many.
+#[derive(Parser, Debug)]
+#[command(
+    name = "tenure",
+    version,
+    about,
+    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production.",
+    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure doctor                              is this store fit, and how fast?",
+    propagate_version = true
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct Global {
+    /// Where the truth is: `sqlite:PATH`, `postgres://USER@HOST/DB`. Else $TENURE_STORE, $DATABASE_URL, or a file in
+    /// your state folder
+    #[arg(long, global = true, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+
+    /// A direct address of the same database, where --store leads through a pooler
+    #[arg(long, global = true, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
+    pub(crate) direct_url: Option<String>,
+
+    /// Count a grant only when a synchronous standby has it too
+    #[arg(long, global = true, env = "TENURE_STRICT")]
+    pub(crate) strict: bool,
+
+    /// The tenant
+    #[arg(long, global = true, env = "TENURE_NAMESPACE", default_value = "default", value_name = "NAME")]
+    pub(crate) namespace: String,
+
+    /// For people, or for scripts
+    #[arg(short, long, global = true, default_value = "table", value_name = "FORMAT")]
+    pub(crate) output: Format,
+
+    /// Say more; twice for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Table,
+    Json,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a command while leading: on one machine of many
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Stand for an election without a command, and say what happens
+    #[command(
+        after_help = "Examples:\n  tenure elect nightly --priority 100\n  tenure elect nightly --for 10s -o json\n  tenure elect nightly --observer"
+    )]
+    Elect(ElectArgs),
+    /// Say what changes in elections, line by line
+    #[command(after_help = "Examples:\n  tenure watch\n  tenure watch nightly -o json | jq .leader")]
+    Watch(WatchArgs),
+    /// See and move leaders
+    #[command(
+        after_help = "Examples:\n  tenure leader list -w\n  tenure leader show nightly\n  tenure leader transfer nightly --to node-2\n  tenure leader pause nightly --reason 'database upgrade'"
+    )]
+    Leader(LeaderArgs),
+    /// Create or upgrade the tables
+    #[command(
+        after_help = "Examples:\n  tenure migrate up --store postgres://owner@db/app\n  tenure migrate status\n  tenure migrate sql --store postgres: > tenure.sql"
+    )]
+    Migrate(MigrateArgs),
+    /// Is this store fit, and how fast is it?
+    #[command(after_help = "Examples:\n  tenure doctor\n  tenure doctor --store postgres://app@db/app -o json")]
+    Doctor(DoctorArgs),
+    /// Measure, beside the bare database, as ratios
+    #[command(
+        after_help = "Examples:\n  tenure bench election\n  tenure bench election --store postgres://app@db/app --held 1,100,10000"
+    )]
+    Bench(BenchArgs),
+    /// Print completions for a shell
+    #[command(after_help = "Example:\n  tenure completions bash > /etc/bash_completion.d/tenure")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    #[command(after_help = "Example:\n  tenure man | man -l -")]
+    Man,
+}
+
+const RUN_EXAMPLES: &str = "\
+The command sees TENURE_ELECTION, TENURE_TOKEN (the fencing token, as a number), TENURE_ID, TENURE_NAMESPACE and
+TENURE_SLOT. It is ended, with its whole process group, before leadership can be another's: also when tenure itself is
+stopped or killed.
+
+Examples:
+  tenure run nightly -- ./report.sh                    one of many runs it, the others wait
+  tenure run nightly --no-wait -- ./report.sh          from cron: who comes late goes home (exit code 75)
+  tenure run web --priority 100 -- ./server            the highest priority alive leads
+  tenure run importers -n 3 -- ./import.sh             three of many at once
+  tenure run nightly --lease 3s --kill-after 1s -- ./job.sh";
+
+#[derive(Args, Debug, Clone)]
+pub(crate) struct Standing {
+    /// What people call this candidate [default: host name and process number]
+    #[arg(long, env = "NODE_ID", value_name = "ID")]
+    pub(crate) id: Option<String>,
+
+    /// The highest priority alive leads
+    #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_name = "N")]
+    pub(crate) priority: i32,
+
+    /// How many may lead at once
+    #[arg(short = 'n', long, default_value_t = 1, value_name = "SLOTS")]
+    pub(crate) slots: u32,
+
+    /// How long a silent process keeps what it holds
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Duration,
+
+    /// How often it says that it lives [default: a fifth of the lease]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) beat: Option<Duration>,
+
+    /// How others learn of a death: `lease`, or `connection` (PostgreSQL only): faster after a crash, and weaker, since a
+    /// broken connection is not a dead process; tokens still fence
+    #[arg(long, default_value = "lease", value_name = "MODE")]
+    pub(crate) takeover: TakeoverMode,
+
+    /// Something this candidate can do (repeatable)
+    #[arg(long = "capability", value_name = "WORD")]
+    pub(crate) capabilities: Vec<String>,
+
+    /// Something a leader must be able to do (repeatable)
+    #[arg(long = "requires", value_name = "WORD")]
+    pub(crate) requires: Vec<String>,
+
+    /// Something people want to know about this candidate (repeatable)
+    #[arg(long = "meta", value_parser = key_value, value_name = "KEY=VALUE")]
+    pub(crate) metadata: Vec<(String, String)>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakeoverMode {
+    Lease,
+    Connection,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = exit::HELP)]
+pub(crate) struct RunArgs {
+    /// The election
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) standing: Standing,
+
+    /// Give up (exit code 75) if not leading after this long
+    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+
+    /// Give up at once (exit code 75) if somebody else leads
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+
+    /// How long the command may take to end after SIGTERM, before SIGKILL
+    #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+    pub(crate) kill_after: Duration,
+
+    /// Run this by `sh -c` after leadership was lost and the command has ended
+    #[arg(long, value_name = "CMD")]
+    pub(crate) on_lost: Option<String>,
+
+    /// Exit (code 76) when leadership is lost, instead of campaigning again
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ElectArgs {
+    /// The election
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) standing: Standing,
+
+    /// Only watch, never lead
+    #[arg(long)]
+    pub(crate) observer: bool,
+
+    /// Leave after this long
+    #[arg(long = "for", value_parser = duration, value_name = "TIME")]
+    pub(crate) for_time: Option<Duration>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WatchArgs {
+    /// The election; all of the namespace if none is given
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LeaderArgs {
+    #[command(subcommand)]
+    pub(crate) command: LeaderCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum LeaderCommand {
+    /// All elections and who leads them
+    List {
+        /// Keep the list on the screen, up to date
+        #[arg(short, long)]
+        watch: bool,
+        /// Of all namespaces
+        #[arg(short = 'A', long)]
+        all_namespaces: bool,
+    },
+    /// One election: leader, candidates, and the last terms
+    Show {
+        /// The election
+        name: String,
+        /// How many past terms
+        #[arg(long, default_value_t = 10)]
+        terms: u32,
+    },
+    /// Ask the leader to finish and let another lead
+    Resign {
+        /// The election
+        name: String,
+        #[command(flatten)]
+        patience: Patience,
+    },
+    /// Ask the leader to finish and let this candidate lead; priority does not undo it
+    Transfer {
+        /// The election
+        name: String,
+        /// The candidate's id, or the beginning of its session
+        #[arg(long, value_name = "ID")]
+        to: String,
+        #[command(flatten)]
+        patience: Patience,
+    },
+    /// Ask the leader to finish and let nobody lead until resumed
+    Pause {
+        /// The election
+        name: String,
+        /// Why, for the others
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        patience: Patience,
+    },
+    /// Let candidates lead again
+    Resume {
+        /// The election
+        name: String,
+    },
+}
+
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// How long to wait until it has happened
+    #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
+    pub(crate) wait: Duration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MigrateArgs {
+    #[command(subcommand)]
+    pub(crate) command: MigrateCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum MigrateCommand {
+    /// Apply what is pending; safe when many do it at once
+    Up,
+    /// Where the tables stand
+    Status,
+    /// Print all migrations as SQL, without connecting
+    Sql,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// How many hand-overs to measure
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: u32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum BenchCommand {
+    /// Hand-over, crash take-over, and what it costs to hold many elections
+    Election {
+        /// How many hand-overs and crashes to time
+        #[arg(long, default_value_t = 15)]
+        rounds: u32,
+        /// How many elections one process holds
+        #[arg(long, value_delimiter = ',', default_value = "1,100,10000", value_name = "N,N,…")]
+        held: Vec<u32>,
+        /// How long the cost of holding is watched
+        #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
+        window: Duration,
+    },
+    /// Hold a bare advisory lock until killed
+    #[command(hide = true)]
+    HoldAdvisory,
+    /// Hold a bare kernel lock until killed
+    #[command(hide = true)]
+    HoldFlock {
+        /// The file
+        path: std::path::PathBuf,
+    },
+}
+
+/// Reads `250ms`, `10s`, `2m`, `1h` or `1h30m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let hint = || format!("{text:?} is not a time; write for example 250ms, 10s, 2m or 1h30m");
+    let mut rest = text.trim();
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return Err(hint());
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(hint)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let seconds = match unit.trim() {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => return Err(hint()),
+        };
+        let amount: f64 = number.parse().map_err(|_| hint())?;
+        total += Duration::try_from_secs_f64(amount * seconds).map_err(|_| hint())?;
+        rest = tail;
+    }
+    Ok(total)
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err(format!("{text:?} is not of the form KEY=VALUE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+    }
+
+    #[test]
+    fn nonsense_times_name_themselves() {
+        for text in ["", "10", "s", "10 parsecs", "1e9s", "-1s", "1s2"] {
+            let error = duration(text).expect_err(text);
+            assert!(error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `tenure doctor`: is this store fit, and how fast is it?
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::port::{Backend, Finding, Verdict};
+use tenure::runtime::now;
+use tenure::{Name, Tenure};
+
+use crate::args::{DoctorArgs, Format, Global};
+use crate::exit::Failure;
+use crate::output::{self, Ink, Table, paint};
+use crate::store;
+
+/// How long the clocks are compared.
+const CLOCK_WINDOW: Duration = Duration::from_secs(1);
+/// How many round trips are timed.
+const ROUND_TRIPS: usize = 21;
+
+pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<u8, Failure> {
+    let store = store::open(global).await?;
+    output::note(global, Ink::Dim, "looking, this takes a few seconds");
+    let mut findings = vec![round_trip(store.as_ref()).await?];
+    findings.extend(clock_rate(store.as_ref()).await?);
+    findings.extend(store.examine().await?);
+    findings.push(hand_over(global, args.rounds).await?);
+    let promises = store.promises();
+    if global.output == Format::Json {
+        output::print_json(&json!({"promises": promises, "findings": findings}));
+    } else {
+        let mut table = Table::new(&["promise", ""]);
+        for (what, value) in [
+            ("backend", promises.backend),
+            ("at most one leader", promises.at_most_one),
+            ("in a netsplit", promises.netsplit),
+            ("after a crash", promises.after_crash),
+        ] {
+            table.row(vec![(what.to_owned(), Ink::Bold), (value.to_owned(), Ink::Plain)]);
+        }
+        println!("{}", table.render());
+        print!("{}", render(&findings));
+    }
+    Ok(u8::from(findings.iter().any(|finding| finding.verdict == Verdict::Bad)))
+}
+
+fn render(findings: &[Finding]) -> String {
+    let mut table = Table::new(&["check", "found", ""]);
+    for finding in findings {
+        let (mark, ink) = match finding.verdict {
+            Verdict::Good => ("✓", Ink::Green),
+            Verdict::Fair => ("!", Ink::Yellow),
+            Verdict::Bad => ("✗", Ink::Red),
+        };
+        table.row(vec![
+            (format!("{mark} {}", finding.check), ink),
+            (finding.value.clone(), Ink::Plain),
+            (finding.advice.clone(), Ink::Dim),
+        ]);
+    }
+    let bad = findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count();
+    let verdict = if bad == 0 { paint("fit", Ink::Green) } else { paint(&format!("{bad} to mend"), Ink::Red) };
+    format!("{}\n{verdict}\n", table.render())
+}
+
+async fn round_trip(store: &dyn Backend) -> Result<Finding, Failure> {
+    let nobody = Name::default_namespace();
+    let key = tenure::ElectionKey::new(nobody.clone(), nobody);
+    let mut times = Vec::new();
+    for _ in 0..ROUND_TRIPS {
+        let start = now();
+        store.election(&key).await?;
+        times.push(now().since(start));
+    }
+    times.sort();
+    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    let slow = median > Duration::from_millis(500);
+    let advice = if slow { "choose a lease of at least 30 times this" } else { "" };
+    let verdict = if slow { Verdict::Fair } else { Verdict::Good };
+    Ok(Finding::new("round trip", format!("{median:.1?} median, {worst:.1?} worst"), verdict, advice))
+}
+
+/// Only *rates* matter: how fast the store's clock runs against ours says how well kept ours is.
+async fn clock_rate(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
+    // Each reading of the store's clock lies between two of ours.
+    async fn reading(store: &dyn Backend) -> Result<Option<(f64, f64, f64)>, Failure> {
+        let before = now();
+        let Some(theirs) = store.clock_seconds().await? else { return Ok(None) };
+        let after = now();
+        Ok(Some((theirs, seconds(before), seconds(after))))
+    }
+    fn seconds(at: tenure::Moment) -> f64 {
+        Duration::from_nanos(at.as_nanos()).as_secs_f64()
+    }
+    let Some((their_start, _, our_start)) = reading(store).await? else { return Ok(None) };
+    tokio::time::sleep(CLOCK_WINDOW).await;
+    let Some((their_end, our_end, _)) = reading(store).await? else { return Ok(None) };
+    let rate = (their_end - their_start) / (our_end - our_start).max(f64::EPSILON);
+    let verdict = match rate {
+        0.95..=1.05 => Verdict::Good,
+        0.84..=1.19 => Verdict::Fair,
+        _ => Verdict::Bad,
+    };
+    let advice = if verdict == Verdict::Good { "" } else { "clock rates must stay within 1.2× of one another" };
+    Ok(Some(Finding::new("clock rate", format!("the store's runs at {rate:.4} of ours"), verdict, advice)))
+}
+
+/// Two candidates of our own hand a lease to and fro.
+async fn hand_over(global: &Global, rounds: u32) -> Result<Finding, Failure> {
+    let options = store::options(global)?;
+    let candidate = |name: &str| {
+        let builder = Tenure::builder().url(&options.url).strict(options.strict).name(name);
+        match &options.direct_url {
+            Some(url) => builder.direct_url(url),
+            None => builder,
+        }
+    };
+    let a = candidate("doctor-a").open().await?;
+    let b = candidate("doctor-b").open().await?;
+    let election = format!("hand-over-{}", std::process::id());
+    let stand = |tenure: &Tenure| tenure.elector(&election).namespace("tenure-doctor").start();
+    let (first, second) = (stand(&a).await?, stand(&b).await?);
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let (leader, other, leadership) = tokio::select! {
+            leadership = first.elected() => (&first, &second, leadership?),
+            leadership = second.elected() => (&second, &first, leadership?),
+        };
+        // The next one must have seen who leads, as it would have in a real service.
+        while other.view().is_none_or(|view| view.holders().next().is_none_or(|(l, _)| l.token != leadership.token())) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let start = now();
+        let resigned = leadership.resign();
+        let (elected, resigned) = tokio::join!(other.elected(), resigned);
+        let (_, ()) = (elected?, resigned?);
+        times.push(now().since(start));
+        // It sits out for a moment after resigning.
+        while leader.is_leader() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    drop((first, second));
+    tokio::join!(a.close(), b.close()).0?;
+    times.sort();
+    let Some(median) = times.get(times.len() / 2) else {
+        return Ok(Finding::new("hand-over", "not measured", Verdict::Good, ""));
+    };
+    let slow = *median > Duration::from_millis(250);
+    let verdict = if slow { Verdict::Fair } else { Verdict::Good };
+    let advice = if slow { "hints do not arrive: a pooler in between? give --direct-url" } else { "" };
+    Ok(Finding::new("hand-over", format!("{median:.1?} median of {}", times.len()), verdict, advice))
+}

@@ -1,0 +1,84 @@
+//! `tenure elect`: a candidate without a command.
+
+use futures_util::StreamExt;
+use serde_json::json;
+use tenure::runtime::wall_ms;
+use tenure::{Change, leaders};
+
+use super::signals::Signals;
+use crate::args::{ElectArgs, Format, Global};
+use crate::exit::Failure;
+use crate::output::{self, Ink, paint};
+use crate::store;
+
+pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure> {
+    let mut signals = Signals::ending()?;
+    let tenure = store::session(global, &args.name, &args.standing).await?;
+    let elector = store::candidate(&tenure, global, &args.name, &args.standing).observer(args.observer).start().await?;
+    let mut changes = elector.watch();
+    // What happened before we watched.
+    if let Some(leadership) = elector.leadership() {
+        say(global, &args.name, &Change::Elected { token: leadership.token(), slot: leadership.slot() });
+    } else if let Some(view) = elector.view() {
+        say(global, &args.name, &Change::Seen(view));
+    }
+    let limit = async {
+        match args.for_time {
+            Some(time) => tokio::time::sleep(time).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(limit);
+    loop {
+        tokio::select! {
+            change = changes.next() => match change {
+                Some(change) => say(global, &args.name, &change),
+                None => break,
+            },
+            _ = signals.next() => break,
+            () = &mut limit => break,
+        }
+    }
+    drop(elector);
+    tenure.close().await?;
+    Ok(0)
+}
+
+fn say(global: &Global, name: &str, change: &Change) {
+    let (word, ink, detail) = match change {
+        Change::Elected { token, .. } => ("leading", Ink::Green, json!({"token": token, "term": token.to_string()})),
+        Change::Asked(kind) => ("asked", Ink::Yellow, json!({"to": kind.word()})),
+        Change::Lost { token, why } => ("lost", Ink::Red, json!({"token": token, "why": why.as_str()})),
+        Change::Released { token } => ("released", Ink::Dim, json!({"token": token})),
+        Change::Seen(view) => {
+            let leaders: Vec<_> = leaders(view).into_iter().map(|leader| leader.id).collect();
+            let candidates: Vec<_> = view.candidates.iter().map(|candidate| &candidate.id).collect();
+            let detail = json!({"leaders": leaders, "candidates": candidates, "paused": view.paused.is_some()});
+            ("seen", Ink::Plain, detail)
+        }
+        _ => return,
+    };
+    if global.output == Format::Json {
+        let mut line = json!({"election": name, "change": word, "at_ms": wall_ms()});
+        if let (Some(line), serde_json::Value::Object(detail)) = (line.as_object_mut(), detail) {
+            line.extend(detail);
+        }
+        output::print_json(&line);
+        return;
+    }
+    let words: Vec<String> = match change {
+        Change::Elected { token, .. } => vec![format!("under token {token}")],
+        Change::Asked(kind) => vec![format!("to {}", kind.word())],
+        Change::Lost { why, .. } => vec![why.as_str().to_owned()],
+        Change::Released { token } => vec![format!("token {token}")],
+        Change::Seen(view) => {
+            let leaders: Vec<_> =
+                leaders(view).iter().map(|leader| format!("{} leads under token {}", leader.id, leader.token)).collect();
+            let led = if leaders.is_empty() { vec!["nobody leads".to_owned()] } else { leaders };
+            let paused = view.paused.as_ref().map(|pause| format!("paused by {}", pause.by));
+            led.into_iter().chain(paused).chain([format!("{} standing", view.candidates.len())]).collect()
+        }
+        _ => Vec::new(),
+    };
+    println!("{} {name} {}", paint(&format!("{word:>8}"), ink), words.join(", "));
+}

@@ -1,0 +1,12 @@
+//! One file per command.
+
+pub(crate) mod bench;
+pub(crate) mod doctor;
+pub(crate) mod elect;
+pub(crate) mod leader;
+pub(crate) mod migrate;
+pub(crate) mod run;
+pub(crate) mod shell;
+pub(crate) mod signals;
+pub(crate) mod view;
+pub(crate) mod watch;

@@ -1,0 +1,241 @@
+//! `tenure run`: a command that runs on one machine of many.
+//!
+//! The supervisor campaigns; while it leads, the command runs under the watchdog of [`crate::child`]. Trust flows one
+//! way: every time it is extended, the watchdog is told the new deadline, and it ends the whole process group before
+//! the last one it was told. The lease is given back only after the group is gone.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use tenure::runtime::{now, sleep_until};
+use tenure::{Elector, Leadership, Status, Tenure};
+
+use super::signals::Signals;
+use crate::args::{Global, RunArgs};
+use crate::child::{Child, Ending, Spec};
+use crate::exit::{self, Failure};
+use crate::output::{self, Ink};
+use crate::store;
+
+/// How long `--no-wait` gives the store to say who leads.
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+
+/// How one time in office ended.
+enum Office {
+    /// The command ended, by itself or because we were told to end.
+    Done(u8),
+    /// Leadership went to somebody else.
+    Gone,
+}
+
+pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
+    let mut signals = Signals::all()?;
+    let tenure = store::session(global, &args.name, &args.standing).await?;
+    // The command may take its time to end; the lease is ours until it has.
+    let grace = args.kill_after + Duration::from_secs(1);
+    let elector = store::candidate(&tenure, global, &args.name, &args.standing).grace(grace).start().await?;
+    let code = campaign(global, &args, &tenure, &elector, &mut signals).await;
+    drop(elector);
+    tenure.close().await?;
+    code
+}
+
+async fn campaign(
+    global: &Global,
+    args: &RunArgs,
+    tenure: &Tenure,
+    elector: &Elector,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let mut first = true;
+    loop {
+        let leadership = match wait_to_lead(global, args, elector, signals, first).await? {
+            Ok(leadership) => leadership,
+            Err(code) => return Ok(code),
+        };
+        first = false;
+        let token = leadership.token();
+        output::note(global, Ink::Green, &format!("{} leads {} under token {token}", tenure.name(), args.name));
+        match office(args, tenure, leadership, signals).await? {
+            Office::Done(code) => return Ok(code),
+            Office::Gone => {
+                output::note(global, Ink::Yellow, &format!("leadership of {} went to another", args.name));
+                if let Some(command) = &args.on_lost {
+                    on_lost(command, args, token).await;
+                }
+                if args.once {
+                    return Ok(exit::LOST);
+                }
+            }
+        }
+    }
+}
+
+/// Waits until we lead. `Err`: the code to leave with instead.
+async fn wait_to_lead(
+    global: &Global,
+    args: &RunArgs,
+    elector: &Elector,
+    signals: &mut Signals,
+    first: bool,
+) -> Result<Result<Leadership, u8>, Failure> {
+    let limit = match (first, args.no_wait, args.wait) {
+        (true, true, _) => Some(FIRST_LOOK),
+        (true, false, wait) => wait,
+        (false, _, _) => None,
+    };
+    let deadline = limit.map(|limit| now() + limit);
+    let too_late = async {
+        match deadline {
+            Some(deadline) => sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    let somebody_else = async {
+        while elector.status() != Status::Follower && elector.status() != Status::Paused {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if !(first && args.no_wait) {
+            let leader = elector.view().and_then(|view| tenure::leaders(&view).into_iter().next());
+            if let Some(leader) = leader {
+                output::note(global, Ink::Dim, &format!("{} leads {}; waiting", leader.id, args.name));
+            }
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        leadership = elector.elected() => Ok(Ok(leadership?)),
+        () = too_late => not_acquired(global, args),
+        () = somebody_else => not_acquired(global, args),
+        // Told to end before we led, or between two times in office.
+        signal = ending(signals) => Ok(Err(if first { 128 + signal as u8 } else { exit::LOST })),
+    }
+}
+
+fn not_acquired(global: &Global, args: &RunArgs) -> Result<Result<Leadership, u8>, Failure> {
+    output::note(global, Ink::Yellow, &format!("somebody else leads {}", args.name));
+    Ok(Err(exit::NOT_ACQUIRED))
+}
+
+/// The next signal that ends us; there is no command yet to pass others on to.
+async fn ending(signals: &mut Signals) -> i32 {
+    loop {
+        let signal = signals.next().await;
+        if matches!(signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT) {
+            return signal;
+        }
+    }
+}
+
+/// One time in office: the command runs until it ends, we are told to end, or leadership goes.
+async fn office(args: &RunArgs, tenure: &Tenure, leadership: Leadership, signals: &mut Signals) -> Result<Office, Failure> {
+    let keep = tenure.store().kernel_lock(leadership.session()).into_iter().collect();
+    let spec = Spec {
+        argv: args.command.clone(),
+        env: environment(args, tenure, &leadership),
+        keep,
+        deadline_ns: leadership.trusted_until().as_nanos(),
+        kill_after: args.kill_after,
+    };
+    let child = match Child::spawn(spec).await {
+        Ok(child) => child,
+        Err(error) => return Err(Failure::new(error.exit_code() as u8, error.to_string())),
+    };
+    let mut told = leadership.trusted_until();
+    // Often enough that the watchdog always knows of the latest counted beat well before the one before it runs out.
+    let mut tick = tokio::time::interval(tenure.timing().beat() / 4);
+    let ending = loop {
+        tokio::select! {
+            ending = child.wait() => break ending,
+            _ = tick.tick() => {
+                let until = leadership.trusted_until();
+                if until > told {
+                    child.extend(until.as_nanos());
+                    told = until;
+                }
+            }
+            _ = leadership.lost() => {
+                child.end().await;
+                return Ok(Office::Gone);
+            }
+            _ = leadership.asked() => {
+                keep_trusted(&child, &leadership, tenure, child.end()).await;
+                return Ok(Office::Gone);
+            }
+            signal = signals.next() => {
+                child.signal(signal);
+                if matches!(signal, libc::SIGTERM | libc::SIGINT) {
+                    let ending = end_politely(&child, signal, args.kill_after, signals);
+                    break keep_trusted(&child, &leadership, tenure, ending).await;
+                }
+            }
+        }
+    };
+    match ending {
+        // The watchdog was quicker than the next counted beat. Whatever the store says by now, this term is over.
+        Ending::EndedForTrust => {
+            leadership.resign().await?;
+            Ok(Office::Gone)
+        }
+        ending => Ok(Office::Done(ending.exit_code() as u8)),
+    }
+}
+
+/// The command has got the signal; if it does not heed it in time, or we are told a second time, it is ended.
+async fn end_politely(child: &Child, signal: i32, kill_after: Duration, signals: &mut Signals) -> Ending {
+    if signal == libc::SIGTERM {
+        return child.end().await;
+    }
+    tokio::select! {
+        ending = child.wait() => ending,
+        () = tokio::time::sleep(kill_after) => child.end().await,
+        _ = ending(signals) => child.end().await,
+    }
+}
+
+/// While the command ends, beats go on, and so does what the watchdog is told of them.
+async fn keep_trusted<T>(
+    child: &Child,
+    leadership: &Leadership,
+    tenure: &Tenure,
+    ending: impl Future<Output = T>,
+) -> T {
+    let mut tick = tokio::time::interval(tenure.timing().beat() / 4);
+    tokio::pin!(ending);
+    loop {
+        tokio::select! {
+            ended = &mut ending => return ended,
+            _ = tick.tick() => child.extend(leadership.trusted_until().as_nanos()),
+        }
+    }
+}
+
+fn environment(args: &RunArgs, tenure: &Tenure, leadership: &Leadership) -> Vec<(OsString, OsString)> {
+    let election = leadership.election();
+    [
+        ("TENURE_ELECTION", args.name.clone()),
+        ("TENURE_NAMESPACE", election.namespace.to_string()),
+        ("TENURE_TOKEN", leadership.token().as_u64().to_string()),
+        ("TENURE_SLOT", leadership.slot().to_string()),
+        ("TENURE_SESSION", leadership.session().to_string()),
+        ("TENURE_ID", tenure.name().to_owned()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.into(), value.into()))
+    .collect()
+}
+
+/// Runs the user's own reaction. Its failure is told and changes nothing.
+async fn on_lost(command: &str, args: &RunArgs, token: tenure::Token) {
+    let status = tokio::process::Command::new("sh")
+        .args(["-c", command])
+        .env("TENURE_ELECTION", &args.name)
+        .env("TENURE_TOKEN", token.as_u64().to_string())
+        .status()
+        .await;
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => eprintln!("tenure: --on-lost ended with {status}"),
+        Err(error) => eprintln!("tenure: --on-lost could not run: {error}"),
+    }
+}

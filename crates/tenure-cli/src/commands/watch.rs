@@ -1,0 +1,91 @@
+//! `tenure watch`: what changes, line by line.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::leaders;
+use tenure::port::{Backend, ElectionView};
+use tenure::runtime::wall_ms;
+
+use super::signals::Signals;
+use super::view;
+use crate::args::{Format, Global, WatchArgs};
+use crate::exit::Failure;
+use crate::output::{self, Ink, paint};
+use crate::store;
+
+/// How often the store is read when no hint comes.
+const FLOOR: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(global: &Global, args: WatchArgs) -> Result<u8, Failure> {
+    let mut signals = Signals::ending()?;
+    let only = args.name.as_deref().map(|name| store::key(global, name)).transpose()?;
+    let namespace = global.namespace.parse()?;
+    let store = store::open(global).await?;
+    let mut changes = Changes::new(store.as_ref());
+    let mut seen: BTreeMap<_, (Vec<_>, bool, usize)> = BTreeMap::new();
+    loop {
+        let views = match &only {
+            Some(key) => store.election(key).await.map(|view| view.into_iter().collect()),
+            None => store.elections(Some(&namespace)).await,
+        };
+        match views {
+            Ok(views) => {
+                for view in &views {
+                    let now = (leaders(view), view.paused.is_some(), view.candidates.len());
+                    if seen.get(&view.key) != Some(&now) {
+                        say(global, view);
+                        seen.insert(view.key.clone(), now);
+                    }
+                }
+            }
+            // The store may come back; say so and go on.
+            Err(error) => eprintln!("{} {error}", output::paint_err("store:", Ink::Yellow)),
+        }
+        tokio::select! {
+            () = changes.next() => {}
+            _ = signals.next() => return Ok(0),
+        }
+    }
+}
+
+fn say(global: &Global, election: &ElectionView) {
+    if global.output == Format::Json {
+        output::print_json(&json!({"at_ms": wall_ms(), "election": view::json_of(election)}));
+        return;
+    }
+    let led: Vec<_> =
+        leaders(election).iter().map(|leader| format!("{} leads under token {}", leader.id, leader.token)).collect();
+    let state = match (&election.paused, led.is_empty()) {
+        (Some(pause), _) => paint(&format!("paused by {}", pause.by), Ink::Yellow),
+        (None, true) => paint("nobody leads", Ink::Red),
+        (None, false) => paint(&led.join(", "), Ink::Green),
+    };
+    println!("{}  {state}, {} standing", paint(&election.key.to_string(), Ink::Bold), election.candidates.len());
+}
+
+/// Says when it is time to look again: at a hint of the store, and now and then without one.
+pub(crate) struct Changes {
+    wakes: tenure::port::Wakes,
+    deaf: bool,
+}
+
+impl Changes {
+    pub(crate) fn new(store: &dyn Backend) -> Self {
+        Changes { wakes: store.wakes(), deaf: false }
+    }
+
+    pub(crate) async fn next(&mut self) {
+        let hint = async {
+            if self.deaf {
+                std::future::pending::<()>().await;
+            }
+            self.deaf = self.wakes.next().await.is_none();
+        };
+        tokio::select! {
+            () = hint => {}
+            () = tokio::time::sleep(FLOOR) => {}
+        }
+    }
+}

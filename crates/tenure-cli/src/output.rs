@@ -1,0 +1,123 @@
+//! What people and scripts see.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Format, Global};
+
+static COLOUR_OUT: AtomicBool = AtomicBool::new(false);
+static COLOUR_ERR: AtomicBool = AtomicBool::new(false);
+
+/// Colours with a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ink {
+    Plain,
+    Bold,
+    Dim,
+    Green,
+    Yellow,
+    Red,
+}
+
+/// Sets up colours and the log. `TENURE_LOG` chooses what is logged, as `RUST_LOG` does elsewhere.
+pub(crate) fn init(global: &Global) {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    COLOUR_OUT.store(wanted && std::io::stdout().is_terminal(), Ordering::Relaxed);
+    COLOUR_ERR.store(wanted && std::io::stderr().is_terminal(), Ordering::Relaxed);
+    let level = match global.verbose {
+        0 => "off",
+        1 => "tenure=info,warn",
+        _ => "tenure=debug,tenure_core=debug,info",
+    };
+    let filter = EnvFilter::try_from_env("TENURE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let done = match global.output {
+        Format::Json => log.json().try_init(),
+        Format::Table => log.with_ansi(COLOUR_ERR.load(Ordering::Relaxed)).try_init(),
+    };
+    done.unwrap_or_else(|error| eprintln!("tenure: no log: {error}"));
+}
+
+pub(crate) fn paint(text: &str, ink: Ink) -> String {
+    painted(text, ink, COLOUR_OUT.load(Ordering::Relaxed))
+}
+
+pub(crate) fn paint_err(text: &str, ink: Ink) -> String {
+    painted(text, ink, COLOUR_ERR.load(Ordering::Relaxed))
+}
+
+fn painted(text: &str, ink: Ink, colour: bool) -> String {
+    let code = match ink {
+        Ink::Plain => return text.to_owned(),
+        Ink::Bold => "1",
+        Ink::Dim => "2",
+        Ink::Green => "32",
+        Ink::Yellow => "33",
+        Ink::Red => "31",
+    };
+    if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// A line of progress on the error stream, so that a child's output stays its own.
+pub(crate) fn note(global: &Global, ink: Ink, text: &str) {
+    if global.output == Format::Table {
+        eprintln!("{} {text}", paint_err("●", ink));
+    }
+}
+
+pub(crate) fn print_json(value: &impl serde::Serialize) {
+    // All that we print are plain data structures, which cannot fail to serialize.
+    println!("{}", serde_json::to_string(value).unwrap_or_default());
+}
+
+/// A table with aligned columns.
+pub(crate) struct Table {
+    rows: Vec<Vec<(String, Ink)>>,
+}
+
+impl Table {
+    pub(crate) fn new(header: &[&str]) -> Self {
+        Table { rows: vec![header.iter().map(|text| (text.to_uppercase(), Ink::Dim)).collect()] }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<(String, Ink)>) {
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|c| columns_of(&c.0)).max();
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, (cell, ink)) in row.iter().enumerate() {
+                line.push_str(&paint(cell, *ink));
+                if column + 1 < row.len() {
+                    line.push_str(&" ".repeat(widths[column] - columns_of(cell) + 2));
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// How many columns of a terminal a text takes, near enough for names.
+fn columns_of(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// `3s`, `2m`, `5h`, `4d` for people.
+pub(crate) fn ago(then_ms: i64, now_ms: i64) -> String {
+    let seconds = (now_ms - then_ms).max(0) / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}

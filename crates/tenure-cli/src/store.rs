@@ -1,0 +1,72 @@
+//! Which store, and how it is opened.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tenure::backend::{self, StoreOptions};
+use tenure::port::{Backend, Takeover};
+use tenure::{ElectionKey, ElectorBuilder, Tenure};
+
+use crate::args::{Global, Standing, TakeoverMode};
+use crate::exit::Failure;
+
+/// The options of `--store`, or of what stands in its place.
+pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
+    let given = global.store.clone().or_else(|| std::env::var("DATABASE_URL").ok()).filter(|url| !url.is_empty());
+    let url = match given {
+        Some(url) => url,
+        None => format!("sqlite:{}", default_file()?.display()),
+    };
+    Ok(StoreOptions { url, direct_url: global.direct_url.clone(), strict: global.strict })
+}
+
+/// The embedded default: one file for each user, wherever the command is typed.
+fn default_file() -> Result<PathBuf, Failure> {
+    let folder = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = folder("XDG_STATE_HOME").or_else(|| folder("HOME").map(|home| home.join(".local/state")));
+    let file = state.map(|state| state.join("tenure/tenure.db"));
+    file.ok_or_else(|| Failure::usage("there is no HOME to keep the default store in; name one with --store sqlite:PATH"))
+}
+
+pub(crate) async fn open(global: &Global) -> Result<Arc<dyn Backend>, Failure> {
+    Ok(backend::open(&options(global)?).await?)
+}
+
+pub(crate) fn key(global: &Global, name: &str) -> Result<ElectionKey, Failure> {
+    Ok(ElectionKey::new(global.namespace.parse()?, name.parse()?))
+}
+
+/// A session with the timing of a candidate. Names are checked before anything is opened.
+pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) -> Result<Tenure, Failure> {
+    key(global, name)?;
+    tenure::Timing::new(standing.lease, standing.beat).map_err(tenure::Error::from)?;
+    let options = options(global)?;
+    let takeover = match standing.takeover {
+        TakeoverMode::Lease => Takeover::Lease,
+        TakeoverMode::Connection => Takeover::Connection,
+    };
+    let mut builder = Tenure::builder().url(options.url).strict(options.strict).takeover(takeover).lease(standing.lease);
+    if let Some(url) = options.direct_url {
+        builder = builder.direct_url(url);
+    }
+    if let Some(id) = &standing.id {
+        builder = builder.name(id);
+    }
+    if let Some(beat) = standing.beat {
+        builder = builder.beat(beat);
+    }
+    Ok(builder.open().await?)
+}
+
+/// A candidate as the arguments describe it.
+pub(crate) fn candidate(tenure: &Tenure, global: &Global, name: &str, standing: &Standing) -> ElectorBuilder {
+    let builder = tenure
+        .elector(name)
+        .namespace(&global.namespace)
+        .priority(standing.priority)
+        .slots(standing.slots)
+        .capabilities(standing.capabilities.clone())
+        .requires(standing.requires.clone())
+        .metadata("version", env!("CARGO_PKG_VERSION"));
+    standing.metadata.iter().fold(builder, |builder, (key, value)| builder.metadata(key, value))
+}

@@ -1,0 +1,218 @@
+//! What the README promises, with real processes, on both stores.
+
+mod support;
+
+use support::{Candidate, World, lives, until};
+
+/// Makes one test per store of a claim about a world.
+macro_rules! on_both_stores {
+    ($($claim:ident),* $(,)?) => {
+        mod sqlite { $(#[test] fn $claim() { super::$claim(super::World::sqlite()); })* }
+        mod postgres { $(#[test] fn $claim() { super::$claim(super::World::postgres()); })* }
+    };
+}
+
+on_both_stores!(
+    a_killed_supervisor_leaves_no_orphan_and_another_takes_over,
+    sigterm_hands_over,
+    a_stopped_leader_never_shares_its_office,
+    tokens_grow_across_restarts_of_everything,
+    operators_move_leaders_while_it_runs,
+    the_highest_priority_alive_leads,
+    exit_codes_are_the_childs_or_say_why,
+    slots_are_a_semaphore,
+);
+
+const QUICK: [&str; 2] = ["--lease", "1500ms"];
+
+fn three(world: &World) -> Vec<Candidate> {
+    let all = ["a", "b", "c"].map(|name| world.candidate(name, &QUICK));
+    world.until_token_after(0);
+    until("all three stand", || standing(world) == 3, || world.logs());
+    all.into()
+}
+
+fn standing(world: &World) -> usize {
+    world.json(&["leader", "show", "nightly", "-o", "json"])["candidates"].as_array().map_or(0, Vec::len)
+}
+
+fn take(candidates: &mut Vec<Candidate>, name: &str) -> Candidate {
+    let at = candidates.iter().position(|candidate| candidate.name == name).expect("it runs");
+    candidates.remove(at)
+}
+
+fn a_killed_supervisor_leaves_no_orphan_and_another_takes_over(world: World) {
+    let mut candidates = three(&world);
+    for _ in 0..2 {
+        let last = *world.signs().last().expect("a child");
+        let leader = world.leader().expect("somebody leads");
+        let mut killed = take(&mut candidates, &leader);
+        killed.signal("KILL");
+        killed.wait();
+        world.until_token_after(last.token);
+        assert!(!lives(last.pid), "the child of a killed supervisor is gone before the next one works");
+    }
+    world.assert_never_two();
+}
+
+fn sigterm_hands_over(world: World) {
+    let mut candidates = three(&world);
+    let token = world.signs().last().expect("a child").token;
+    let mut leader = take(&mut candidates, &world.leader().expect("somebody leads"));
+    leader.signal("TERM");
+    assert_eq!(leader.wait(), Some(128 + 15), "the child's own end is ours");
+    world.until_token_after(token);
+    let shown = world.json(&["leader", "show", "nightly", "-o", "json"]);
+    assert_eq!(shown["terms"][1]["end"], "released", "it was handed over, not waited out");
+    world.assert_never_two();
+}
+
+fn a_stopped_leader_never_shares_its_office(world: World) {
+    let mut candidates = three(&world);
+    let last = *world.signs().last().expect("a child");
+    let stopped = take(&mut candidates, &world.leader().expect("somebody leads"));
+    stopped.signal("STOP");
+    world.until_token_after(last.token);
+    assert!(!lives(last.pid));
+    stopped.signal("CONT");
+    // It finds out, and stands again.
+    until("all three stand", || standing(&world) == 3, || world.logs());
+    world.assert_never_two();
+}
+
+fn tokens_grow_across_restarts_of_everything(world: World) {
+    let mut token = 0;
+    for _ in 0..3 {
+        let mut candidate = world.candidate("a", &QUICK);
+        token = world.until_token_after(token);
+        candidate.signal("TERM");
+        candidate.wait();
+    }
+    world.assert_never_two();
+}
+
+fn operators_move_leaders_while_it_runs(world: World) {
+    let mut candidates = three(&world);
+    let first = world.leader().expect("somebody leads");
+    let others: Vec<_> = candidates.iter().map(|c| c.name.clone()).filter(|name| *name != first).collect();
+    world.ok(&["leader", "transfer", "nightly", "--to", &others[1]]);
+    assert_eq!(world.leader().as_deref(), Some(others[1].as_str()));
+    world.ok(&["leader", "resign", "nightly"]);
+    until("somebody else leads", || world.leader().is_some_and(|now| now != others[1]), || world.logs());
+    world.ok(&["leader", "pause", "nightly", "--reason", "a test"]);
+    assert_eq!(world.leader(), None);
+    let last = *world.signs().last().expect("a child");
+    assert!(!lives(last.pid), "nobody works while it is paused");
+    assert!(world.ok(&["leader", "show", "nightly"]).contains("a test"));
+    world.ok(&["leader", "resume", "nightly"]);
+    world.until_token_after(last.token);
+    assert!(world.ok(&["leader", "list"]).contains("nightly"));
+    candidates.clear();
+    world.assert_never_two();
+}
+
+fn the_highest_priority_alive_leads(world: World) {
+    let _low = world.candidate("low", &["--priority", "10", "--lease", "1500ms"]);
+    world.until_leader("low");
+    let _middle = world.candidate("middle", &["--priority", "50", "--lease", "1500ms"]);
+    world.until_leader("middle");
+    let mut top = world.candidate("top", &["--priority", "100", "--lease", "1500ms"]);
+    world.until_leader("top");
+    top.signal("TERM");
+    top.wait();
+    world.until_leader("middle");
+    world.assert_never_two();
+}
+
+fn exit_codes_are_the_childs_or_say_why(world: World) {
+    let code = |args: &[&str]| world.run(args).status.code();
+    assert_eq!(code(&["run", "n", "--", "sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(code(&["run", "n", "--", "sh", "-c", "kill -9 $$"]), Some(128 + 9));
+    assert_eq!(code(&["run", "n", "--", "/no/such/command"]), Some(127));
+    assert_eq!(code(&["run", "n", "--", "/etc/passwd"]), Some(126));
+    let _leader = world.candidate("a", &QUICK);
+    world.until_token_after(0);
+    assert_eq!(code(&["run", "nightly", "--no-wait", "--", "true"]), Some(75));
+    assert_eq!(code(&["run", "nightly", "--wait", "300ms", "--", "true"]), Some(75));
+    let seen = world.ok(&["run", "n", "--id", "me", "--", "sh", "-c", "echo $TENURE_ELECTION $TENURE_ID $TENURE_TOKEN"]);
+    let words: Vec<_> = seen.split_whitespace().collect();
+    assert_eq!(words[..2], ["n", "me"]);
+    assert!(words[2].parse::<u64>().is_ok_and(|token| token > 0));
+}
+
+fn slots_are_a_semaphore(world: World) {
+    let folder = world.path("places");
+    std::fs::create_dir(&folder).expect("a folder");
+    let script = "touch \"$PLACES/$TENURE_SLOT\"; sleep 1000";
+    let spawn = |id: &str| {
+        let mut command = world.command(&["run", "pair", "-n", "2", "--id", id, "--lease", "1500ms", "--", "sh", "-c", script]);
+        command.env("PLACES", &folder);
+        Candidate { process: command.spawn().expect("tenure runs"), name: id.to_owned() }
+    };
+    let _all = ["a", "b", "c"].map(spawn);
+    let places = || std::fs::read_dir(&folder).expect("the folder").count();
+    until("two lead", || places() == 2, String::new);
+    let shown = world.json(&["leader", "show", "pair", "-o", "json"]);
+    assert_eq!(shown["leaders"].as_array().map(Vec::len), Some(2));
+    let refused = world.run(&["run", "pair", "-n", "3", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("2 slots"));
+}
+
+#[test]
+fn bad_input_names_itself_and_the_remedy() {
+    let world = World::sqlite();
+    let cases: [(&[&str], i32, &[&str]); 9] = [
+        (&["run", "", "--", "true"], 64, &["empty"]),
+        (&["run", "two words", "--", "true"], 64, &["two words", "' '"]),
+        (&["run", &"x".repeat(200), "--", "true"], 64, &["200", "128"]),
+        (&["run", "n", "--lease", "1s", "--beat", "500ms", "--", "true"], 64, &["three beats", "1.5s"]),
+        (&["run", "n", "--lease", "1 parsec", "--", "true"], 2, &["parsec", "10s"]),
+        (&["leader", "list", "--store", "mysql://u:secret@h/d"], 64, &["mysql", "sqlite:", "postgres:"]),
+        (&["leader", "list", "--store", "postgres://u:secret@127.0.0.1:1/d"], 69, &["127.0.0.1:1"]),
+        (&["leader", "list", "--store", "sqlite:/proc/nowhere/x.db"], 69, &["/proc/nowhere"]),
+        (&["leader", "show", "nobody"], 64, &["nobody", "leader list"]),
+    ];
+    for (args, code, words) in cases {
+        let output = world.run(args);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{args:?} should say {word:?}: {text}");
+        }
+        assert!(!text.contains("secret"), "a password was printed: {text}");
+    }
+}
+
+#[test]
+fn postgres_says_what_is_wrong_with_it() {
+    let database = tenure_testkit::rig::fresh_database().expect("a database");
+    let world = World::sqlite();
+    let missing = world.run(&["leader", "list", "--store", database.url()]);
+    let text = String::from_utf8_lossy(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(69), "{text}");
+    assert!(text.contains("tenure migrate up"), "{text}");
+    world.ok(&["migrate", "up", "--store", database.url()]);
+    database.psql("INSERT INTO tenure.migrations (version, name) VALUES (9999, 'from the future')").expect("psql");
+    let newer = world.run(&["leader", "list", "--store", database.url()]);
+    let text = String::from_utf8_lossy(&newer.stderr);
+    assert_eq!(newer.status.code(), Some(69), "{text}");
+    assert!(text.contains("9999") && text.contains("newer"), "{text}");
+}
+
+#[test]
+fn doctor_finds_both_stores_fit() {
+    for world in [World::sqlite(), World::postgres()] {
+        let found = world.json(&["doctor", "--rounds", "2", "-o", "json"]);
+        let checks: Vec<_> = found["findings"].as_array().expect("findings").iter().map(|f| f["check"].as_str()).collect();
+        assert!(checks.contains(&Some("hand-over")), "{found}");
+        assert!(checks.contains(&Some("round trip")), "{found}");
+    }
+}
+
+#[test]
+fn completions_and_manual_are_there() {
+    let world = World::sqlite();
+    assert!(world.ok(&["completions", "bash"]).contains("_tenure"));
+    assert!(world.ok(&["man"]).contains("tenure-leader-transfer"));
+}

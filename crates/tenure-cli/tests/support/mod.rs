@@ -1,0 +1,204 @@
+//! Real `tenure` processes, and an oracle over what their children wrote.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tenure_testkit::rig::{FreshDatabase, fresh_database};
+
+/// How long a test waits for something that must happen. Only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store of the test's own, and a folder for what its processes write.
+pub struct World {
+    pub folder: TempDir,
+    pub store: String,
+    _database: Option<FreshDatabase>,
+}
+
+/// One line of a child: it lived, under this token.
+#[derive(Clone, Copy, Debug)]
+pub struct Sign {
+    pub token: u64,
+    pub pid: u32,
+    pub at_us: u64,
+}
+
+impl World {
+    pub fn sqlite() -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = format!("sqlite:{}", folder.path().join("tenure.db").display());
+        World { folder, store, _database: None }
+    }
+
+    pub fn postgres() -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = fresh_database().expect("a database");
+        let world = World { folder, store: database.url().to_owned(), _database: Some(database) };
+        world.ok(&["migrate", "up"]);
+        world
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A `tenure` command on this world's store, with nothing inherited that could lead it elsewhere.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        for name in ["DATABASE_URL", "NODE_ID", "NODE_PRIORITY", "TENURE_NAMESPACE", "TENURE_LOG"] {
+            command.env_remove(name);
+        }
+        command.env("TENURE_STORE", &self.store).args(args).stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("tenure runs")
+    }
+
+    /// Runs to success; the standard output.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tenure {args:?}: {} {errors}", output.status);
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    pub fn json(&self, args: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.ok(args)).expect("JSON")
+    }
+
+    /// A candidate that runs a child which signs a common file as long as it lives.
+    pub fn candidate(&self, name: &str, extra: &[&str]) -> Candidate {
+        let signs = self.path("signs");
+        let script = "while :; do echo \"$TENURE_TOKEN $$ $EPOCHREALTIME\" >> \"$SIGNS\"; sleep 0.02; done";
+        let log = File::create(self.path(&format!("{name}.log"))).expect("a log");
+        let mut command = self.command(&["run", "nightly", "--id", name, "-v", "--kill-after", "300ms"]);
+        command.args(extra).args(["--", "bash", "-c", script]).env("SIGNS", signs);
+        command.stdout(Stdio::null()).stderr(log);
+        Candidate { process: command.spawn().expect("tenure runs"), name: name.to_owned() }
+    }
+
+    pub fn signs(&self) -> Vec<Sign> {
+        signs_in(&self.path("signs"))
+    }
+
+    /// The id of the leader, if somebody leads.
+    pub fn leader(&self) -> Option<String> {
+        self.try_leader().ok().flatten()
+    }
+
+    pub fn try_leader(&self) -> Result<Option<String>, String> {
+        let output = self.run(&["leader", "show", "nightly", "-o", "json"]);
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+        Ok(value["leader"].as_str().map(str::to_owned))
+    }
+
+    pub fn until_leader(&self, wanted: &str) {
+        until(&format!("{wanted} leads"), || self.leader().as_deref() == Some(wanted), || self.logs());
+    }
+
+    /// Waits until a child signs under a token greater than this; the token.
+    pub fn until_token_after(&self, token: u64) -> u64 {
+        let newest = || self.signs().last().map_or(0, |sign| sign.token);
+        until(&format!("a child under a token after {token}"), || newest() > token, || self.logs());
+        newest()
+    }
+
+    pub fn logs(&self) -> String {
+        let mut text = String::new();
+        for entry in std::fs::read_dir(self.folder.path()).expect("the folder").flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "log") {
+                text += &format!("--- {}\n{}", entry.path().display(), std::fs::read_to_string(entry.path()).unwrap_or_default());
+            }
+        }
+        text
+    }
+
+    /// No two children lived at the same moment, and later ones had greater tokens.
+    pub fn assert_never_two(&self) {
+        let mut lives: BTreeMap<(u64, u32), (u64, u64)> = BTreeMap::new();
+        for sign in self.signs() {
+            let life = lives.entry((sign.token, sign.pid)).or_insert((sign.at_us, sign.at_us));
+            life.1 = life.1.max(sign.at_us);
+        }
+        let lives: Vec<_> = lives.into_iter().collect();
+        for pair in lives.windows(2) {
+            let ((before, (_, last)), (after, (first, _))) = (&pair[0], &pair[1]);
+            assert!(last < first, "{before:?} lived until {last}, {after:?} from {first}\n{}", self.logs());
+            assert!(before.0 < after.0, "two children under one token: {before:?} and {after:?}");
+        }
+    }
+}
+
+pub fn signs_in(path: &Path) -> Vec<Sign> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole
+        .lines()
+        .map(|line| {
+            let mut words = line.split(' ');
+            let mut word = || words.next().unwrap_or_else(|| panic!("{line:?} is torn"));
+            Sign {
+                token: word().parse().expect("a token"),
+                pid: word().parse().expect("a process"),
+                at_us: word().replace(['.', ','], "").parse().expect("a time"),
+            }
+        })
+        .collect()
+}
+
+/// A `tenure run` of the test. Ended when dropped.
+pub struct Candidate {
+    pub process: Child,
+    pub name: String,
+}
+
+impl Candidate {
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    pub fn wait(&mut self) -> Option<i32> {
+        until(&format!("{} ends", self.name), || self.process.try_wait().expect("waiting").is_some(), String::new);
+        self.process.wait().expect("waiting").code()
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        // Its watchdog ends the child.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Polls until something is so.
+pub fn until(what: &str, mut so: impl FnMut() -> bool, explain: impl Fn() -> String) {
+    for _ in 0..(PATIENCE.as_millis() / 20) {
+        if so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("it never came about that {what}\n{}", explain());
+}
+
+/// Whether a process exists and is not a zombie.
+pub fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+/// A file that processes may append to.
+pub fn touch(path: &Path) {
+    OpenOptions::new().create(true).append(true).open(path).expect("a file");
+}
