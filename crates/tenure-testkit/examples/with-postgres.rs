@@ -1,0 +1,29 @@
+//! Starts one cluster for many test processes, runs a command with its address in `TENURE_TEST_PG`, and ends with the
+//! command's exit code. The cluster goes when this process does, however that happens.
+//!
+//! `cargo run -p tenure-testkit --example with-postgres -- cargo nextest run`
+
+use std::process::{Command, ExitCode};
+
+use tenure_testkit::rig::{Error, PgCluster, SHARED_CLUSTER_VARIABLE};
+
+fn main() -> Result<ExitCode, Error> {
+    let mut words = std::env::args_os().skip(1);
+    let Some(program) = words.next() else {
+        eprintln!("usage: with-postgres COMMAND [ARGUMENT ...]");
+        return Ok(ExitCode::from(2));
+    };
+    let cluster = PgCluster::builder().settings(&[("max_connections", "300")]).start()?;
+    let status = Command::new(&program).args(words).env(SHARED_CLUSTER_VARIABLE, cluster.url()).status();
+    match status {
+        // A command that a signal ended has no code.
+        Ok(status) => Ok(status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .map_or(ExitCode::FAILURE, ExitCode::from)),
+        Err(error) => {
+            eprintln!("cannot run {}: {error}", program.display());
+            Ok(ExitCode::from(127))
+        }
+    }
+}

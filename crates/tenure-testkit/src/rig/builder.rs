@@ -1,0 +1,124 @@
+//! How a private cluster is to be, and its making.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::pgtools::quoted;
+use super::postgres::PgCluster;
+use super::process::{run, write};
+use super::{Result, tls};
+
+/// How a [`PgCluster`] is to be; see [`PgCluster::builder`].
+#[derive(Debug, Clone, Default)]
+pub struct PgClusterBuilder {
+    settings: Vec<(String, String)>,
+    pub(super) password: Option<String>,
+    pub(super) tls: bool,
+    durable: bool,
+    addresses: Vec<IpAddr>,
+    pub(super) parent: Option<PathBuf>,
+}
+
+impl PgClusterBuilder {
+    /// Adds server settings, as in `postgresql.conf`; they win over the rig's own.
+    pub fn settings(mut self, settings: &[(&str, &str)]) -> Self {
+        self.settings.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        self
+    }
+
+    /// Asks for this password over TCP. Without it everybody on this machine is let in.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Accepts only TLS over TCP, with a certificate of an authority made for this cluster.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Syncs to disk as in production. Off by default: a test outlives a killed server, not a power cut.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// Listens on this address too, such as a [`Namespace::host_address`](super::Namespace::host_address).
+    pub fn listen_on(mut self, address: impl Into<IpAddr>) -> Self {
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// Lives below this folder, such as a [`SmallDisk`](super::SmallDisk)'s; as root, `postgres` must reach it.
+    pub fn inside(mut self, parent: impl Into<PathBuf>) -> Self {
+        self.parent = Some(parent.into());
+        self
+    }
+
+    /// Makes the cluster and starts it.
+    pub fn start(self) -> Result<PgCluster> {
+        let mut cluster = PgCluster::in_new_folder(self)?;
+        let builder = cluster.how_built().clone();
+        let mut initdb = cluster.tool("initdb");
+        initdb.args([
+            "--no-sync",
+            "--username=postgres",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+        ]);
+        run(initdb.arg("-D").arg(cluster.data()))?;
+        if builder.tls {
+            let folder = cluster.socket_folder().join("tls");
+            run(cluster.user().command("mkdir", cluster.socket_folder()).arg(&folder))?;
+            tls::make(cluster.user(), &folder)?;
+        }
+        // Sample settings are all commented out, so the file holds nothing that we would miss.
+        write(&cluster.data().join("postgresql.conf"), "include 'tenure.conf'\n")?;
+        write(&cluster.data().join("pg_hba.conf"), &builder.access())?;
+        cluster.start_on_a_free_port()?;
+        if let Some(password) = &builder.password {
+            cluster.psql("postgres", &format!("ALTER ROLE postgres PASSWORD {}", quoted(password)))?;
+        }
+        Ok(cluster)
+    }
+
+    /// Who is let in. `10.213.0.0/16` is where namespaces have their addresses.
+    fn access(&self) -> String {
+        let kind = if self.tls { "hostssl" } else { "host" };
+        let method = if self.password.is_some() { "scram-sha-256" } else { "trust" };
+        let mut lines = "local all all trust\nlocal replication all trust\n".to_owned();
+        for network in ["127.0.0.1/32", "10.213.0.0/16"] {
+            lines += &format!("{kind} all all {network} {method}\n");
+        }
+        lines
+    }
+
+    pub(super) fn configuration(&self, port: u16, folder: &Path) -> String {
+        let addresses: String = self.addresses.iter().map(|address| format!(",{address}")).collect();
+        let on = |yes: bool| if yes { "on" } else { "off" };
+        let ours = [
+            ("port", port.to_string()),
+            ("listen_addresses", format!("127.0.0.1{addresses}")),
+            ("unix_socket_directories", folder.display().to_string()),
+            // The name under which a standby reports to its primary.
+            ("cluster_name", format!("tenure_rig_{port}")),
+            ("fsync", on(self.durable).to_owned()),
+            ("full_page_writes", on(self.durable).to_owned()),
+            ("wal_level", "replica".to_owned()),
+            ("max_wal_senders", "8".to_owned()),
+            // How soon a standby looks again for its primary.
+            ("wal_retrieve_retry_interval", "50ms".to_owned()),
+            ("shared_buffers", "32MB".to_owned()),
+            // In the folder, not in /dev/shm: what a killed server leaves behind then goes with the folder.
+            ("dynamic_shared_memory_type", "mmap".to_owned()),
+            ("ssl", on(self.tls).to_owned()),
+            ("ssl_cert_file", folder.join("tls/server.crt").display().to_string()),
+            ("ssl_key_file", folder.join("tls/server.key").display().to_string()),
+        ];
+        let ours = ours.iter().map(|(name, value)| (*name, value.as_str()));
+        let theirs = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        ours.chain(theirs).map(|(name, value)| format!("{name} = {}\n", quoted(value))).collect()
+    }
+}

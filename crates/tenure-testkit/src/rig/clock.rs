@@ -1,0 +1,94 @@
+//! Clocks that run wrong for one process, and one clock that cannot be fooled.
+//!
+//! [`FakeClock`] preloads libfaketime into a child process. What libfaketime 0.9.10 (Debian 12, x86-64, glibc) does
+//! was measured against [`true_boottime_ns`], with both `libfaketime.so.1` and `libfaketimeMT.so.1`, which agree:
+//!
+//! - `clock_gettime` is faked for `CLOCK_REALTIME`, `CLOCK_MONOTONIC`, `CLOCK_MONOTONIC_RAW` **and `CLOCK_BOOTTIME`**:
+//!   a rate of 1.5 makes each of them advance 1.5 s per true second.
+//! - The monotonic clocks also change their origin: they then count from 1970, as the wall clock does. Never compare a
+//!   reading taken under libfaketime with one taken outside of it; compare what passed.
+//! - Waits with a *relative* time are scaled by the rate: `nanosleep`, `clock_nanosleep`, `poll`, `epoll_wait` and
+//!   `timerfd_settime`.
+//! - `timerfd_settime` with an *absolute* time (`TFD_TIMER_ABSTIME`, `CLOCK_MONOTONIC` or `CLOCK_BOOTTIME`) never
+//!   fires: the kernel is handed a time counted from 1970.
+//! - Rust's own timed waits (`Condvar::wait_timeout`, `thread::park_timeout`, `Receiver::recv_timeout`) never time out
+//!   under it, at any rate or offset: std passes an absolute time to the futex system call, which is not intercepted.
+//!   `thread::sleep` works. So do tokio's timers in a runtime with the I/O driver (`enable_all` and the feature `net`),
+//!   which sleeps in `epoll_wait`; a runtime with `enable_time` alone sleeps in a `Condvar`, and for ever.
+//! - `FAKETIME_DONT_FAKE_MONOTONIC=1` leaves the monotonic and boot clocks true, yet still scales the waits.
+//! - Raw system calls are never faked, nor are programs that are linked statically.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A clock that a child process believes: shifted, fast or slow.
+///
+/// ```no_run
+/// use std::process::Command;
+/// use tenure_testkit::rig::FakeClock;
+///
+/// let mut date = Command::new("date");
+/// FakeClock::true_time().rate(1.5).offset_s(-3600).apply(&mut date)?;
+/// # Ok::<(), tenure_testkit::rig::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FakeClock {
+    offset_s: i64,
+    rate: f64,
+}
+
+impl FakeClock {
+    /// No shift, and one second per second.
+    pub fn true_time() -> Self {
+        Self { offset_s: 0, rate: 1.0 }
+    }
+
+    /// Starts this many seconds ahead of the true time, or behind if negative.
+    pub fn offset_s(mut self, offset_s: i64) -> Self {
+        self.offset_s = offset_s;
+        self
+    }
+
+    /// Advances this many seconds per true second.
+    ///
+    /// # Panics
+    ///
+    /// If `rate` is not a finite number above zero.
+    pub fn rate(mut self, rate: f64) -> Self {
+        assert!(rate.is_finite() && rate > 0.0, "a clock's rate is a number above zero, not {rate}");
+        self.rate = rate;
+        self
+    }
+
+    /// Whether libfaketime is here, or why a test that needs it must skip.
+    pub fn available() -> Result<(), String> {
+        library().map(|_| ())
+    }
+
+    /// Makes `command` and all that it starts believe this clock.
+    pub fn apply(&self, command: &mut Command) -> super::Result<()> {
+        let library = library().map_err(super::Error::new)?;
+        command.env("LD_PRELOAD", library).env("FAKETIME", format!("{:+} x{}", self.offset_s, self.rate));
+        Ok(())
+    }
+}
+
+/// Nanoseconds of `CLOCK_BOOTTIME` straight from the kernel, whatever is preloaded into this process.
+#[allow(unsafe_code)]
+pub fn true_boottime_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec to a place of that type which we own, and keeps no pointer to it.
+    let result = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_BOOTTIME, &raw mut now) };
+    assert_eq!(result, 0, "Linux has had CLOCK_BOOTTIME since 2.6.39");
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+fn library() -> Result<PathBuf, String> {
+    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    folders
+        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
+        .chain([PathBuf::from("/usr/lib/faketime/libfaketime.so.1")])
+        .find(|library| library.exists())
+        .ok_or_else(|| "there is no libfaketime.so.1 under /usr/lib: install the package faketime".to_owned())
+}

@@ -1,0 +1,24 @@
+//! A certificate authority for one test, made with `openssl`.
+
+use std::path::Path;
+
+use super::process::{ServerUser, run};
+use super::{Context, Result};
+
+/// Makes `ca.crt`, `server.crt` and `server.key` in `folder`. The server's certificate names `localhost` and
+/// `127.0.0.1`, so that `sslmode=verify-full` accepts it under either and under nothing else.
+pub(crate) fn make(user: &ServerUser, folder: &Path) -> Result<()> {
+    let names = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
+    let extensions = folder.join("server.ext");
+    std::fs::write(&extensions, names).context(|| format!("cannot write {}", extensions.display()))?;
+    let openssl = |line: &str| run(user.command("openssl", folder).args(line.split(' '))).map(|_| ());
+    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(&format!(
+        "req -x509 {new_key} -days 2 -subj /CN=tenure-rig-ca -keyout ca.key -out ca.crt \
+         -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign"
+    ))?;
+    openssl(&format!("req -new {new_key} -subj /CN=localhost -keyout server.key -out server.csr"))?;
+    openssl(
+        "x509 -req -days 2 -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile server.ext -out server.crt",
+    )
+}
