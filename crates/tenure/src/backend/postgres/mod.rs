@@ -1,1 +1,232 @@
-//! PostgreSQL.
+//! PostgreSQL: elections on the database that is already there.
+//!
+//! **Who owns the truth.** The tables in the schema `tenure`. A process keeps nothing but connections; each call is one
+//! message, one round trip and one transaction, with no state of a connection behind it, so PgBouncer in transaction
+//! mode may stand in between (see `literal.rs`).
+//!
+//! **What decides.** A session is `live`, `ended` or `expired`, and never comes back. A lease is free or held by a
+//! session under a token. Every change compares what was seen with what is: `(id, beat)` of a session, `(token, session)` of
+//! a lease. No clock takes part, the server's included; `timestamptz` columns are for people.
+//!
+//! **Locks.** A call that depends on several rows locks them first and then decides in a *later* statement, whose
+//! snapshot is newer than the locks: a statement that has waited goes on with the snapshot that it began with, and would
+//! miss what it waited for. Whoever closes a session locks it `FOR UPDATE`; whoever takes a lease or stands for an
+//! election in its name locks it `FOR KEY SHARE`; a beat updates no key, and so waits for the first only. A guard locks the
+//! lease `FOR SHARE`. A take locks the session that it expires, then the lease, then the election (shared, against a
+//! pause), then its own session; the order keeps two takers of one dead session from meeting head-on. Where two still
+//! do, the server ends one after a second, and it tries again.
+//!
+//! **When the server is away**, every call fails with a [`StoreError`] and nothing is concluded from it. When a standby was
+//! promoted, the timeline that each beat brings back has changed. A token begins with the timeline, so that it grows
+//! even over a promotion that lost the last grant.
+//!
+//! **Waking** is by `NOTIFY` in the same transaction and `LISTEN` on a connection of its own (`listen.rs`). It is tested
+//! when it is set up; where a pooler swallows it, polling carries on.
+
+mod connection;
+mod directory;
+mod error;
+mod guard;
+mod lane;
+mod listen;
+mod literal;
+mod migrate;
+mod options;
+mod store;
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::Row;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
+use tenure_core::port::{StoreError, Trouble};
+
+pub use guard::{FenceError, GuardError, fence, guard};
+pub use listen::ListenState;
+pub use options::PostgresOptions;
+
+use super::migrations;
+use super::queries::Queries;
+use connection::Connections;
+use error::garbled;
+use lane::Lane;
+use listen::Ears;
+use literal::{Value, render};
+
+/// The statements, as they are in the files.
+static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
+    Arc::new(Queries::parse(&[
+        include_str!("queries/candidates.sql"),
+        include_str!("queries/elections.sql"),
+        include_str!("queries/fences.sql"),
+        include_str!("queries/leases.sql"),
+        include_str!("queries/migrations.sql"),
+        include_str!("queries/requests.sql"),
+        include_str!("queries/sessions.sql"),
+        include_str!("queries/terms.sql"),
+    ]))
+});
+
+/// The oldest server whose locks and functions are the ones that are relied upon.
+const SERVER_MIN: i64 = 12_00_00;
+
+/// How many connections beats have for themselves: two, so that one that waits for a lock does not hold up another's.
+const BEAT_CONNECTIONS: u32 = 2;
+
+/// A PostgreSQL server as a store. Clones share its connections.
+///
+/// ```no_run
+/// use tenure::backend::migrations::Migrate;
+/// use tenure::backend::postgres::{Postgres, PostgresOptions};
+///
+/// # async fn example() -> Result<(), tenure_core::port::StoreError> {
+/// let options = PostgresOptions::new("postgres://app@localhost/app");
+/// Postgres::connect_unchecked(options.clone()).await?.migrate().await?;
+/// let store = Postgres::connect(options).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Postgres {
+    shared: Arc<Shared>,
+    queries: Arc<Queries>,
+}
+
+/// What clones share.
+struct Shared {
+    place: String,
+    strict: bool,
+    options: PgConnectOptions,
+    connect_timeout: Duration,
+    /// For all calls but beats.
+    calls: Arc<Lane>,
+    /// For beats alone: takes that wait for a guard must not keep a session from saying that it lives.
+    beats: Lane,
+    /// For the user.
+    pool: PgPool,
+    ears: Ears,
+    connections: Connections,
+}
+
+impl Postgres {
+    /// Connects, and checks that the server can be written to and that the tables are of this program's version. Changes
+    /// nothing.
+    pub async fn connect(options: PostgresOptions) -> Result<Postgres, StoreError> {
+        let store = Self::connect_unchecked(options).await?;
+        store.check_server().await?;
+        migrations::check(&store.status().await?, &store.shared.place)?;
+        Ok(store)
+    }
+
+    /// Connects without a look at the tables: for [`Migrate`](migrations::Migrate).
+    pub async fn connect_unchecked(options: PostgresOptions) -> Result<Postgres, StoreError> {
+        let address = options.address()?;
+        let direct = options.direct_address()?;
+        let timeout = options.connect_timeout;
+        let calls =
+            Arc::new(Lane::new(address.options.clone(), timeout, &address.place, options.max_connections));
+        let pool = PgPoolOptions::new()
+            .max_connections(options.max_connections.max(1))
+            .acquire_timeout(timeout)
+            .test_before_acquire(false)
+            .connect_lazy_with(address.options.clone());
+        let ears = Ears::new(direct.options.clone(), timeout, &direct.place, calls.clone());
+        let shared = Shared {
+            strict: options.strict || address.strict,
+            connect_timeout: timeout,
+            beats: Lane::new(address.options.clone(), timeout, &address.place, BEAT_CONNECTIONS),
+            connections: Connections::new(direct.options, timeout, &direct.place, calls.clone(), ears.hub()),
+            options: address.options,
+            place: address.place,
+            calls,
+            pool,
+            ears,
+        };
+        let store = Postgres { shared: Arc::new(shared), queries: QUERIES.clone() };
+        // Here and now, so that a wrong address is told of at once.
+        store.shared.calls.run("SELECT 1".into()).await?;
+        Ok(store)
+    }
+
+    /// A pool on the same address for the user's own statements, such as transactions under a [`guard`]. It is made of
+    /// connections of its own, opened when they are first used: a full pool never costs a leadership.
+    pub fn pool(&self) -> &PgPool {
+        &self.shared.pool
+    }
+
+    /// Where the server is, without the password.
+    pub fn place(&self) -> &str {
+        &self.shared.place
+    }
+
+    /// Whether hints arrive, for `tenure doctor`.
+    pub fn listening(&self) -> ListenState {
+        self.shared.ears.state()
+    }
+
+    /// Puts a known mistake back into a statement, for the negative controls.
+    #[doc(hidden)]
+    pub fn sabotage(&mut self, query: &str, from: &str, to: &str) {
+        Arc::make_mut(&mut self.queries).sabotage(query, from, to);
+    }
+
+    /// Refuses a server that only reads, is too old, or does not replicate as strict mode needs.
+    async fn check_server(&self) -> Result<(), StoreError> {
+        let rows = self.call("server_facts", &[]).await?;
+        let row = rows.first().ok_or_else(|| garbled("what it is", "no row"))?;
+        let place = &self.shared.place;
+        let unfit =
+            |why: String| Err(StoreError::new(Trouble::Unfit, format!("PostgreSQL at {place} {why}")));
+        let version: i64 = get(row, "version")?;
+        if version < SERVER_MIN {
+            return unfit(format!("is of version {version}; Tenure needs 12 or later"));
+        }
+        if get(row, "in_recovery")? {
+            return unfit("is a standby, which only reads; give the address of the primary".into());
+        }
+        if get(row, "read_only")? {
+            return unfit("only reads (default_transaction_read_only); give another role or server".into());
+        }
+        if self.shared.strict && get::<String>(row, "standbys")?.is_empty() {
+            return Err(StoreError::new(
+                Trouble::Unavailable,
+                format!(
+                    "strict mode needs a synchronous standby, and synchronous_standby_names is empty on {place}; \
+                     set it there, or do without strict mode"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Runs one named statement on a connection for calls.
+    async fn call(&self, name: &str, values: &[Value<'_>]) -> Result<Vec<PgRow>, StoreError> {
+        self.shared.calls.run(render(self.queries.get(name), values)?).await
+    }
+}
+
+/// A column of a row.
+fn get<'r, T>(row: &'r PgRow, column: &str) -> Result<T, StoreError>
+where
+    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    row.try_get(column).map_err(|error| garbled(column, error))
+}
+
+/// A column of JSON, in the form of a type of the port; nothing there is its default.
+fn get_json<T: serde::de::DeserializeOwned + Default>(row: &PgRow, column: &str) -> Result<T, StoreError> {
+    match get::<Option<&str>>(row, column)? {
+        Some(json) => serde_json::from_str(json).map_err(|error| garbled(column, error)),
+        None => Ok(T::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_statement_has_a_name_of_its_own() {
+        assert!(QUERIES.names().count() > 20);
+    }
+}

@@ -1,0 +1,55 @@
+//! The path of people.
+
+use async_trait::async_trait;
+use tenure_core::port::{Directory, ElectionView, Pause, Promises, StoreError, Term, Wake};
+use tenure_core::{ElectionKey, Name};
+
+use super::error::garbled;
+use super::literal::Value;
+use super::store::{Message, hint, key};
+use super::{Postgres, get};
+use crate::backend::memory::no_such_election;
+
+#[async_trait]
+impl Directory for Postgres {
+    fn promises(&self) -> Promises {
+        Promises {
+            backend: "PostgreSQL",
+            at_most_one: "yes, for clock rates within 1.2×",
+            netsplit: "the side without the database has none",
+            after_crash: "a lease; mode `connection`: at once",
+        }
+    }
+
+    async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
+        Ok(self.look("all", "", &[], namespace.map(Name::as_str)).await?.elections)
+    }
+
+    async fn election(&self, key: &ElectionKey) -> Result<Option<ElectionView>, StoreError> {
+        Ok(self.look("only", "", std::slice::from_ref(key), None).await?.elections.pop())
+    }
+
+    async fn history(&self, election: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
+        let [namespace, name] = key(election);
+        let rows = self.call("term_list", &[namespace, name, limit.into()]).await?;
+        let term = |row| serde_json::from_str(get(row, "term")?).map_err(|error| garbled("a term", error));
+        rows.iter().map(term).collect()
+    }
+
+    async fn set_paused(&self, election: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
+        let hint = hint(&Wake::Changed(election.clone()));
+        let message = Message::fresh(&self.queries).then("election_lock", &key(election))?;
+        let [namespace, name] = key(election);
+        let message = match pause {
+            Some(Pause { by, reason, at_ms }) => {
+                let (by, reason) = (by.as_str().into(), reason.as_str().into());
+                let values = [namespace, name, by, reason, Value::Int(*at_ms), hint.as_str().into()];
+                message.then("election_pause", &values)?
+            }
+            None => message.then("election_resume", &[namespace, name, hint.as_str().into()])?,
+        };
+        let rows = self.shared.calls.run(message.into_sql()).await?;
+        let row = rows.first().ok_or_else(|| garbled("a pause", "no row"))?;
+        if get(row, "known")? { get(row, "changed") } else { Err(no_such_election(election)) }
+    }
+}

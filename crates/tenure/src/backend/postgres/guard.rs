@@ -1,0 +1,135 @@
+//! The guard and the fence: leadership checked inside the user's own transaction, by the database.
+//!
+//! A [`guard`] locks the lease's row, so that a take-over waits until the transaction is over; a [`fence`] needs no lease
+//! in this database and compares tokens only. After an error of either, roll back: what the transaction was about to do
+//! is no longer this leader's to do.
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+use sqlx::postgres::PgDatabaseError;
+use tenure_core::port::{StoreError, Trouble};
+use tenure_core::{ElectionKey, SessionId, Token};
+
+use super::error::{explain, sqlstate};
+use super::lane::last_rows;
+use super::literal::{Value, render};
+use super::store::{Message, int, key};
+use super::{Postgres, QUERIES, Queries, get};
+
+/// What errors call the database of the user's own connection.
+const HERE: &str = "this connection";
+
+/// Why a guarded transaction must not go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// Another leads by now, or nobody does. The term is over; roll back.
+    #[error("{election} slot {slot} is no longer held under token {token}; roll back and stop leading")]
+    NotHeld {
+        /// Which election.
+        election: ElectionKey,
+        /// Which slot.
+        slot: u32,
+        /// The token of the term that is over.
+        token: Token,
+    },
+    /// The connection is in no transaction, so that the lock would be gone at once. Doesn't affect the lease.
+    #[error("the guard needs a transaction: begin one on this connection first")]
+    NoTransaction,
+    /// The database did not say. Doesn't affect the lease; roll back.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a fenced transaction must not go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FenceError {
+    /// A later leader has been here. Roll back.
+    #[error("token {given} is stale: {seen} has been seen; roll back and stop leading")]
+    StaleToken {
+        /// The highest token seen.
+        seen: Token,
+        /// The token of this leader.
+        given: Token,
+    },
+    /// The database did not say. Roll back.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Goes on only if the lease is held under this token by this session, and then keeps it from being taken over until the
+/// transaction on this connection is over. One round trip.
+///
+/// The rest of the transaction is bounded by the lease (`idle_in_transaction_session_timeout`, `statement_timeout`, and
+/// `transaction_timeout` on servers from 17 on; limits are only ever lowered): a leader that is stopped in the middle must
+/// not block the next one for longer.
+pub async fn guard(
+    conn: &mut PgConnection,
+    election: &ElectionKey,
+    slot: u32,
+    token: Token,
+    session: &SessionId,
+    lease: Duration,
+) -> Result<(), GuardError> {
+    guard_with(&QUERIES, conn, election, slot, token, session, lease).await
+}
+
+/// Goes on only if no greater token than this one has been seen under this name, and remembers it. The token may come
+/// from any store. One round trip; the transaction on this connection holds it until it is over.
+pub async fn fence(conn: &mut PgConnection, name: &str, token: Token) -> Result<(), FenceError> {
+    let given = i64::try_from(token.as_u64()).map_err(|_| {
+        StoreError::new(
+            Trouble::Request,
+            format!("token {token} is beyond what PostgreSQL's bigint can hold"),
+        )
+    })?;
+    let sql = render(QUERIES.get("fence"), &[name.into(), Value::Int(given)])?;
+    let Err(error) = last_rows(conn, sql).await else { return Ok(()) };
+    if sqlstate(&error) == Some("TN001") {
+        let detail = error.as_database_error().and_then(|e| e.downcast_ref::<PgDatabaseError>().detail());
+        let seen = detail.and_then(|seen| seen.parse().ok()).unwrap_or_default();
+        return Err(FenceError::StaleToken { seen: Token::from_u64(seen), given: token });
+    }
+    Err(explain(&error, HERE).into())
+}
+
+impl Postgres {
+    /// [`guard`] with this store's statements, sabotaged ones included.
+    #[doc(hidden)]
+    pub async fn guard(
+        &self,
+        conn: &mut PgConnection,
+        election: &ElectionKey,
+        slot: u32,
+        token: Token,
+        session: &SessionId,
+        lease: Duration,
+    ) -> Result<(), GuardError> {
+        guard_with(&self.queries, conn, election, slot, token, session, lease).await
+    }
+}
+
+async fn guard_with(
+    queries: &Queries,
+    conn: &mut PgConnection,
+    election: &ElectionKey,
+    slot: u32,
+    token: Token,
+    session: &SessionId,
+    lease: Duration,
+) -> Result<(), GuardError> {
+    // Not less than a millisecond: nought means "no limit".
+    let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX).max(1);
+    let [namespace, name] = key(election);
+    let values = [namespace, name, slot.into(), int(token.as_u64()), session.as_str().into()];
+    let message =
+        Message::new(queries).then("lease_bound", &[Value::Int(lease_ms)])?.then("lease_guard", &values)?;
+    let rows = last_rows(conn, message.into_sql()).await.map_err(|error| explain(&error, HERE))?;
+    match rows.first() {
+        None => Err(GuardError::NotHeld { election: election.clone(), slot, token }),
+        Some(row) if get(row, "lasting")? => Ok(()),
+        Some(_) => Err(GuardError::NoTransaction),
+    }
+}

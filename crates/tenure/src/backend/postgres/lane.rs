@@ -1,0 +1,111 @@
+//! A few connections for one kind of call.
+//!
+//! Not sqlx's pool, for two reasons. That pool pings a connection when it comes back, so each call would be two round
+//! trips. And a call that is given up (the machine gives up on each call after a beat) would come back with its
+//! statement still running, and hold its place until the server or TCP answers: behind a network that swallows packets, a
+//! handful of given-up beats would leave none for the next. Here a connection comes back only after a whole answer;
+//! otherwise it is dropped, socket and all, and its place is free at once.
+//!
+//! The server may go on with a statement that was given up. Each is bounded (by `lock_timeout` where it can wait) and
+//! guarded by a compare-and-swap, as [`Store`](tenure_core::port::Store) asks for.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::{AssertSqlSafe, Connection, Either, Executor, PgConnection};
+use tenure_core::Moment;
+use tenure_core::port::StoreError;
+use tokio::sync::Semaphore;
+
+use super::error::{explain, is_fatal, timed_out};
+use crate::runtime::now;
+
+/// How long a connection may lie idle before it is dropped rather than used: less than what firewalls allow.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// How long any one call may take. The machine gives up on its own calls far sooner; this is for everybody else.
+pub(super) const CALL_MAX: Duration = Duration::from_secs(30);
+
+/// Connections for one kind of call.
+pub(super) struct Lane {
+    options: PgConnectOptions,
+    connect_timeout: Duration,
+    /// What people are told instead of the address, which has a password.
+    place: String,
+    places: Semaphore,
+    idle: Mutex<Vec<(PgConnection, Moment)>>,
+}
+
+impl Lane {
+    pub(super) fn new(options: PgConnectOptions, connect_timeout: Duration, place: &str, size: u32) -> Self {
+        let places = Semaphore::new(size.max(1) as usize);
+        Lane { options, connect_timeout, place: place.into(), places, idle: Mutex::default() }
+    }
+
+    /// Sends one message and returns the rows of its last statement, once everything in it is committed.
+    pub(super) async fn run(&self, sql: String) -> Result<Vec<PgRow>, StoreError> {
+        self.try_run(sql).await?.map_err(|error| explain(&error, &self.place))
+    }
+
+    /// As [`run`](Self::run), with the driver's error.
+    pub(super) async fn try_run(&self, sql: String) -> Result<sqlx::Result<Vec<PgRow>>, StoreError> {
+        let call = async {
+            let _place = self.places.acquire().await.map_err(|_| timed_out(&self.place))?;
+            let mut connection = match self.take_idle() {
+                Some(connection) => connection,
+                None => match connect(&self.options, self.connect_timeout, &self.place).await? {
+                    Ok(connection) => connection,
+                    Err(error) => return Ok(Err(error)),
+                },
+            };
+            let rows = last_rows(&mut connection, sql).await;
+            match &rows {
+                Err(error) if is_fatal(error) => self.idle().clear(),
+                _ => self.idle().push((connection, now())),
+            }
+            Ok(rows)
+        };
+        tokio::time::timeout(CALL_MAX, call).await.unwrap_or_else(|_| Err(timed_out(&self.place)))
+    }
+
+    fn take_idle(&self) -> Option<PgConnection> {
+        let mut idle = self.idle();
+        idle.retain(|(_, since)| now().since(*since) < IDLE_MAX);
+        idle.pop().map(|(connection, _)| connection)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<(PgConnection, Moment)>> {
+        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A new connection, within a time.
+pub(super) async fn connect(
+    options: &PgConnectOptions,
+    within: Duration,
+    place: &str,
+) -> Result<sqlx::Result<PgConnection>, StoreError> {
+    tokio::time::timeout(within, PgConnection::connect_with(options)).await.map_err(|_| timed_out(place))
+}
+
+/// Sends one message, reads its answer to the very end and returns the rows of its last statement.
+///
+/// To the end, since rows may arrive before the commit: what the last row says is so only when nothing follows it. This is
+/// the one place that sends SQL made at run time; all of it is from this crate's files, with arguments written in by
+/// [`render`](super::literal::render) alone.
+pub(super) async fn last_rows<'e, E>(executor: E, sql: String) -> sqlx::Result<Vec<PgRow>>
+where
+    E: Executor<'e, Database = sqlx::Postgres>,
+{
+    let mut answer = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(executor);
+    let (mut rows, mut last) = (Vec::new(), Vec::new());
+    while let Some(step) = answer.try_next().await? {
+        match step {
+            Either::Right(row) => rows.push(row),
+            Either::Left(_) => last = std::mem::take(&mut rows),
+        }
+    }
+    Ok(last)
+}

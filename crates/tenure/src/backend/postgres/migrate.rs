@@ -1,0 +1,75 @@
+//! The schema's versions. Nothing migrates by itself: `tenure migrate up` does, or a DBA with the printed script.
+
+use async_trait::async_trait;
+use sqlx::{PgConnection, Row};
+use tenure_core::port::StoreError;
+
+use super::error::{explain, garbled, sqlstate};
+use super::lane::{connect, last_rows};
+use super::literal::{Value, render};
+use super::{Postgres, QUERIES};
+use crate::backend::migrations::{Migrate, Migration, SchemaStatus, status};
+
+/// All that there are, in order.
+const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") }];
+
+#[async_trait]
+impl Migrate for Postgres {
+    async fn schema_status(&self) -> Result<SchemaStatus, StoreError> {
+        self.status().await
+    }
+
+    async fn migrate(&self) -> Result<Vec<(i64, &'static str)>, StoreError> {
+        let shared = &self.shared;
+        let connection = connect(&shared.options, shared.connect_timeout, &shared.place).await?;
+        // A connection of its own: if this is given up half-way, the transaction goes with it.
+        let applied = match connection {
+            Ok(mut connection) => apply_pending(&mut connection).await,
+            Err(error) => Err(error),
+        };
+        applied.map_err(|error| explain(&error, &shared.place))
+    }
+
+    fn migration_sql(&self) -> String {
+        let statement = |name: &str| format!("{};\n", QUERIES.get(name));
+        let mut script = format!("BEGIN;\n{}{}", statement("schema_lock"), statement("schema_create"));
+        for migration in MIGRATIONS {
+            script.push_str(&format!("\n{}\n{};\n", migration.sql, record(migration)));
+        }
+        script + "\nCOMMIT;\n"
+    }
+}
+
+impl Postgres {
+    /// Where the schema stands.
+    pub(super) async fn status(&self) -> Result<SchemaStatus, StoreError> {
+        let found = match self.shared.calls.try_run(QUERIES.get("schema_version").into()).await? {
+            Ok(rows) => rows.first().and_then(|row| row.try_get(0).transpose()).transpose(),
+            Err(error) if matches!(sqlstate(&error), Some("42P01" | "3F000")) => Ok(None),
+            Err(error) => return Err(explain(&error, &self.shared.place)),
+        };
+        Ok(status(MIGRATIONS, found.map_err(|error| garbled("its version", error))?))
+    }
+}
+
+/// One transaction, pinned to one server connection even behind a pooler, so the lock and the look hold until the end.
+async fn apply_pending(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, &'static str)>> {
+    for statement in ["BEGIN", QUERIES.get("schema_lock"), QUERIES.get("schema_create")] {
+        last_rows(&mut *connection, statement.into()).await?;
+    }
+    let rows = last_rows(&mut *connection, QUERIES.get("schema_version").into()).await?;
+    let found: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
+    let pending = status(MIGRATIONS, found).pending;
+    for migration in MIGRATIONS.iter().filter(|m| pending.contains(&(m.version, m.name))) {
+        last_rows(&mut *connection, migration.sql.into()).await?;
+        last_rows(&mut *connection, record(migration)).await?;
+    }
+    last_rows(&mut *connection, "COMMIT".into()).await?;
+    Ok(pending)
+}
+
+fn record(migration: &Migration) -> String {
+    let values = [Value::Int(migration.version), migration.name.into()];
+    render(QUERIES.get("schema_record"), &values).expect("a migration's name has no NUL")
+}

@@ -1,0 +1,221 @@
+-- Sessions, elections and leases.
+--
+-- Every timestamptz is for people. Nothing that decides who leads reads one, or calls now().
+-- There are no foreign keys: they would take row locks of their own, and the order of locks is part of the protocol.
+-- Names compare by bytes (COLLATE "C"), as in every other store.
+
+-- One row for each start of a process. `beat` is in no index and pages are left half empty, so that a beat is a HOT
+-- update: it touches this one page and no index.
+CREATE TABLE tenure.sessions (
+    id         text COLLATE "C" PRIMARY KEY,
+    name       text        NOT NULL,
+    beat       bigint      NOT NULL DEFAULT 0,
+    lease_ms   bigint      NOT NULL,
+    state      text        NOT NULL DEFAULT 'live' CHECK (state IN ('live', 'ended', 'expired')),
+    takeover   text        NOT NULL DEFAULT 'lease' CHECK (takeover IN ('lease', 'connection')),
+    started_at timestamptz NOT NULL DEFAULT now(),
+    beat_at    timestamptz NOT NULL DEFAULT now(),
+    ended_at   timestamptz
+) WITH (fillfactor = 50);
+CREATE INDEX sessions_over ON tenure.sessions (ended_at) WHERE state <> 'live';
+
+CREATE TABLE tenure.elections (
+    namespace     text COLLATE "C",
+    name          text COLLATE "C",
+    slots         integer     NOT NULL,
+    requires      jsonb       NOT NULL DEFAULT '[]',
+    paused_by     text,
+    paused_reason text,
+    paused_at     timestamptz,
+    created_at    timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (namespace, name)
+);
+
+-- Who holds what. `session` is null while the lease is free; then `reserved` and `via` are about the next term.
+-- Rows of a former, larger number of slots stay: their tokens must never be granted again.
+CREATE TABLE tenure.leases (
+    namespace  text COLLATE "C",
+    name       text COLLATE "C",
+    slot       integer,
+    token      bigint      NOT NULL DEFAULT 0,
+    session    text COLLATE "C",
+    reserved   text COLLATE "C",
+    via        text        NOT NULL DEFAULT 'release',
+    granted_at timestamptz,
+    PRIMARY KEY (namespace, name, slot)
+) WITH (fillfactor = 70);
+CREATE INDEX leases_session ON tenure.leases (session) WHERE session IS NOT NULL;
+
+CREATE TABLE tenure.candidates (
+    namespace    text COLLATE "C",
+    election     text COLLATE "C",
+    session      text COLLATE "C",
+    id           text        NOT NULL,
+    priority     integer     NOT NULL,
+    observer     boolean     NOT NULL,
+    capabilities jsonb       NOT NULL DEFAULT '[]',
+    metadata     jsonb       NOT NULL DEFAULT '{}',
+    joined_at    timestamptz NOT NULL DEFAULT now(),
+    updated_at   timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (namespace, election, session)
+);
+CREATE INDEX candidates_session ON tenure.candidates (session);
+
+-- What is asked of a holder. Not on the lease's row: a guarded transaction may hold that row's lock for a long time,
+-- and it is then above all that somebody asks. `session` is the holder's; a row whose token is no longer the lease's
+-- means nothing.
+CREATE TABLE tenure.requests (
+    namespace text COLLATE "C",
+    election  text COLLATE "C",
+    slot      integer,
+    token     bigint      NOT NULL,
+    session   text COLLATE "C" NOT NULL,
+    kind      text        NOT NULL CHECK (kind IN ('preempt', 'transfer', 'resign', 'pause')),
+    successor text COLLATE "C",
+    asked_by  text        NOT NULL,
+    asked_at  timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (namespace, election, slot)
+);
+CREATE INDEX requests_session ON tenure.requests (session);
+
+-- The last terms of each election. `n` is their order: tokens compare only within a slot, and clocks can step back.
+CREATE TABLE tenure.terms (
+    namespace  text COLLATE "C",
+    election   text COLLATE "C",
+    slot       integer,
+    token      bigint,
+    n          bigint GENERATED ALWAYS AS IDENTITY,
+    session    text COLLATE "C" NOT NULL,
+    id         text        NOT NULL,
+    via        text        NOT NULL,
+    began_at   timestamptz NOT NULL DEFAULT now(),
+    ended_at   timestamptz,
+    end_reason text,
+    PRIMARY KEY (namespace, election, slot, token)
+);
+CREATE INDEX terms_order ON tenure.terms (namespace, election, n);
+
+-- The highest token seen for each fenced name, which may be granted by another store.
+CREATE TABLE tenure.fences (
+    name    text COLLATE "C" PRIMARY KEY,
+    token   bigint      NOT NULL,
+    seen_at timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);
+
+-- The server's timeline, which grows with each promotion. From the name of the WAL file being written: the control
+-- file (pg_control_checkpoint) still shows the old one for a while after a promotion.
+CREATE FUNCTION tenure.timeline() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT ('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint
+$$;
+
+-- Milliseconds since 1970, for people.
+CREATE FUNCTION tenure.ms(at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT round(extract(epoch FROM at) * 1000)::bigint
+$$;
+
+-- A token as people see it.
+CREATE FUNCTION tenure.token_text(token bigint) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN token >> 40 = 0 THEN token::text
+           ELSE (token >> 40)::text || '.' || (token & ((1::bigint << 40) - 1))::text END
+$$;
+
+-- Lowers the limits on the rest of this transaction to `lease_ms`, and never raises one: a leader that is stopped in
+-- mid-transaction must not block the next one for longer than its lease. transaction_timeout exists from 17 on.
+CREATE FUNCTION tenure.bound(lease_ms bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_catalog.set_config(limits.name, least(lease_ms, 2147483647)::text, true)
+    FROM (SELECT name, extract(epoch FROM pg_catalog.current_setting(name, true)::interval) * 1000 AS now_ms
+          FROM unnest(ARRAY['idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout']) AS name
+         ) limits
+    WHERE limits.now_ms = 0 OR limits.now_ms > lease_ms;
+END
+$$;
+
+-- In the caller's transaction: goes on only if the lease is held under this token by this session, and then no other
+-- can take it before the transaction is over. Raises TN002 otherwise.
+--
+-- FOR SHARE, so that several transactions of one leader do not wait for each other. FOR KEY SHARE would not do: it does
+-- not conflict with the UPDATE of a take-over.
+CREATE FUNCTION tenure.guard(namespace text, name text, slot integer, token bigint, session text)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM tenure.bound(s.lease_ms) FROM tenure.sessions s WHERE s.id = guard.session;
+    PERFORM FROM tenure.leases l
+    WHERE l.namespace = guard.namespace AND l.name = guard.name AND l.slot = guard.slot
+      AND l.token = guard.token AND l.session = guard.session
+    FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'session % does not hold %/% slot % under token %',
+            guard.session, guard.namespace, guard.name, guard.slot, tenure.token_text(guard.token)
+            USING ERRCODE = 'TN002',
+                  HINT = 'Another may lead by now. Roll back, and do nothing more in the name of this term.';
+    END IF;
+END
+$$;
+
+-- In the caller's transaction: remembers the highest token seen under this name, and raises TN001 for a lower one. A
+-- greater token waits for the transactions under the one before it; equal tokens do not wait for each other.
+CREATE FUNCTION tenure.fence(name text, token bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    seen bigint;
+BEGIN
+    LOOP
+        SELECT f.token INTO seen FROM tenure.fences f
+        WHERE f.name = fence.name AND f.token >= fence.token FOR SHARE;
+        IF seen = fence.token THEN
+            RETURN;
+        ELSIF seen > fence.token THEN
+            RAISE EXCEPTION 'token % for % is stale: % has been seen',
+                tenure.token_text(fence.token), fence.name, tenure.token_text(seen)
+                USING ERRCODE = 'TN001', DETAIL = seen::text,
+                      HINT = 'A later leader has been here. Roll back, and do nothing more in the name of this term.';
+        END IF;
+        -- Nothing, or a lower token. Not locked shared first: two that both want to raise it would then deadlock.
+        INSERT INTO tenure.fences AS f (name, token) VALUES (fence.name, fence.token)
+        ON CONFLICT ON CONSTRAINT fences_pkey DO UPDATE SET token = EXCLUDED.token, seen_at = now()
+        WHERE f.token <= EXCLUDED.token;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        -- A greater token came in between: look again, and refuse.
+    END LOOP;
+END
+$$;
+
+-- In strict mode: this transaction is committed only when a synchronous standby has it, and TN003 if there is none.
+CREATE FUNCTION tenure.strict() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF pg_catalog.current_setting('synchronous_standby_names') = '' THEN
+        RAISE EXCEPTION 'strict mode needs a synchronous standby, and synchronous_standby_names is empty'
+            USING ERRCODE = 'TN003';
+    END IF;
+    IF pg_catalog.current_setting('synchronous_commit') <> 'remote_apply' THEN
+        PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
+    END IF;
+END
+$$;
+
+-- The candidates as the Bully elector's table shows them: derived, and so never stale. `term` is the token.
+CREATE VIEW tenure.node_records AS
+SELECT c.namespace,
+       c.election,
+       c.id,
+       CASE WHEN mine.token IS NOT NULL THEN 'leader'
+            WHEN c.observer THEN 'observer'
+            WHEN EXISTS (SELECT FROM tenure.leases l JOIN tenure.sessions h ON h.id = l.session AND h.state = 'live'
+                         WHERE l.namespace = c.namespace AND l.name = c.election) THEN 'follower'
+            ELSE 'candidate' END AS status,
+       s.beat_at AS last_heartbeat,
+       coalesce(mine.token, (SELECT max(l.token) FROM tenure.leases l
+                             WHERE l.namespace = c.namespace AND l.name = c.election), 0) AS term,
+       c.priority,
+       c.capabilities,
+       c.metadata,
+       c.joined_at AS created_at,
+       greatest(c.updated_at, s.beat_at) AS updated_at
+FROM tenure.candidates c
+JOIN tenure.sessions s ON s.id = c.session
+LEFT JOIN LATERAL (
+    SELECT max(l.token) AS token FROM tenure.leases l
+    WHERE l.namespace = c.namespace AND l.name = c.election AND l.session = c.session AND s.state = 'live'
+) mine ON true;

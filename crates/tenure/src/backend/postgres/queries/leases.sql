@@ -1,0 +1,82 @@
+-- name: lease_lock
+-- $1 namespace, $2 name, $3 slot, $4 who takes. All that the take depends on, held still; in this order, so that a wait
+-- for a guard (the lease's FOR SHARE) holds up nobody else. The election is locked against a pause, which must find
+-- either a holder to ask or an election that nobody can take; the taker's session against its end, not its beats.
+SELECT FROM tenure.leases l, tenure.elections e, tenure.sessions s
+WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3
+  AND e.namespace = l.namespace AND e.name = l.name AND s.id = $4
+FOR NO KEY UPDATE OF l FOR SHARE OF e FOR KEY SHARE OF s;
+
+-- name: lease_take
+-- $1 namespace, $2 name, $3 slot, $4 who takes, $5 token and $6 holder as seen, $7 the hint.
+-- Compare and swap on (token, session). A holder that was seen is dead by now, or nothing happens; then the lease is
+-- the taker's if it may have it, and otherwise free. A row: the new token.
+WITH may AS (
+    SELECT c.id AS candidate, e.paused_at IS NULL AND $3 < e.slots AND c.id IS NOT NULL AS lead
+    FROM tenure.elections e
+    JOIN tenure.sessions s ON s.id = $4 AND s.state = 'live'
+    LEFT JOIN tenure.candidates c
+        ON c.namespace = e.namespace AND c.election = e.name AND c.session = s.id
+    WHERE e.namespace = $1 AND e.name = $2
+), moved AS (
+    UPDATE tenure.leases l
+    SET token = CASE WHEN may.lead THEN greatest(l.token, tenure.timeline() << 40) + 1 ELSE l.token END,
+        session = CASE WHEN may.lead THEN $4 END,
+        reserved = NULL,
+        via = CASE WHEN l.session IS NULL THEN l.via ELSE 'takeover' END,
+        granted_at = CASE WHEN may.lead THEN now() ELSE l.granted_at END
+    FROM may
+    WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3
+      AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6
+      AND NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live')
+      AND (may.lead OR l.session IS NOT NULL)
+    RETURNING l.namespace, l.name, l.slot, l.token, l.session, l.via, may.candidate
+), unasked AS (
+    DELETE FROM tenure.requests r USING moved m
+    WHERE r.namespace = m.namespace AND r.election = m.name AND r.slot = m.slot AND r.token <= $5
+), term_end AS (
+    UPDATE tenure.terms t SET ended_at = now(), end_reason = 'expired' FROM moved m
+    WHERE t.namespace = m.namespace AND t.election = m.name AND t.slot = m.slot AND t.token = $5
+      AND t.ended_at IS NULL
+), term_begin AS (
+    INSERT INTO tenure.terms (namespace, election, slot, token, session, id, via)
+    SELECT namespace, name, slot, token, session, candidate, via FROM moved WHERE session IS NOT NULL
+), term_prune AS (
+    -- The snapshot does not have the new one yet: 99 of the others stay.
+    DELETE FROM tenure.terms t USING moved m
+    WHERE t.namespace = m.namespace AND t.election = m.name AND t.n <= (
+        SELECT n FROM tenure.terms WHERE namespace = $1 AND election = $2 ORDER BY n DESC OFFSET 99 LIMIT 1)
+)
+SELECT CASE WHEN session IS NOT NULL THEN token END AS token, pg_notify('tenure_wake', $7) FROM moved;
+
+-- name: lease_release
+-- $1 namespace, $2 name, $3 slot, $4 token, $5 session, $6 successor, $7 via, $8 whether the candidate leaves too,
+-- $9 the hint.
+WITH freed AS (
+    UPDATE tenure.leases SET session = NULL, reserved = $6, via = $7
+    WHERE namespace = $1 AND name = $2 AND slot = $3 AND token = $4 AND session = $5
+    RETURNING slot
+), unasked AS (
+    DELETE FROM tenure.requests r USING freed
+    WHERE r.namespace = $1 AND r.election = $2 AND r.slot = freed.slot AND r.token = $4
+), term_end AS (
+    UPDATE tenure.terms t SET ended_at = now(), end_reason = 'released' FROM freed
+    WHERE t.namespace = $1 AND t.election = $2 AND t.slot = freed.slot AND t.token = $4
+), unstood AS (
+    DELETE FROM tenure.candidates WHERE $8 AND namespace = $1 AND election = $2 AND session = $5
+)
+SELECT pg_notify('tenure_wake', $9) FROM freed;
+
+-- name: lease_bound
+-- $1 the lease in ms. Before the guard, so that its own wait is bounded too.
+SELECT tenure.bound($1);
+
+-- name: lease_guard
+-- $1 namespace, $2 name, $3 slot, $4 token, $5 session. No row: not held under it.
+-- FOR SHARE conflicts with the UPDATE of a take-over and not with other guards; FOR KEY SHARE would conflict with
+-- neither. A plain SELECT takes no lock, and a take-over would slip in before the commit.
+-- Outside of a transaction the lock would be gone with this statement; the two times are then the same.
+SELECT transaction_timestamp() <> statement_timestamp() AS lasting
+FROM tenure.leases
+WHERE namespace = $1 AND name = $2 AND slot = $3 AND token = $4 AND session = $5
+FOR SHARE;

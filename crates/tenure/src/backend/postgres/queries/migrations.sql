@@ -1,0 +1,23 @@
+-- name: schema_version
+SELECT max(version) FROM tenure.migrations;
+
+-- name: schema_create
+CREATE SCHEMA IF NOT EXISTS tenure;
+CREATE TABLE IF NOT EXISTS tenure.migrations (
+    version    bigint PRIMARY KEY,
+    name       text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- name: schema_record
+INSERT INTO tenure.migrations (version, name) VALUES ($1, $2);
+
+-- name: schema_lock
+-- Ten replicas that start at once migrate one after the other; nine of them then find nothing to do.
+SELECT pg_advisory_xact_lock(hashtextextended('tenure.migrations', 0));
+
+-- name: server_facts
+SELECT current_setting('server_version_num')::bigint AS version,
+       pg_is_in_recovery() AS in_recovery,
+       current_setting('transaction_read_only')::boolean AS read_only,
+       current_setting('synchronous_standby_names') AS standbys;

@@ -1,0 +1,285 @@
+//! The path of the machine: one message for each call.
+
+use async_trait::async_trait;
+use tenure_core::port::{
+    Ask, Candidacy, Expire, Joined, NewSession, Observation, Pulse, Release, Scope, Store, StoreError, Take,
+    Takeover, Wake, Wakes,
+};
+use tenure_core::{ElectionKey, SessionId, Token};
+
+use super::error::garbled;
+use super::literal::{Value, render};
+use super::{Postgres, Queries, get, get_json};
+
+/// Several statements in one message are one transaction. Each must see what those before it waited for, which a
+/// snapshot for the whole transaction would not, whatever a role's default says.
+const FRESH_SNAPSHOTS: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+/// In front of what strict mode must not lose.
+const STRICT: &str = "SELECT tenure.strict()";
+
+/// A message, being written.
+pub(super) struct Message<'q> {
+    queries: &'q Queries,
+    sql: String,
+}
+
+impl<'q> Message<'q> {
+    pub(super) fn new(queries: &'q Queries) -> Self {
+        Message { queries, sql: String::new() }
+    }
+
+    /// A message of several statements of which the later ones see what the earlier ones waited for.
+    pub(super) fn fresh(queries: &'q Queries) -> Self {
+        Message { queries, sql: format!("{FRESH_SNAPSHOTS};\n") }
+    }
+
+    /// The next statement, if it is wanted.
+    fn plain(mut self, statement: &str, wanted: bool) -> Self {
+        if wanted {
+            self.sql.push_str(statement);
+            self.sql.push_str(";\n");
+        }
+        self
+    }
+
+    /// The next statement, by its name.
+    pub(super) fn then(self, name: &str, values: &[Value<'_>]) -> Result<Self, StoreError> {
+        let statement = render(self.queries.get(name), values)?;
+        Ok(self.plain(&statement, true))
+    }
+
+    pub(super) fn into_sql(self) -> String {
+        self.sql
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
+        let takeover = match session.takeover {
+            Takeover::Lease => "lease",
+            Takeover::Connection => {
+                // Before there is a row: whoever sees the row may then rely on the lock.
+                self.shared.connections.hold(session).await?;
+                "connection"
+            }
+        };
+        let lease_ms = i64::try_from(session.lease.as_millis()).unwrap_or(i64::MAX);
+        let values =
+            [session.id.as_str().into(), session.name.as_str().into(), Value::Int(lease_ms), takeover.into()];
+        let message = self.strict_message().then("session_open", &values)?;
+        let pulse = self.shared.calls.run(message.into_sql()).await.and_then(|rows| match rows.first() {
+            Some(row) => Ok(Pulse::Alive { timeline: timeline(get(row, "timeline")?)?, asks: Vec::new() }),
+            None => Ok(Pulse::Gone),
+        });
+        if !matches!(pulse, Ok(Pulse::Alive { .. })) {
+            self.shared.connections.let_go(&session.id);
+        }
+        pulse
+    }
+
+    async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
+        let message = self.strict_message().then("session_beat", &[session.as_str().into()])?;
+        let rows = self.shared.beats.run(message.into_sql()).await?;
+        let Some(row) = rows.first() else { return Ok(Pulse::Gone) };
+        Ok(Pulse::Alive { timeline: timeline(get(row, "timeline")?)?, asks: get_json(row, "asks")? })
+    }
+
+    async fn end(&self, session: &SessionId) -> Result<(), StoreError> {
+        let hint = hint(&Wake::Ended(session.clone()));
+        let message = Message::fresh(&self.queries)
+            .then("session_lock", &[session.as_str().into()])?
+            .then("session_end", &[session.as_str().into(), hint.as_str().into()])?;
+        self.shared.calls.run(message.into_sql()).await?;
+        self.shared.connections.let_go(session);
+        Ok(())
+    }
+
+    async fn join(&self, candidacy: &Candidacy) -> Result<Joined, StoreError> {
+        let Candidacy { session, election, .. } = candidacy;
+        let (session, slots) = (Value::from(session.as_str()), Value::from(candidacy.slots));
+        let requires = json(&candidacy.requires)?;
+        let hint = hint(&Wake::Changed(election.clone()));
+        let [namespace, name] = key(election);
+        let upsert = [namespace.clone(), name.clone(), slots.clone(), requires.clone(), session.clone()];
+        let join = [
+            namespace,
+            name,
+            session.clone(),
+            candidacy.id.as_str().into(),
+            Value::Int(candidacy.priority.into()),
+            candidacy.observer.into(),
+            json(&candidacy.capabilities)?,
+            json(&candidacy.metadata)?,
+            slots,
+            requires,
+            hint.as_str().into(),
+        ];
+        let message = Message::fresh(&self.queries)
+            .then("candidate_lock", &[session])?
+            .then("election_upsert", &upsert)?
+            .then("election_lock", &key(election))?
+            .then("candidate_join", &join)?;
+        let rows = self.shared.calls.run(message.into_sql()).await?;
+        let row = rows.first().ok_or_else(|| garbled("a candidacy", "no row"))?;
+        Ok(match (get(row, "live")?, get(row, "standing")?) {
+            (false, _) => Joined::Gone,
+            (true, true) => Joined::Standing,
+            (true, false) => Joined::SlotsDiffer { slots: number(get::<i32>(row, "slots")?, "slots")? },
+        })
+    }
+
+    async fn leave(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError> {
+        let hint = hint(&Wake::Changed(election.clone()));
+        let [namespace, name] = key(election);
+        let values = [namespace, name, session.as_str().into(), hint.as_str().into()];
+        self.call("candidate_leave", &values).await.map(drop)
+    }
+
+    async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
+        let (word, keys) = match scope {
+            Scope::Contested => ("contested", &[][..]),
+            Scope::Standing => ("standing", &[][..]),
+            Scope::Only(keys) => ("only", keys.as_slice()),
+        };
+        self.look(word, session.as_str(), keys, None).await
+    }
+
+    async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
+        let hint = hint(&Wake::Changed(take.election.clone()));
+        let [namespace, name] = key(&take.election);
+        let (slot, taker) = (Value::from(take.slot), Value::from(take.session.as_str()));
+        let (token, holder) =
+            (int(take.token.as_u64()), Value::from(take.holder.as_ref().map(SessionId::as_str)));
+        let seen = [namespace.clone(), name.clone(), slot.clone(), token.clone(), holder.clone()];
+        let mut message = Message::fresh(&self.queries)
+            .plain(STRICT, self.shared.strict)
+            .then("session_wait", std::slice::from_ref(&taker))?;
+        if let Some(expire) = &take.expire {
+            let (id, beat) = expire_values(expire);
+            let values: Vec<_> = [id.clone(), beat, taker.clone()].into_iter().chain(seen).collect();
+            message = message.then("session_lock", &[id])?.then("session_expire", &values)?;
+        }
+        let lock = [namespace.clone(), name.clone(), slot.clone(), taker.clone()];
+        let values = [namespace, name, slot, taker, token, holder, hint.as_str().into()];
+        let message = message.then("lease_lock", &lock)?.then("lease_take", &values)?;
+        let rows = self.shared.calls.run(message.into_sql()).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let token = get::<Option<i64>>(row, "token")?;
+        token.map(|token| Ok(Token::from_u64(number(token, "a token")?))).transpose()
+    }
+
+    async fn release(&self, release: &Release) -> Result<(), StoreError> {
+        let Release { session, election, slot, token, successor, via, leave } = release;
+        let hint = hint(&Wake::Released {
+            election: election.clone(),
+            slot: *slot,
+            token: *token,
+            by: session.clone(),
+            successor: successor.clone(),
+            via: *via,
+        });
+        let [namespace, name] = key(election);
+        let values = [
+            namespace,
+            name,
+            (*slot).into(),
+            int(token.as_u64()),
+            session.as_str().into(),
+            successor.as_ref().map(SessionId::as_str).into(),
+            via.as_str().into(),
+            (*leave).into(),
+            hint.as_str().into(),
+        ];
+        self.call("lease_release", &values).await.map(drop)
+    }
+
+    async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
+        let (id, beat) = expire_values(expire);
+        let mut values = vec![Value::Null; 8];
+        (values[0], values[1]) = (id.clone(), beat);
+        let message = Message::fresh(&self.queries)
+            .then("session_wait", std::slice::from_ref(&id))?
+            .then("session_lock", &[id])?
+            .then("session_expire", &values)?;
+        self.shared.calls.run(message.into_sql()).await.map(drop)
+    }
+
+    async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
+        let [namespace, name] = key(&ask.election);
+        let values = [
+            namespace,
+            name,
+            ask.slot.into(),
+            int(ask.token.as_u64()),
+            ask.kind.word().into(),
+            ask.kind.successor().map(SessionId::as_str).into(),
+            ask.by.as_str().into(),
+        ];
+        Ok(!self.call("request_put", &values).await?.is_empty())
+    }
+
+    fn watch(&self, sessions: &[SessionId]) {
+        self.shared.connections.watch(sessions);
+    }
+
+    fn wakes(&self) -> Wakes {
+        self.shared.ears.open()
+    }
+}
+
+impl Postgres {
+    /// A message whose commit strict mode must not lose.
+    fn strict_message(&self) -> Message<'_> {
+        Message::new(&self.queries).plain(STRICT, self.shared.strict)
+    }
+
+    /// Looks at elections, at one moment.
+    pub(super) async fn look(
+        &self,
+        scope: &str,
+        session: &str,
+        keys: &[ElectionKey],
+        namespace: Option<&str>,
+    ) -> Result<Observation, StoreError> {
+        let values = [scope.into(), session.into(), json(keys)?, namespace.into()];
+        let rows = self.call("observe", &values).await?;
+        let row = rows.first().ok_or_else(|| garbled("a look at elections", "no row"))?;
+        Ok(Observation { elections: get_json(row, "elections")?, strays: get_json(row, "strays")? })
+    }
+}
+
+/// Namespace and name.
+pub(super) fn key(election: &ElectionKey) -> [Value<'_>; 2] {
+    [election.namespace.as_str().into(), election.name.as_str().into()]
+}
+
+/// The payload of a notification.
+pub(super) fn hint(wake: &Wake) -> String {
+    serde_json::to_string(wake).expect("a hint has no map with keys that are not strings")
+}
+
+/// A number that the tables keep as a `bigint`. What is beyond it was never there to be seen.
+pub(super) fn int(n: u64) -> Value<'static> {
+    Value::Int(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Value<'static>, StoreError> {
+    serde_json::to_string(value).map(Value::Json).map_err(|error| garbled("a candidacy", error))
+}
+
+fn expire_values(expire: &Expire) -> (Value<'_>, Value<'_>) {
+    (expire.session.as_str().into(), expire.beat.map_or(Value::Null, int))
+}
+
+fn timeline(n: i64) -> Result<u32, StoreError> {
+    number(n, "its timeline")
+}
+
+fn number<T, N: TryInto<T>>(n: N, what: &str) -> Result<T, StoreError>
+where
+    N::Error: std::fmt::Display,
+{
+    n.try_into().map_err(|error| garbled(what, error))
+}

@@ -1,0 +1,101 @@
+//! Each known mistake, put back into the real SQL, must be seen by the test that is there for it.
+
+use std::time::Duration;
+
+use tenure_core::Token;
+use tenure_core::port::{Directory, Pulse, Store};
+
+use crate::support::*;
+
+/// Whether a transaction under a guard, held open over a take-over, was committed by a leader of the past.
+async fn stale_write_accepted(store: &tenure::backend::postgres::Postgres) -> bool {
+    let key = election("e");
+    let token = leading(store, "a", &key).await;
+    standing(store, "b", &key).await;
+    let mut tx = store.pool().begin().await.unwrap();
+    store.guard(&mut tx, &key, 0, token, &id("a"), LEASE).await.unwrap();
+    let take = take_over("b", &key, token, "a", 0);
+    let taken = tokio::time::timeout(Duration::from_millis(700), store.take(&take)).await;
+    let taken_before_the_commit = matches!(taken, Ok(Ok(Some(_))));
+    tx.commit().await.unwrap();
+    taken_before_the_commit
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_without_a_lock_accepts_a_stale_write() {
+    let (_database, store) = fresh().await;
+    assert!(!stale_write_accepted(&store).await);
+    for weak in ["", "FOR KEY SHARE"] {
+        let (_database, mut store) = fresh().await;
+        store.sabotage("lease_guard", "FOR SHARE", weak);
+        assert!(stale_write_accepted(&store).await, "{weak:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_take_without_compare_and_swap_has_two_winners() {
+    let (_database, mut store) = fresh().await;
+    store.sabotage("lease_take", "AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6", "");
+    let holder_is_dead =
+        "AND NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live')";
+    store.sabotage("lease_take", holder_is_dead, "");
+    let key = election("e");
+    standing(&store, "a", &key).await;
+    standing(&store, "b", &key).await;
+    let takes = ["a", "b"].map(|name| free_take(name, &key, Token::ZERO));
+    let (a, b) = tokio::join!(store.take(&takes[0]), store.take(&takes[1]));
+    assert!(a.unwrap().is_some() && b.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expiry_without_compare_and_swap_kills_the_living() {
+    let (_database, store) = fresh().await;
+    for (broken, expected) in [(false, true), (true, false)] {
+        let mut store = store.clone();
+        let name = format!("s{broken}");
+        if broken {
+            store.sabotage("session_expire", "s.beat = coalesce($2::bigint, s.beat)", "true");
+        }
+        opened(&store, &name).await;
+        store.beat(&id(&name)).await.unwrap();
+        store.expire(&tenure_core::port::Expire { session: id(&name), beat: Some(0) }).await.unwrap();
+        let lives = matches!(store.beat(&id(&name)).await.unwrap(), Pulse::Alive { .. });
+        assert_eq!(lives, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_beat_without_its_condition_revives_the_dead() {
+    let (_database, store) = fresh().await;
+    let mut sabotaged = store.clone();
+    sabotaged.sabotage("session_beat", " AND state = 'live'", "");
+    opened(&store, "a").await;
+    store.expire(&tenure_core::port::Expire { session: id("a"), beat: Some(0) }).await.unwrap();
+    assert_eq!(store.beat(&id("a")).await.unwrap(), Pulse::Gone);
+    assert!(matches!(sabotaged.beat(&id("a")).await.unwrap(), Pulse::Alive { .. }));
+}
+
+/// Without the lock before it, the statement that closes a session misses the lease that it is being granted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_take_that_does_not_hold_its_session_leaves_leases_to_the_dead() {
+    let (database, mut store) = fresh().await;
+    store.sabotage("lease_lock", "FOR KEY SHARE OF s", "");
+    // A take that dawdles between the look at its session and its commit.
+    store.sabotage(
+        "lease_take",
+        "pg_notify('tenure_wake', $7)",
+        "pg_notify('tenure_wake', $7), pg_sleep(0.5)",
+    );
+    let key = election("e");
+    standing(&store, "a", &key).await;
+    let (take, session) = (free_take("a", &key, Token::ZERO), id("a"));
+    let end = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        store.end(&session).await
+    };
+    let (taken, ended) = tokio::join!(store.take(&take), end);
+    (taken.unwrap(), ended.unwrap());
+    let holder = store.election(&key).await.unwrap().unwrap().leases[0].holder.clone();
+    assert!(holder.is_some_and(|holder| !holder.live));
+    drop(database);
+}

@@ -1,0 +1,14 @@
+//! The PostgreSQL store on real servers.
+#![cfg(feature = "postgres")]
+
+mod connection;
+mod controls;
+mod errors;
+mod failover;
+mod guard;
+mod model;
+mod pooler;
+mod races;
+mod schema;
+mod support;
+mod wakes;
