@@ -15,7 +15,11 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new() -> Result<Folder, BenchError> {
-        let path = std::env::temp_dir().join(format!("tenure-bench-{}-{:x}", std::process::id(), tenure::runtime::random()));
+        let path = std::env::temp_dir().join(format!(
+            "tenure-bench-{}-{:x}",
+            std::process::id(),
+            tenure::runtime::random()
+        ));
         std::fs::create_dir_all(&path)?;
         Ok(Folder(path))
     }
@@ -49,7 +53,8 @@ pub(crate) async fn notify(url: &str, rounds: u32) -> Result<(Vec<Duration>, Vec
     let (mut one_way, mut round_trip) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let start = now();
-        let (sent, heard) = tokio::join!(near_sender.execute(AssertSqlSafe(format!("NOTIFY {there}"))), listener.recv());
+        let (sent, heard) =
+            tokio::join!(near_sender.execute(AssertSqlSafe(format!("NOTIFY {there}"))), listener.recv());
         (sent?, heard?);
         one_way.push(now().since(start));
         let start = now();
@@ -74,7 +79,9 @@ pub(crate) async fn sqlite_write(folder: &Folder, rounds: u32) -> Result<Vec<Dur
         .synchronous(SqliteSynchronous::Full)
         .connect()
         .await?;
-    connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER); INSERT INTO t VALUES (1, 0)").await?;
+    connection
+        .execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER); INSERT INTO t VALUES (1, 0)")
+        .await?;
     let mut times = Vec::new();
     for _ in 0..rounds {
         let start = now();

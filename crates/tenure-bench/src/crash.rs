@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Executor};
+use tenure::Tenure;
 use tenure::port::Takeover;
 use tenure::runtime::now;
-use tenure::Tenure;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -35,7 +35,12 @@ pub(crate) async fn sqlite(bench: &ElectionBench, folder: &Folder) -> Result<Row
 }
 
 /// A holder of Tenure's is killed; the time until the next one leads.
-async fn takeover(bench: &ElectionBench, url: &str, takeover: Takeover, round: u32) -> Result<Duration, BenchError> {
+async fn takeover(
+    bench: &ElectionBench,
+    url: &str,
+    takeover: Takeover,
+    round: u32,
+) -> Result<Duration, BenchError> {
     let election = format!("crash-{}-{round}", std::process::id());
     let mode = if takeover == Takeover::Connection { "connection" } else { "lease" };
     let args = ["elect", &election, "--namespace", "tenure-bench", "--takeover", mode, "-o", "json"];

@@ -83,7 +83,9 @@ pub(crate) enum Command {
     )]
     Migrate(MigrateArgs),
     /// Is this store fit, and how fast is it?
-    #[command(after_help = "Examples:\n  tenure doctor\n  tenure doctor --store postgres://app@db/app -o json")]
+    #[command(
+        after_help = "Examples:\n  tenure doctor\n  tenure doctor --store postgres://app@db/app -o json"
+    )]
     Doctor(DoctorArgs),
     /// Measure, beside the bare database, as ratios
     #[command(

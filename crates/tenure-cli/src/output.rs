@@ -88,7 +88,9 @@ impl Table {
 
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|c| columns_of(&c.0)).max();
+        let width = |column: usize| {
+            self.rows.iter().filter_map(|row| row.get(column)).map(|c| columns_of(&c.0)).max()
+        };
         let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
         let mut text = String::new();
         for row in &self.rows {

@@ -1,6 +1,5 @@
 //! Which store, and how it is opened.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tenure::backend::{self, StoreOptions};
@@ -12,20 +11,11 @@ use crate::exit::Failure;
 
 /// The options of `--store`, or of what stands in its place.
 pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
-    let given = global.store.clone().or_else(|| std::env::var("DATABASE_URL").ok()).filter(|url| !url.is_empty());
-    let url = match given {
-        Some(url) => url,
-        None => format!("sqlite:{}", default_file()?.display()),
-    };
+    let given =
+        global.store.clone().or_else(|| std::env::var("DATABASE_URL").ok()).filter(|url| !url.is_empty());
+    // The embedded default: one file for each user, wherever the command is typed.
+    let url = given.unwrap_or_else(|| "sqlite:".to_owned());
     Ok(StoreOptions { url, direct_url: global.direct_url.clone(), strict: global.strict })
-}
-
-/// The embedded default: one file for each user, wherever the command is typed.
-fn default_file() -> Result<PathBuf, Failure> {
-    let folder = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = folder("XDG_STATE_HOME").or_else(|| folder("HOME").map(|home| home.join(".local/state")));
-    let file = state.map(|state| state.join("tenure/tenure.db"));
-    file.ok_or_else(|| Failure::usage("there is no HOME to keep the default store in; name one with --store sqlite:PATH"))
 }
 
 pub(crate) async fn open(global: &Global) -> Result<Arc<dyn Backend>, Failure> {
@@ -45,7 +35,8 @@ pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) ->
         TakeoverMode::Lease => Takeover::Lease,
         TakeoverMode::Connection => Takeover::Connection,
     };
-    let mut builder = Tenure::builder().url(options.url).strict(options.strict).takeover(takeover).lease(standing.lease);
+    let mut builder =
+        Tenure::builder().url(options.url).strict(options.strict).takeover(takeover).lease(standing.lease);
     if let Some(url) = options.direct_url {
         builder = builder.direct_url(url);
     }

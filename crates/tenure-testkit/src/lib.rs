@@ -19,10 +19,12 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`Cluster`], [`Clock`] | your own tests of what a leader does |
+//! | [`conformance`] | a store of your own, held to what every store must do |
 //! | [`rig`] | real PostgreSQL servers, networks, clocks and disks, and the faults to put them through |
 
 mod clock;
 mod cluster;
+pub mod conformance;
 pub mod rig;
 
 pub use clock::Clock;

@@ -45,17 +45,19 @@ pub enum Error {
 }
 
 /// Why a guarded transaction must not go on. It has to be rolled back.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuardError {
     /// Trust has run out on this process's own clock. The store was not asked.
     #[error("leadership of {0} is no longer trusted; roll back")]
     Untrusted(ElectionKey),
     /// The store says that somebody else holds the lease, or nobody.
-    #[error("{election} is not held under token {token} any more; roll back")]
+    #[error("{election} slot {slot} is not held under token {token} any more; roll back and stop leading")]
     NotHeld {
         /// Which election.
         election: ElectionKey,
+        /// Which slot.
+        slot: u32,
         /// The token of the leadership that asked.
         token: Token,
     },
@@ -68,7 +70,7 @@ pub enum GuardError {
 }
 
 /// Why a fenced write was refused.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
     /// A newer leader has written already. Nothing was recorded; roll back.

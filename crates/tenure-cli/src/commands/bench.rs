@@ -17,7 +17,11 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
         BenchCommand::Election { rounds, held, window } => {
             let postgres = url.starts_with("postgres").then_some(url);
             if postgres.is_none() {
-                output::note(global, Ink::Yellow, "only SQLite is measured; for PostgreSQL give --store postgres://…");
+                output::note(
+                    global,
+                    Ink::Yellow,
+                    "only SQLite is measured; for PostgreSQL give --store postgres://…",
+                );
             }
             let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("tenure"));
             let bench = ElectionBench { postgres, rounds, held, window, program };
@@ -58,7 +62,8 @@ fn render(report: &Report) -> String {
     }
     let mut costs = Table::new(&["held by one process", "store", "statements/s", "cpu of one core"]);
     for cost in &report.costs {
-        let statements = cost.statements_per_second.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.2}"));
+        let statements =
+            cost.statements_per_second.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.2}"));
         let ink = if cost.cpu_percent < 1.0 { Ink::Green } else { Ink::Red };
         costs.row(vec![
             (cost.held.to_string(), Ink::Bold),

@@ -58,7 +58,8 @@ fn render(findings: &[Finding]) -> String {
         ]);
     }
     let bad = findings.iter().filter(|finding| finding.verdict == Verdict::Bad).count();
-    let verdict = if bad == 0 { paint("fit", Ink::Green) } else { paint(&format!("{bad} to mend"), Ink::Red) };
+    let verdict =
+        if bad == 0 { paint("fit", Ink::Green) } else { paint(&format!("{bad} to mend"), Ink::Red) };
     format!("{}\n{verdict}\n", table.render())
 }
 
@@ -100,7 +101,8 @@ async fn clock_rate(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
         0.84..=1.19 => Verdict::Fair,
         _ => Verdict::Bad,
     };
-    let advice = if verdict == Verdict::Good { "" } else { "clock rates must stay within 1.2× of one another" };
+    let advice =
+        if verdict == Verdict::Good { "" } else { "clock rates must stay within 1.2× of one another" };
     Ok(Some(Finding::new("clock rate", format!("the store's runs at {rate:.4} of ours"), verdict, advice)))
 }
 
@@ -126,7 +128,10 @@ async fn hand_over(global: &Global, rounds: u32) -> Result<Finding, Failure> {
             leadership = second.elected() => (&second, &first, leadership?),
         };
         // The next one must have seen who leads, as it would have in a real service.
-        while other.view().is_none_or(|view| view.holders().next().is_none_or(|(l, _)| l.token != leadership.token())) {
+        while other
+            .view()
+            .is_none_or(|view| view.holders().next().is_none_or(|(l, _)| l.token != leadership.token()))
+        {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let start = now();

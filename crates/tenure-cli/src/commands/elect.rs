@@ -14,7 +14,8 @@ use crate::store;
 pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure> {
     let mut signals = Signals::ending()?;
     let tenure = store::session(global, &args.name, &args.standing).await?;
-    let elector = store::candidate(&tenure, global, &args.name, &args.standing).observer(args.observer).start().await?;
+    let elector =
+        store::candidate(&tenure, global, &args.name, &args.standing).observer(args.observer).start().await?;
     let mut changes = elector.watch();
     // What happened before we watched.
     if let Some(leadership) = elector.leadership() {
@@ -46,14 +47,17 @@ pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure>
 
 fn say(global: &Global, name: &str, change: &Change) {
     let (word, ink, detail) = match change {
-        Change::Elected { token, .. } => ("leading", Ink::Green, json!({"token": token, "term": token.to_string()})),
+        Change::Elected { token, .. } => {
+            ("leading", Ink::Green, json!({"token": token, "term": token.to_string()}))
+        }
         Change::Asked(kind) => ("asked", Ink::Yellow, json!({"to": kind.word()})),
         Change::Lost { token, why } => ("lost", Ink::Red, json!({"token": token, "why": why.as_str()})),
         Change::Released { token } => ("released", Ink::Dim, json!({"token": token})),
         Change::Seen(view) => {
             let leaders: Vec<_> = leaders(view).into_iter().map(|leader| leader.id).collect();
             let candidates: Vec<_> = view.candidates.iter().map(|candidate| &candidate.id).collect();
-            let detail = json!({"leaders": leaders, "candidates": candidates, "paused": view.paused.is_some()});
+            let detail =
+                json!({"leaders": leaders, "candidates": candidates, "paused": view.paused.is_some()});
             ("seen", Ink::Plain, detail)
         }
         _ => return,
@@ -72,8 +76,10 @@ fn say(global: &Global, name: &str, change: &Change) {
         Change::Lost { why, .. } => vec![why.as_str().to_owned()],
         Change::Released { token } => vec![format!("token {token}")],
         Change::Seen(view) => {
-            let leaders: Vec<_> =
-                leaders(view).iter().map(|leader| format!("{} leads under token {}", leader.id, leader.token)).collect();
+            let leaders: Vec<_> = leaders(view)
+                .iter()
+                .map(|leader| format!("{} leads under token {}", leader.id, leader.token))
+                .collect();
             let led = if leaders.is_empty() { vec!["nobody leads".to_owned()] } else { leaders };
             let paused = view.paused.as_ref().map(|pause| format!("paused by {}", pause.by));
             led.into_iter().chain(paused).chain([format!("{} standing", view.candidates.len())]).collect()

@@ -49,7 +49,9 @@ async fn list(global: &Global, watch: bool, all: bool) -> Result<u8, Failure> {
                     shown = table;
                 }
             }
-            Err(error) if watch => redraw(&format!("{shown}\n{}\n", output::paint(&error.message, Ink::Yellow))),
+            Err(error) if watch => {
+                redraw(&format!("{shown}\n{}\n", output::paint(&error.message, Ink::Yellow)))
+            }
             Err(error) => return Err(error.into()),
         }
         if !watch {
@@ -96,7 +98,9 @@ async fn resign(global: &Global, name: &str, wait: Duration) -> Result<u8, Failu
     let election = existing(store.as_ref(), &key).await?;
     let asked = ask_all(store.as_ref(), &election, &AskKind::Resign).await?;
     let done = |now: &ElectionView| {
-        now.leases.iter().all(|lease| asked.iter().all(|ask| ask.slot != lease.slot || ask.token < lease.token))
+        now.leases
+            .iter()
+            .all(|lease| asked.iter().all(|ask| ask.slot != lease.slot || ask.token < lease.token))
     };
     until(global, store.as_ref(), &key, wait, "the leader has not resigned", done).await
 }
@@ -112,10 +116,13 @@ async fn transfer(global: &Global, name: &str, to: &str, wait: Duration) -> Resu
         return Ok(0);
     }
     // Of several holders, the least makes way.
-    let rank = |session: &SessionId| election.candidate(session).map_or(i32::MIN, |candidate| candidate.priority);
+    let rank =
+        |session: &SessionId| election.candidate(session).map_or(i32::MIN, |candidate| candidate.priority);
     let holder = election.holders().min_by_key(|(_, holder)| rank(&holder.id));
     let Some((lease, _)) = holder else {
-        return Err(Failure::usage(format!("nobody leads {name}, so there is nothing to transfer; it elects by itself")));
+        return Err(Failure::usage(format!(
+            "nobody leads {name}, so there is nothing to transfer; it elects by itself"
+        )));
     };
     let ask = Ask {
         election: key.clone(),
@@ -137,7 +144,10 @@ async fn pause(global: &Global, name: &str, reason: String, wait: Duration) -> R
         output::note(global, Ink::Yellow, &format!("{name} was paused already"));
         return Ok(0);
     }
-    until(global, store.as_ref(), &key, wait, "the leader has not stopped", |now| now.holders().next().is_none()).await
+    until(global, store.as_ref(), &key, wait, "the leader has not stopped", |now| {
+        now.holders().next().is_none()
+    })
+    .await
 }
 
 async fn resume(global: &Global, name: &str) -> Result<u8, Failure> {
@@ -160,10 +170,13 @@ fn candidate<'v>(election: &'v ElectionView, to: &str) -> Result<&'v CandidateVi
     let found: Vec<_> = election
         .candidates
         .iter()
-        .filter(|candidate| candidate.id == to || (to.len() >= 4 && candidate.session.id.as_str().starts_with(to)))
+        .filter(|candidate| {
+            candidate.id == to || (to.len() >= 4 && candidate.session.id.as_str().starts_with(to))
+        })
         .collect();
     let names = |candidates: &[&CandidateView]| {
-        let each = candidates.iter().map(|candidate| format!("{} ({})", candidate.id, candidate.session.id.short()));
+        let each =
+            candidates.iter().map(|candidate| format!("{} ({})", candidate.id, candidate.session.id.short()));
         each.collect::<Vec<_>>().join(", ")
     };
     match found.as_slice() {
@@ -174,9 +187,15 @@ fn candidate<'v>(election: &'v ElectionView, to: &str) -> Result<&'v CandidateVi
         }
         [] => {
             let all: Vec<_> = election.candidates.iter().collect();
-            Err(Failure::usage(format!("{to} does not stand for {}; these do: {}", election.key, names(&all))))
+            Err(Failure::usage(format!(
+                "{to} does not stand for {}; these do: {}",
+                election.key,
+                names(&all)
+            )))
         }
-        several => Err(Failure::usage(format!("{to} is ambiguous; name one by its session: {}", names(several)))),
+        several => {
+            Err(Failure::usage(format!("{to} is ambiguous; name one by its session: {}", names(several))))
+        }
     }
 }
 
@@ -227,7 +246,9 @@ async fn until(
             return Ok(0);
         }
         if now() >= deadline {
-            let message = format!("{otherwise} within {wait:?}; it was asked, and `tenure leader show {key}` will tell");
+            let message = format!(
+                "{otherwise} within {wait:?}; it was asked, and `tenure leader show {key}` will tell"
+            );
             return Err(Failure::new(exit::NOT_ACQUIRED, message));
         }
         tokio::select! {
@@ -239,7 +260,8 @@ async fn until(
 
 /// Who asks, for the others: the user and the host.
 fn operator() -> String {
-    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "operator".into());
+    let user =
+        std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "operator".into());
     let host = tenure::runtime::host_name();
     format!("{user}@{host}")
 }

@@ -20,7 +20,8 @@ pub(crate) async fn run(global: &Global, args: MigrateArgs) -> Result<u8, Failur
         MigrateCommand::Up => {
             let applied = store.migrate().await?;
             if global.output == Format::Json {
-                let list: Vec<_> = applied.iter().map(|(version, name)| json!({"version": version, "name": name})).collect();
+                let list: Vec<_> =
+                    applied.iter().map(|(version, name)| json!({"version": version, "name": name})).collect();
                 output::print_json(&json!({"applied": list}));
             } else if applied.is_empty() {
                 output::note(global, Ink::Green, "the tables are up to date");
@@ -33,13 +34,22 @@ pub(crate) async fn run(global: &Global, args: MigrateArgs) -> Result<u8, Failur
         MigrateCommand::Status => {
             let status = store.schema_status().await?;
             if global.output == Format::Json {
-                let pending: Vec<_> =
-                    status.pending.iter().map(|(version, name)| json!({"version": version, "name": name})).collect();
-                output::print_json(&json!({"found": status.found, "wanted": status.wanted, "pending": pending}));
+                let pending: Vec<_> = status
+                    .pending
+                    .iter()
+                    .map(|(version, name)| json!({"version": version, "name": name}))
+                    .collect();
+                output::print_json(
+                    &json!({"found": status.found, "wanted": status.wanted, "pending": pending}),
+                );
             } else {
-                let found = status.found.map_or_else(|| "no tables".to_owned(), |version| format!("version {version}"));
+                let found = status
+                    .found
+                    .map_or_else(|| "no tables".to_owned(), |version| format!("version {version}"));
                 let verdict = match status.found {
-                    Some(found) if found > status.wanted => paint("newer than this program: upgrade it", Ink::Red),
+                    Some(found) if found > status.wanted => {
+                        paint("newer than this program: upgrade it", Ink::Red)
+                    }
                     _ if status.pending.is_empty() => paint("up to date", Ink::Green),
                     _ => paint("run `tenure migrate up`", Ink::Yellow),
                 };

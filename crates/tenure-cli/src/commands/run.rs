@@ -55,7 +55,11 @@ async fn campaign(
         };
         first = false;
         let token = leadership.token();
-        output::note(global, Ink::Green, &format!("{} leads {} under token {token}", tenure.name(), args.name));
+        output::note(
+            global,
+            Ink::Green,
+            &format!("{} leads {} under token {token}", tenure.name(), args.name),
+        );
         match office(args, tenure, leadership, signals).await? {
             Office::Done(code) => return Ok(code),
             Office::Gone => {
@@ -128,7 +132,12 @@ async fn ending(signals: &mut Signals) -> i32 {
 }
 
 /// One time in office: the command runs until it ends, we are told to end, or leadership goes.
-async fn office(args: &RunArgs, tenure: &Tenure, leadership: Leadership, signals: &mut Signals) -> Result<Office, Failure> {
+async fn office(
+    args: &RunArgs,
+    tenure: &Tenure,
+    leadership: Leadership,
+    signals: &mut Signals,
+) -> Result<Office, Failure> {
     let keep = tenure.store().kernel_lock(leadership.session()).into_iter().collect();
     let spec = Spec {
         argv: args.command.clone(),
@@ -141,6 +150,7 @@ async fn office(args: &RunArgs, tenure: &Tenure, leadership: Leadership, signals
         Ok(child) => child,
         Err(error) => return Err(Failure::new(error.exit_code() as u8, error.to_string())),
     };
+    tracing::debug!(pid = child.pid(), watchdog = child.watchdog_pid(), "the command runs");
     let mut told = leadership.trusted_until();
     // Often enough that the watchdog always knows of the latest counted beat well before the one before it runs out.
     let mut tick = tokio::time::interval(tenure.timing().beat() / 4);

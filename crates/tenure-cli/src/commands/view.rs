@@ -57,14 +57,21 @@ fn rows_of(view: &ElectionView, now_ms: i64) -> Vec<Vec<(String, Ink)>> {
         None => ("led".to_owned(), Ink::Green),
     };
     let rows = view.leases.iter().map(|lease| {
-        let name = if view.slots > 1 { format!("{}#{}", view.key.name, lease.slot) } else { view.key.name.to_string() };
+        let name = if view.slots > 1 {
+            format!("{}#{}", view.key.name, lease.slot)
+        } else {
+            view.key.name.to_string()
+        };
         let leader = leaders(view).into_iter().find(|leader| leader.slot == lease.slot);
         let holder = lease.holder.as_ref().filter(|holder| holder.live);
         vec![
             (name, Ink::Bold),
             leader.map_or_else(|| ("–".to_owned(), Ink::Dim), |leader| (leader.id, Ink::Green)),
             (lease.token.to_string(), Ink::Plain),
-            (holder.and(lease.granted_at_ms).map_or_else(|| "–".to_owned(), |at| ago(at, now_ms)), Ink::Plain),
+            (
+                holder.and(lease.granted_at_ms).map_or_else(|| "–".to_owned(), |at| ago(at, now_ms)),
+                Ink::Plain,
+            ),
             beat_of(holder, now_ms),
             (holder.map_or("–", |_| lease.via.as_str()).to_owned(), Ink::Dim),
             (standing.clone(), Ink::Plain),
@@ -116,9 +123,11 @@ fn candidates(view: &ElectionView, now_ms: i64) -> String {
     }
     let mut candidates: Vec<_> = view.candidates.iter().collect();
     candidates.sort_by(|a, b| by_rank(a, b));
-    let mut table = Table::new(&["candidate", "status", "priority", "term", "beat", "joined", "session", "about"]);
+    let mut table =
+        Table::new(&["candidate", "status", "priority", "term", "beat", "joined", "session", "about"]);
     for candidate in candidates {
-        let held = view.holders().find(|(_, holder)| holder.id == candidate.session.id).map(|(lease, _)| lease);
+        let held =
+            view.holders().find(|(_, holder)| holder.id == candidate.session.id).map(|(lease, _)| lease);
         let capable = tenure::election::may_lead(candidate, &view.requires);
         let (status, ink) = match (held, candidate.observer, capable) {
             (Some(_), _, _) => ("leader", Ink::Green),

@@ -55,14 +55,20 @@ fn say(global: &Global, election: &ElectionView) {
         output::print_json(&json!({"at_ms": wall_ms(), "election": view::json_of(election)}));
         return;
     }
-    let led: Vec<_> =
-        leaders(election).iter().map(|leader| format!("{} leads under token {}", leader.id, leader.token)).collect();
+    let led: Vec<_> = leaders(election)
+        .iter()
+        .map(|leader| format!("{} leads under token {}", leader.id, leader.token))
+        .collect();
     let state = match (&election.paused, led.is_empty()) {
         (Some(pause), _) => paint(&format!("paused by {}", pause.by), Ink::Yellow),
         (None, true) => paint("nobody leads", Ink::Red),
         (None, false) => paint(&led.join(", "), Ink::Green),
     };
-    println!("{}  {state}, {} standing", paint(&election.key.to_string(), Ink::Bold), election.candidates.len());
+    println!(
+        "{}  {state}, {} standing",
+        paint(&election.key.to_string(), Ink::Bold),
+        election.candidates.len()
+    );
 }
 
 /// Says when it is time to look again: at a hint of the store, and now and then without one.

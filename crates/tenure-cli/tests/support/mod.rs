@@ -1,7 +1,7 @@
 //! Real `tenure` processes, and an oracle over what their children wrote.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -97,7 +97,8 @@ impl World {
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
-        let value: serde_json::Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+        let value: serde_json::Value =
+            serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
         Ok(value["leader"].as_str().map(str::to_owned))
     }
 
@@ -116,7 +117,11 @@ impl World {
         let mut text = String::new();
         for entry in std::fs::read_dir(self.folder.path()).expect("the folder").flatten() {
             if entry.path().extension().is_some_and(|extension| extension == "log") {
-                text += &format!("--- {}\n{}", entry.path().display(), std::fs::read_to_string(entry.path()).unwrap_or_default());
+                text += &format!(
+                    "--- {}\n{}",
+                    entry.path().display(),
+                    std::fs::read_to_string(entry.path()).unwrap_or_default()
+                );
             }
         }
         text
@@ -163,12 +168,17 @@ pub struct Candidate {
 
 impl Candidate {
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status();
+        let status =
+            Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
     }
 
     pub fn wait(&mut self) -> Option<i32> {
-        until(&format!("{} ends", self.name), || self.process.try_wait().expect("waiting").is_some(), String::new);
+        until(
+            &format!("{} ends", self.name),
+            || self.process.try_wait().expect("waiting").is_some(),
+            String::new,
+        );
         self.process.wait().expect("waiting").code()
     }
 }
@@ -196,9 +206,4 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool, explain: impl Fn() -> Str
 pub fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
-}
-
-/// A file that processes may append to.
-pub fn touch(path: &Path) {
-    OpenOptions::new().create(true).append(true).open(path).expect("a file");
 }

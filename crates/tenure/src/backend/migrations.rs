@@ -34,11 +34,6 @@ pub trait Migrate: Send + Sync {
     async fn migrate(&self) -> Result<Vec<(i64, &'static str)>, StoreError>;
 }
 
-/// Migrations as one script.
-pub(crate) fn script(all: &[Migration]) -> String {
-    all.iter().map(|m| format!("-- {:04} {}\n{}\n", m.version, m.name, m.sql.trim_end())).collect()
-}
-
 /// What is missing between `found` and `all`.
 pub(crate) fn status(all: &[Migration], found: Option<i64>) -> SchemaStatus {
     let wanted = all.last().map_or(0, |migration| migration.version);

@@ -7,7 +7,7 @@ use futures_core::future::BoxFuture;
 use tenure_core::port::{Backend, StoreError, Trouble, Wake, WakeSource, Wakes};
 
 use super::memory::Memory;
-use super::migrations::{Migrate, Migration, script};
+use super::migrations::Migrate;
 
 /// Which store, and how to use it.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +27,7 @@ struct Scheme {
     prefixes: &'static [&'static str],
     open: fn(&StoreOptions) -> Opening<'_, dyn Backend>,
     migrator: Option<fn(&StoreOptions) -> Opening<'_, dyn Migrate>>,
-    migrations: &'static [Migration],
+    script: Option<fn() -> String>,
 }
 
 const SCHEMES: &[Scheme] = &[
@@ -35,21 +35,21 @@ const SCHEMES: &[Scheme] = &[
         prefixes: &["memory:"],
         open: |_| Box::pin(async { Ok(Arc::new(Memory::new()) as Arc<dyn Backend>) }),
         migrator: None,
-        migrations: &[],
+        script: None,
     },
     #[cfg(feature = "sqlite")]
     Scheme {
         prefixes: &["sqlite:"],
         open: super::sqlite::open_url,
         migrator: Some(super::sqlite::migrator_for_url),
-        migrations: super::sqlite::MIGRATIONS,
+        script: Some(super::sqlite::script),
     },
     #[cfg(feature = "postgres")]
     Scheme {
-        prefixes: &["postgres://", "postgresql://", "host=", "user=", "dbname=", "port="],
+        prefixes: &["postgres:", "postgresql:", "host=", "user=", "dbname=", "port="],
         open: super::postgres::open_url,
         migrator: Some(super::postgres::migrator_for_url),
-        migrations: super::postgres::MIGRATIONS,
+        script: Some(super::postgres::script),
     },
 ];
 
@@ -62,13 +62,17 @@ pub async fn open(options: &StoreOptions) -> Result<Arc<dyn Backend>, StoreError
 pub async fn migrator(options: &StoreOptions) -> Result<Arc<dyn Migrate>, StoreError> {
     match scheme(&options.url)?.migrator {
         Some(migrator) => migrator(options).await,
-        None => Err(StoreError::new(Trouble::Request, format!("{} has no schema to migrate", options.url))),
+        None => Err(no_schema(&options.url)),
     }
 }
 
 /// All migrations of a kind of store as one script, for people who apply their own. Connects to nothing.
 pub fn migration_sql(url: &str) -> Result<String, StoreError> {
-    Ok(script(scheme(url)?.migrations))
+    scheme(url)?.script.map(|script| script()).ok_or_else(|| no_schema(url))
+}
+
+fn no_schema(url: &str) -> StoreError {
+    StoreError::new(Trouble::Request, format!("{url} has no schema to migrate"))
 }
 
 fn scheme(url: &str) -> Result<&'static Scheme, StoreError> {

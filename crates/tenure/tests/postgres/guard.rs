@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use sqlx::Connection;
-use tenure::backend::postgres::{FenceError, GuardError, Postgres, fence, guard};
+use tenure::backend::postgres::{Postgres, fence, guard};
+use tenure::{FenceError, GuardError};
 use tenure_core::Token;
 use tenure_core::port::{Pulse, Store, Trouble};
 
@@ -103,7 +104,7 @@ async fn a_guard_outside_of_a_transaction_is_refused() {
     let token = leading(&store, "a", &key).await;
     let mut connection = store.pool().acquire().await.unwrap();
     let guarded = guard(&mut connection, &key, 0, token, &id("a"), LEASE).await;
-    assert_eq!(guarded, Err(GuardError::NoTransaction));
+    assert_eq!(guarded, Err(GuardError::NotInTransaction));
     // A transaction that was begun by hand is one.
     sqlx::raw_sql("BEGIN").execute(&mut *connection).await.unwrap();
     guard(&mut connection, &key, 0, token, &id("a"), LEASE).await.unwrap();
@@ -135,7 +136,7 @@ async fn a_fence_refuses_a_token_lower_than_one_it_has_seen() {
     assert_eq!(fenced(&store, "it's", 5).await, Ok(()));
     assert_eq!(fenced(&store, "it's", 5).await, Ok(()));
     assert_eq!(fenced(&store, "it's", 7).await, Ok(()));
-    let stale = FenceError::StaleToken { seen: Token::from_u64(7), given: Token::from_u64(6) };
+    let stale = FenceError::Stale { name: "it's".into(), seen: Token::from_u64(7), given: Token::from_u64(6) };
     assert_eq!(fenced(&store, "it's", 6).await, Err(stale));
     assert_eq!(fenced(&store, "another", 1).await, Ok(()));
     assert!(matches!(fenced(&store, "x", u64::MAX).await, Err(FenceError::Store(_))));
@@ -169,7 +170,7 @@ async fn fences_at_once_do_not_deadlock_and_end_with_the_highest() {
             let token = Token::from_u64(round * 4 + n as u64 % 4 + 1);
             match fence(&mut tx, "f", token).await {
                 Ok(()) => tx.commit().await.unwrap(),
-                Err(FenceError::StaleToken { seen, given }) => {
+                Err(FenceError::Stale { seen, given, .. }) => {
                     assert!(seen > given);
                     tx.rollback().await.unwrap();
                 }

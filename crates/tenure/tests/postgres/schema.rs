@@ -35,9 +35,8 @@ async fn tables_of_a_newer_program_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_printed_script_makes_the_same_tables() {
-    let (_database, store) = fresh().await;
     let by_hand = fresh_database().unwrap();
-    by_hand.psql(&store.migration_sql()).unwrap();
+    by_hand.psql(&tenure::backend::migration_sql("postgres:").unwrap()).unwrap();
     Postgres::connect(PostgresOptions::new(by_hand.url())).await.unwrap();
 }
 

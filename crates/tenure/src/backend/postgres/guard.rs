@@ -16,48 +16,10 @@ use super::lane::last_rows;
 use super::literal::{Value, render};
 use super::store::{Message, int, key};
 use super::{Postgres, QUERIES, Queries, get};
+use crate::{FenceError, GuardError};
 
 /// What errors call the database of the user's own connection.
 const HERE: &str = "this connection";
-
-/// Why a guarded transaction must not go on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GuardError {
-    /// Another leads by now, or nobody does. The term is over; roll back.
-    #[error("{election} slot {slot} is no longer held under token {token}; roll back and stop leading")]
-    NotHeld {
-        /// Which election.
-        election: ElectionKey,
-        /// Which slot.
-        slot: u32,
-        /// The token of the term that is over.
-        token: Token,
-    },
-    /// The connection is in no transaction, so that the lock would be gone at once. Doesn't affect the lease.
-    #[error("the guard needs a transaction: begin one on this connection first")]
-    NoTransaction,
-    /// The database did not say. Doesn't affect the lease; roll back.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// Why a fenced transaction must not go on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FenceError {
-    /// A later leader has been here. Roll back.
-    #[error("token {given} is stale: {seen} has been seen; roll back and stop leading")]
-    StaleToken {
-        /// The highest token seen.
-        seen: Token,
-        /// The token of this leader.
-        given: Token,
-    },
-    /// The database did not say. Roll back.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// Goes on only if the lease is held under this token by this session, and then keeps it from being taken over until the
 /// transaction on this connection is over. One round trip.
@@ -90,7 +52,7 @@ pub async fn fence(conn: &mut PgConnection, name: &str, token: Token) -> Result<
     if sqlstate(&error) == Some("TN001") {
         let detail = error.as_database_error().and_then(|e| e.downcast_ref::<PgDatabaseError>().detail());
         let seen = detail.and_then(|seen| seen.parse().ok()).unwrap_or_default();
-        return Err(FenceError::StaleToken { seen: Token::from_u64(seen), given: token });
+        return Err(FenceError::Stale { name: name.to_owned(), seen: Token::from_u64(seen), given: token });
     }
     Err(explain(&error, HERE).into())
 }
@@ -130,6 +92,6 @@ async fn guard_with(
     match rows.first() {
         None => Err(GuardError::NotHeld { election: election.clone(), slot, token }),
         Some(row) if get(row, "lasting")? => Ok(()),
-        Some(_) => Err(GuardError::NoTransaction),
+        Some(_) => Err(GuardError::NotInTransaction),
     }
 }

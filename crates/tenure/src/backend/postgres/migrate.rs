@@ -30,15 +30,16 @@ impl Migrate for Postgres {
         };
         applied.map_err(|error| explain(&error, &shared.place))
     }
+}
 
-    fn migration_sql(&self) -> String {
-        let statement = |name: &str| format!("{};\n", QUERIES.get(name));
-        let mut script = format!("BEGIN;\n{}{}", statement("schema_lock"), statement("schema_create"));
-        for migration in MIGRATIONS {
-            script.push_str(&format!("\n{}\n{};\n", migration.sql, record(migration)));
-        }
-        script + "\nCOMMIT;\n"
+/// All migrations as one script that also notes them down.
+pub(crate) fn script() -> String {
+    let statement = |name: &str| format!("{};\n", QUERIES.get(name));
+    let mut script = format!("BEGIN;\n{}{}", statement("schema_lock"), statement("schema_create"));
+    for migration in MIGRATIONS {
+        script.push_str(&format!("\n{}\n{};\n", migration.sql, record(migration)));
     }
+    script + "\nCOMMIT;\n"
 }
 
 impl Postgres {

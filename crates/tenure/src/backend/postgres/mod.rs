@@ -33,6 +33,7 @@ mod literal;
 mod migrate;
 mod options;
 mod store;
+mod wiring;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -42,9 +43,11 @@ use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use tenure_core::port::{StoreError, Trouble};
 
-pub use guard::{FenceError, GuardError, fence, guard};
+pub use guard::{fence, guard};
 pub use listen::ListenState;
+pub(crate) use migrate::script;
 pub use options::PostgresOptions;
+pub(crate) use wiring::{migrator_for_url, open_url};
 
 use super::migrations;
 use super::queries::Queries;

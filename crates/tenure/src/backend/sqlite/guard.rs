@@ -54,7 +54,7 @@ pub(super) async fn guard_with(
         .await
         .map_err(|error| trouble("guarding a transaction", &error))?;
     match held.rows_affected() {
-        0 => Err(GuardError::NotHeld { election: election.clone(), token }),
+        0 => Err(GuardError::NotHeld { election: election.clone(), slot, token }),
         _ => Ok(()),
     }
 }

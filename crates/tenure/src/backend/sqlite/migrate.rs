@@ -17,7 +17,7 @@ use crate::backend::migrations::{self, Migrate, Migration, SchemaStatus};
 use crate::runtime;
 
 /// All steps, in order.
-pub(crate) const MIGRATIONS: &[Migration] =
+const MIGRATIONS: &[Migration] =
     &[Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") }];
 
 /// How long opening a file waits for others that open it too.
@@ -115,4 +115,14 @@ impl Migrate for Sqlite {
             }
         })
     }
+}
+
+/// All migrations as one script that also notes them down. A program that opens the file does this by itself.
+pub(crate) fn script() -> String {
+    let step = |m: &Migration| {
+        let note = "INSERT INTO tenure_migrations (version, name, applied_at) VALUES";
+        let (version, name, sql) = (m.version, m.name, m.sql.trim_end());
+        format!("-- {version:04} {name}\n{sql}\n{note} ({version}, '{name}', unixepoch() * 1000);\n")
+    };
+    format!("BEGIN IMMEDIATE;\n{}COMMIT;\n", MIGRATIONS.iter().map(step).collect::<String>())
 }

@@ -65,7 +65,7 @@ use connection::Pools;
 use lock::{Folder, Held, Watchers};
 
 pub use guard::{fence, guard};
-pub(crate) use migrate::MIGRATIONS;
+pub(crate) use migrate::script;
 pub(crate) use wiring::{migrator_for_url, open_url};
 
 /// All statements, by table.

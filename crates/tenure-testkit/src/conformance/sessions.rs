@@ -1,0 +1,119 @@
+//! Claims about sessions.
+
+use super::{Actor, Subject, election, new_id, new_session};
+use tenure_core::port::{Expire, Pulse, Via};
+
+/// Opening a session is its first beat, and every further one counts.
+pub async fn a_new_session_lives_and_beats(subject: &Subject) {
+    let (a, key) = (subject.actor("alpha").await, election("e"));
+    a.stand(&key).await;
+    let session = |view: tenure_core::port::ElectionView| view.candidates[0].session.clone();
+    let before = session(a.view(&key).await);
+    assert_eq!((before.id, before.name.as_str(), before.beat, before.live), (a.id.clone(), "alpha", 0, true));
+    assert_eq!(before.lease_ms, 3_600_000);
+    assert!(a.lives().await && a.lives().await);
+    assert_eq!(session(a.view(&key).await).beat, 2);
+}
+
+/// A second session of the same id would share what the first one holds.
+pub async fn an_id_is_used_once(subject: &Subject) {
+    let a = subject.actor("a").await;
+    let other = subject.client().await;
+    assert_eq!(other.open(&new_session(&a.id, "b")).await, Ok(Pulse::Gone));
+    assert!(a.lives().await, "the first one goes on");
+    a.store.end(&a.id).await.unwrap();
+    assert_eq!(other.open(&new_session(&a.id, "b")).await, Ok(Pulse::Gone));
+}
+
+/// What nobody opened does not beat.
+pub async fn an_unknown_session_is_gone(subject: &Subject) {
+    let store = subject.client().await;
+    let id = new_id();
+    assert_eq!(store.beat(&id).await, Ok(Pulse::Gone));
+    assert_eq!(store.end(&id).await, Ok(()));
+    assert_eq!(store.expire(&Expire { session: id, beat: Some(0) }).await, Ok(()));
+}
+
+/// Ended is ended.
+pub async fn an_ended_session_never_comes_back(subject: &Subject) {
+    let a = subject.actor("a").await;
+    a.store.end(&a.id).await.unwrap();
+    assert!(!a.lives().await);
+    a.store.end(&a.id).await.unwrap();
+    assert!(!a.lives().await);
+}
+
+/// The mistake others shipped: a beat that revives what was expired.
+pub async fn an_expired_session_never_comes_back(subject: &Subject) {
+    let (a, b, key) = (subject.actor("a").await, subject.actor("b").await, election("e"));
+    a.stand(&key).await;
+    b.stand(&key).await;
+    let token = a.take(&key, 0).await;
+    b.expire(&a, &key).await;
+    for _ in 0..3 {
+        assert!(!a.lives().await);
+    }
+    assert!(a.view(&key).await.candidate(&a.id).is_none());
+    assert!(a.lease(&key, 0).await.is_free());
+    assert!(b.take(&key, 0).await > token);
+}
+
+/// The compare-and-swap on the beat.
+pub async fn a_session_that_beat_since_is_not_expired(subject: &Subject) {
+    let (a, b) = (subject.actor("a").await, subject.actor("b").await);
+    assert!(a.lives().await);
+    b.store.expire(&Expire { session: a.id.clone(), beat: Some(0) }).await.unwrap();
+    assert!(a.lives().await);
+}
+
+/// A graceful end wakes nobody's patience: all is free at once.
+pub async fn an_end_frees_everything_and_removes_the_candidates(subject: &Subject) {
+    let (a, b) = holding_three(subject).await;
+    a.store.end(&a.id).await.unwrap();
+    all_is_free(&a, &b, Via::Release, "ended").await;
+}
+
+/// The first to expire a dead session frees all that it held.
+pub async fn an_expiry_frees_everything_and_removes_the_candidates(subject: &Subject) {
+    let (a, b) = holding_three(subject).await;
+    b.expire(&a, &election("e0")).await;
+    all_is_free(&a, &b, Via::Takeover, "expired").await;
+}
+
+/// And nothing else.
+pub async fn an_expiry_leaves_the_others_alone(subject: &Subject) {
+    let (a, b) = holding_three(subject).await;
+    let c = subject.actor("c").await;
+    let key = election("other");
+    c.stand(&key).await;
+    let token = c.take(&key, 0).await;
+    b.expire(&a, &election("e0")).await;
+    assert!(c.lives().await && b.lives().await);
+    let lease = c.lease(&key, 0).await;
+    assert_eq!((lease.token, lease.holder.map(|holder| holder.id)), (token, Some(c.id.clone())));
+}
+
+async fn holding_three(subject: &Subject) -> (Actor, Actor) {
+    let (a, b) = (subject.actor("a").await, subject.actor("b").await);
+    for n in 0..3 {
+        let key = election(&format!("e{n}"));
+        a.stand(&key).await;
+        b.stand(&key).await;
+        a.take(&key, 0).await;
+    }
+    (a, b)
+}
+
+async fn all_is_free(a: &Actor, b: &Actor, via: Via, how: &str) {
+    for n in 0..3 {
+        let key = election(&format!("e{n}"));
+        let view = b.view(&key).await;
+        assert!(view.leases[0].is_free() && view.leases[0].holder.is_none());
+        assert_eq!((view.leases[0].via, view.leases[0].reserved.clone()), (via, None));
+        assert!(view.candidate(&a.id).is_none() && view.candidate(&b.id).is_some());
+        let term = b.store.history(&key, 1).await.unwrap().remove(0);
+        assert_eq!((term.session, term.end.as_deref()), (a.id.clone(), Some(how)));
+        assert!(term.ended_at_ms.is_some());
+        assert_eq!(b.take(&key, 0).await.as_u64(), term.token.as_u64() + 1);
+    }
+}
