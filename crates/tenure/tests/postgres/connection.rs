@@ -82,3 +82,23 @@ async fn behind_a_pooler_the_mode_is_refused_unless_there_is_a_direct_address() 
     store.open(&new_session("b", LEASE, Takeover::Connection)).await.unwrap();
     assert_eq!(store.join(&candidacy("b", &election("e"))).await.unwrap(), Joined::Standing);
 }
+
+/// A process that gives up on opening its session must not leave a connection behind that says it lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_that_was_given_up_holds_nothing() {
+    let (database, store) = fresh().await;
+    let mut lock = store.pool().begin().await.unwrap();
+    sqlx::raw_sql("LOCK TABLE tenure.sessions").execute(&mut *lock).await.unwrap();
+    let session = new_session("a", LEASE, Takeover::Connection);
+    assert!(tokio::time::timeout(Duration::from_millis(500), store.open(&session)).await.is_err());
+    lock.rollback().await.unwrap();
+    let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    for _ in 0..50 {
+        if database.psql(held).unwrap() == "0" {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the lock is still held");
+}

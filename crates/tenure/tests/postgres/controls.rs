@@ -94,7 +94,7 @@ async fn a_take_that_does_not_hold_its_session_leaves_leases_to_the_dead() {
         store.end(&session).await
     };
     let (taken, ended) = tokio::join!(store.take(&take), end);
-    (taken.unwrap(), ended.unwrap());
+    taken.and(ended).unwrap();
     let holder = store.election(&key).await.unwrap().unwrap().leases[0].holder.clone();
     assert!(holder.is_some_and(|holder| !holder.live));
     drop(database);

@@ -78,6 +78,31 @@ async fn calls_that_were_given_up_do_not_use_up_the_connections() {
     assert!(beat.is_ok_and(|beat| beat.is_ok()));
 }
 
+/// The server does not notice that a client which waits for a lock has gone, so the wait itself must end.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_were_given_up_do_not_pile_up_in_the_server() {
+    let (database, store) = fresh().await;
+    opened(&store, "a").await;
+    let mut lock = store.pool().begin().await.unwrap();
+    sqlx::raw_sql("SELECT FROM tenure.sessions FOR UPDATE").execute(&mut *lock).await.unwrap();
+    let session = id("a");
+    for _ in 0..10 {
+        assert!(tokio::time::timeout(Duration::from_millis(20), store.beat(&session)).await.is_err());
+    }
+    let waiting = || {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        database.psql(sql).unwrap()
+    };
+    assert_ne!(waiting(), "0");
+    // Each waits twice at most: for its turn, and for the row.
+    let begun = tenure::runtime::now();
+    while waiting() != "0" {
+        assert!(tenure::runtime::now().since(begun) < Duration::from_secs(5));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    lock.rollback().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_is_verified_in_full() {
     let cluster = PgCluster::builder().tls().start().unwrap();

@@ -6,6 +6,7 @@ mod controls;
 mod errors;
 mod failover;
 mod guard;
+mod literals;
 mod model;
 mod pooler;
 mod races;

@@ -108,7 +108,7 @@ async fn a_take_and_its_sessions_end_at_once_leave_nothing_held() {
         let token = store.election(&key).await.unwrap().unwrap().leases[0].token;
         let (take, session) = (free_take(&name, &key, token), id(&name));
         let (taken, ended) = tokio::join!(store.take(&take), store.end(&session));
-        (taken.unwrap(), ended.unwrap());
+        taken.and(ended).unwrap();
         let view = store.election(&key).await.unwrap().unwrap();
         assert_eq!(view.leases[0].holder, None, "round {round}");
         assert_eq!(view.candidates, []);

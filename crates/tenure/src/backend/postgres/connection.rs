@@ -4,7 +4,8 @@
 //! The server lets go of the lock when that connection ends, and whoever watches the session waits for the lock on
 //! another: its being granted is [`Wake::Died`]. If our own connection breaks, that is [`Wake::Severed`].
 //!
-//! This is faster than a lease after a crash, and *weaker*: a broken connection is not a dead process. A restart of the
+//! This is faster than a lease after a crash of the process (a machine that vanishes closes no connection, and its lease
+//! is waited out), and *weaker*: a broken connection is not a dead process. A restart of the
 //! server, a promotion or a network that drops connections frees the lock of a leader that lives; it learns of that when
 //! its connection breaks or its next beat finds it gone, and until then two may believe. Tokens still fence. A watcher
 //! whose *own* connection breaks concludes nothing and watches anew.
@@ -63,15 +64,15 @@ impl Connections {
         Connections { inner, held: Mutex::default(), watched: Mutex::default() }
     }
 
-    /// Takes the session's lock and holds it until [`let_go`](Self::let_go).
-    pub(super) async fn hold(&self, session: &NewSession) -> Result<(), StoreError> {
+    /// Takes the session's lock and holds it for as long as the task is kept.
+    pub(super) async fn hold(&self, session: &NewSession) -> Result<Option<Task>, StoreError> {
         let listener = self.inner.lock(&session.id).await?;
-        let interval = (session.lease / 5).clamp(Duration::from_millis(50), Duration::from_secs(10));
-        let task = Task::spawn(self.inner.clone().keep(listener, session.id.clone(), interval));
-        if let Some(task) = task {
-            locked(&self.held).insert(session.id.clone(), task);
-        }
-        Ok(())
+        Ok(Task::spawn(self.inner.clone().keep(listener, session.id.clone(), session.lease)))
+    }
+
+    /// Keeps the connection of a session that is open until [`let_go`](Self::let_go).
+    pub(super) fn keep(&self, session: &SessionId, held: Task) {
+        locked(&self.held).insert(session.clone(), held);
     }
 
     /// Ends the session's connection, and so frees its lock. No effect if there is none.
@@ -120,12 +121,13 @@ impl Inner {
     }
 
     /// Keeps the connection, and tells when it breaks.
-    async fn keep(self: Arc<Self>, mut listener: PgListener, session: SessionId, interval: Duration) {
+    async fn keep(self: Arc<Self>, mut listener: PgListener, session: SessionId, lease: Duration) {
         loop {
-            let alive = match tokio::time::timeout(interval, listener.try_recv()).await {
+            let alive = match tokio::time::timeout(lease / 5, listener.try_recv()).await {
                 // A notification, which nobody sends here, would be a sign of life.
                 Ok(heard) => matches!(heard, Ok(Some(_))),
-                Err(_) => sign_of_life(&mut listener, interval).await.is_ok(),
+                // A whole lease: a slow server is not a broken connection, and beats tell how long we may believe.
+                Err(_) => sign_of_life(&mut listener, lease).await.is_ok(),
             };
             if !alive {
                 tracing::warn!(server = self.place, %session, "the session's connection broke; its leases may be taken");

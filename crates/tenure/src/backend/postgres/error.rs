@@ -104,7 +104,7 @@ fn meaning(code: &str) -> (Trouble, &'static str) {
             "all connections are in use; raise max_connections or put PgBouncer in between",
         ),
         "53100" => (Trouble::Unavailable, "the server's disk is full; make room on it"),
-        "25006" | "55000" => {
+        "25006" => {
             (Trouble::Unfit, "this server only reads, as a standby does; give the address of the primary")
         }
         "57P01" | "57P02" | "57P03" | "57P05" => (Trouble::Unavailable, "it starts or stops; this may pass"),

@@ -86,8 +86,9 @@ async fn guard_with(
     let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX).max(1);
     let [namespace, name] = key(election);
     let values = [namespace, name, slot.into(), int(token.as_u64()), session.as_str().into()];
-    let message =
-        Message::new(queries).then("lease_bound", &[Value::Int(lease_ms)])?.then("lease_guard", &values)?;
+    let message = Message::for_user(queries)
+        .then("lease_bound", &[Value::Int(lease_ms)])?
+        .then("lease_guard", &values)?;
     let rows = last_rows(conn, message.into_sql()).await.map_err(|error| explain(&error, HERE))?;
     match rows.first() {
         None => Err(GuardError::NotHeld { election: election.clone(), slot, token }),

@@ -52,10 +52,11 @@ pub(crate) use wiring::{migrator_for_url, open_url};
 use super::migrations;
 use super::queries::Queries;
 use connection::Connections;
-use error::garbled;
+use error::{garbled, timed_out};
 use lane::Lane;
 use listen::Ears;
-use literal::{Value, render};
+use literal::Value;
+use store::Message;
 
 /// The statements, as they are in the files.
 static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
@@ -116,8 +117,11 @@ impl Postgres {
     /// nothing.
     pub async fn connect(options: PostgresOptions) -> Result<Postgres, StoreError> {
         let store = Self::connect_unchecked(options).await?;
-        store.check_server().await?;
-        migrations::check(&store.status().await?, &store.shared.place)?;
+        let checked = async {
+            store.check_server().await?;
+            migrations::check(&store.status().await?, &store.shared.place)
+        };
+        store.in_time(checked).await?;
         Ok(store)
     }
 
@@ -147,12 +151,19 @@ impl Postgres {
         };
         let store = Postgres { shared: Arc::new(shared), queries: QUERIES.clone() };
         // Here and now, so that a wrong address is told of at once.
-        store.shared.calls.run("SELECT 1".into()).await?;
+        store.in_time(store.shared.calls.run("SELECT 1".into())).await?;
         Ok(store)
     }
 
+    /// Does something within the time that people wait for a connection.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let limit = self.shared.connect_timeout * 2;
+        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(timed_out(&self.shared.place)))
+    }
+
     /// A pool on the same address for the user's own statements, such as transactions under a [`guard`]. It is made of
-    /// connections of its own, opened when they are first used: a full pool never costs a leadership.
+    /// connections of its own, opened when they are first used: a full pool never costs a leadership. Behind a pooler in
+    /// transaction mode its prepared statements do not work; [`sqlx::raw_sql`] does.
     pub fn pool(&self) -> &PgPool {
         &self.shared.pool
     }
@@ -204,7 +215,7 @@ impl Postgres {
 
     /// Runs one named statement on a connection for calls.
     async fn call(&self, name: &str, values: &[Value<'_>]) -> Result<Vec<PgRow>, StoreError> {
-        self.shared.calls.run(render(self.queries.get(name), values)?).await
+        self.shared.calls.run(Message::new(&self.queries).then(name, values)?.into_sql()).await
     }
 }
 

@@ -11,9 +11,14 @@ use super::error::garbled;
 use super::literal::{Value, render};
 use super::{Postgres, Queries, get, get_json};
 
+/// How long any call waits for a lock of another transaction. A call that its caller gave up goes on in the server, which
+/// does not look at the socket while it waits: without a bound, the retries of a beat that can not get through would pile
+/// up there until no connection is left.
+const BOUNDED_WAIT: &str = "SET LOCAL lock_timeout = 1000;\n";
+
 /// Several statements in one message are one transaction. Each must see what those before it waited for, which a
 /// snapshot for the whole transaction would not, whatever a role's default says.
-const FRESH_SNAPSHOTS: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
+const FRESH_SNAPSHOTS: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n";
 
 /// In front of what strict mode must not lose.
 const STRICT: &str = "SELECT tenure.strict()";
@@ -25,13 +30,19 @@ pub(super) struct Message<'q> {
 }
 
 impl<'q> Message<'q> {
-    pub(super) fn new(queries: &'q Queries) -> Self {
+    /// A message for somebody else's transaction, whose settings are not ours.
+    pub(super) fn for_user(queries: &'q Queries) -> Self {
         Message { queries, sql: String::new() }
     }
 
-    /// A message of several statements of which the later ones see what the earlier ones waited for.
+    /// A transaction of its own.
+    pub(super) fn new(queries: &'q Queries) -> Self {
+        Message { queries, sql: BOUNDED_WAIT.into() }
+    }
+
+    /// A transaction of its own in which later statements see what earlier ones waited for.
     pub(super) fn fresh(queries: &'q Queries) -> Self {
-        Message { queries, sql: format!("{FRESH_SNAPSHOTS};\n") }
+        Message { queries, sql: [FRESH_SNAPSHOTS, BOUNDED_WAIT].concat() }
     }
 
     /// The next statement, if it is wanted.
@@ -57,26 +68,21 @@ impl<'q> Message<'q> {
 #[async_trait]
 impl Store for Postgres {
     async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
-        let takeover = match session.takeover {
-            Takeover::Lease => "lease",
-            Takeover::Connection => {
-                // Before there is a row: whoever sees the row may then rely on the lock.
-                self.shared.connections.hold(session).await?;
-                "connection"
-            }
+        let (takeover, held) = match session.takeover {
+            Takeover::Lease => ("lease", None),
+            // Before there is a row: whoever sees the row may then rely on the lock. If this call is given up, so is it.
+            Takeover::Connection => ("connection", self.shared.connections.hold(session).await?),
         };
         let lease_ms = i64::try_from(session.lease.as_millis()).unwrap_or(i64::MAX);
         let values =
             [session.id.as_str().into(), session.name.as_str().into(), Value::Int(lease_ms), takeover.into()];
         let message = self.strict_message().then("session_open", &values)?;
-        let pulse = self.shared.calls.run(message.into_sql()).await.and_then(|rows| match rows.first() {
-            Some(row) => Ok(Pulse::Alive { timeline: timeline(get(row, "timeline")?)?, asks: Vec::new() }),
-            None => Ok(Pulse::Gone),
-        });
-        if !matches!(pulse, Ok(Pulse::Alive { .. })) {
-            self.shared.connections.let_go(&session.id);
+        let rows = self.shared.calls.run(message.into_sql()).await?;
+        let Some(row) = rows.first() else { return Ok(Pulse::Gone) };
+        if let Some(held) = held {
+            self.shared.connections.keep(&session.id, held);
         }
-        pulse
+        Ok(Pulse::Alive { timeline: timeline(get(row, "timeline")?)?, asks: Vec::new() })
     }
 
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
