@@ -1,0 +1,31 @@
+//! The quiet after the faults: everything must come right, and stay so.
+
+use super::invariants;
+use super::world::{Checked, World};
+
+/// How long it may take to come right, in leases: a process that died unseen is found at the second of a leader's
+/// occasional looks, each up to two and a half leases apart, on a slow clock.
+const PATIENCE_LEASES: u64 = 14;
+
+impl World {
+    /// Waits until everything is right, and fails if it does not become so.
+    pub(super) fn settle(&mut self) -> Checked {
+        let begun = self.now;
+        let step = self.plan.lease / 4;
+        loop {
+            self.run_until(self.now + step)?;
+            match invariants::settled(self) {
+                Ok(()) => break,
+                Err(violation) if self.now - begun > PATIENCE_LEASES * self.plan.lease => {
+                    return Err(violation);
+                }
+                Err(_) => {}
+            }
+        }
+        // What is right stays right, and nobody is busy about it.
+        let before: Vec<u64> = self.nodes.iter().map(|node| node.calls).collect();
+        self.run_until(self.now + self.plan.lease)?;
+        invariants::settled(self)?;
+        invariants::the_quiet_are_quiet::check(self, &before)
+    }
+}
