@@ -98,7 +98,10 @@ impl World {
             }
             self.dead.push(session);
         }
+        self.nodes[node].ending = false;
+        self.nodes[node].come_back();
         if self.rng.chance(800) {
+            self.nodes[node].starting = true;
             let at = self.a_while();
             self.at(at, What::Start(node));
         }

@@ -68,6 +68,8 @@ pub(super) struct Node {
     pub(super) watched: Vec<SessionId>,
     pub(super) cut: Cut,
     pub(super) ending: bool,
+    /// A start is due.
+    pub(super) starting: bool,
     /// Calls to the store since the last start, and when that was.
     pub(super) calls: u64,
     pub(super) started_at: u64,
@@ -96,6 +98,7 @@ impl Node {
             watched: Vec::new(),
             cut: Cut::None,
             ending: false,
+            starting: true,
             calls: 0,
             started_at: 0,
             name,
@@ -106,14 +109,13 @@ impl Node {
     /// As new, but for the clock.
     pub(super) fn reset(&mut self) {
         self.machine = machine(&self.name, self.timing);
-        for (stand, returning) in self.stands.iter_mut().zip(&mut self.returning) {
-            *stand = stand.take().or(returning.take());
-        }
+        self.come_back();
         self.inbox.clear();
         self.watched.clear();
         self.works.iter_mut().for_each(|work| *work = None);
         (self.tick_for, self.tick_at) = (NEVER, u64::MAX);
         self.ending = false;
+        self.starting = false;
         self.calls = 0;
         self.epoch += 1;
     }
@@ -131,6 +133,18 @@ impl Node {
             return (!work.lost).then_some((work.place, work.token));
         }
         self.machine.leads(key, self.clock.at(now)).map(|token| (work.place, token))
+    }
+
+    /// A process that starts anew stands wherever it meant to.
+    pub(super) fn come_back(&mut self) {
+        for (stand, returning) in self.stands.iter_mut().zip(&mut self.returning) {
+            *stand = stand.take().or(returning.take());
+        }
+    }
+
+    /// Whether it is about to do something of its own accord.
+    pub(super) fn is_restless(&self) -> bool {
+        self.starting || self.ending || self.returning.iter().any(Option::is_some)
     }
 
     /// Whether it is up and stands in this election.

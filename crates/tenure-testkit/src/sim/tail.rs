@@ -1,6 +1,7 @@
 //! The quiet after the faults: everything must come right, and stay so.
 
 use super::invariants;
+use super::node::Node;
 use super::world::{Checked, World};
 
 /// How long it may take to come right, in leases: a process that died unseen is found at the second of a leader's
@@ -10,10 +11,16 @@ const PATIENCE_LEASES: u64 = 14;
 impl World {
     /// Waits until everything is right, and fails if it does not become so.
     pub(super) fn settle(&mut self) -> Checked {
-        let begun = self.now;
+        // Trust from before either was renewed by now, or is over.
+        self.run_until(self.now + self.plan.lease * 3 / 4)?;
+        let mut begun = self.now;
         let step = self.plan.lease / 4;
         loop {
             self.run_until(self.now + step)?;
+            if self.nodes.iter().any(Node::is_restless) {
+                begun = self.now;
+                continue;
+            }
             match invariants::settled(self) {
                 Ok(()) => break,
                 Err(violation) if self.now - begun > PATIENCE_LEASES * self.plan.lease => {

@@ -352,6 +352,7 @@ impl World {
             Event::Released { .. } => self.stats.released += 1,
             Event::Stopped => {
                 self.nodes[node].state = State::Down;
+                (self.nodes[node].ending, self.nodes[node].starting) = (false, true);
                 let back = self.now + self.rng.below(self.plan.lease);
                 self.at(back, What::Start(node));
             }
@@ -557,10 +558,18 @@ impl World {
         invariants::no_stale_write_accepted::check(self, work)
     }
 
-    /// From now on there are no faults.
+    /// From now on there are no faults, and what was long under way arrives soon.
     pub(super) fn calm_down(&mut self) {
         self.quiet = true;
         self.plan.weather = Weather::calm();
+        let soon = self.now + self.plan.lease / 10;
+        let mut queue = std::mem::take(&mut self.queue).into_vec();
+        for Reverse(due) in &mut queue {
+            if matches!(due.what, What::Apply(_) | What::GuardedWrite(_) | What::FencedWrite(_)) {
+                due.at = due.at.min(soon);
+            }
+        }
+        self.queue = queue.into();
     }
 }
 

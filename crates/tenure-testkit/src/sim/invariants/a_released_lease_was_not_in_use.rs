@@ -13,6 +13,7 @@ pub(in super::super) fn check(world: &World, node: usize, command: &Command) -> 
         Command::Release(release) => {
             let of_it = |work: &&Work| {
                 world.keys[work.place.election] == release.election
+                    && work.place.slot == release.slot
                     && (work.token, &work.session) == (release.token, &release.session)
             };
             works().find(of_it)
