@@ -491,6 +491,10 @@ impl Machine {
         self.timers.set(Timer::Election(key.clone()), again);
     }
 
+    fn leaves(&self, key: &ElectionKey) -> bool {
+        self.campaigns.get(key).is_some_and(|campaign| campaign.phase == Phase::Leaving)
+    }
+
     fn withdrawn(&mut self, key: &ElectionKey) {
         if let Some(campaign) = self.campaigns.remove(key) {
             self.timers.cancel(&Timer::Election(key.clone()));
@@ -1003,15 +1007,11 @@ impl Machine {
             (Pending::Beat(id), Answer::Pulse(pulse)) => self.beaten(id, sent_at, pulse, now, entropy),
             (Pending::End, Answer::Done(result)) => self.end_answered(result, now, entropy),
             (Pending::Join(id, key), Answer::Joined(result)) => self.joined(id, key, result, now, entropy),
-            (Pending::Leave(key), Answer::Done(Ok(()))) => {
-                if self.campaigns.get(&key).is_some_and(|c| c.phase == Phase::Leaving) {
-                    self.withdrawn(&key);
-                }
-            }
-            (Pending::Look { session, scope, step }, Answer::Observed(result)) => {
-                if self.session() == Some(&session) {
-                    self.observed(&scope, step, result, now, entropy);
-                }
+            (Pending::Leave(key), Answer::Done(Ok(()))) if self.leaves(&key) => self.withdrawn(&key),
+            (Pending::Look { session, scope, step }, Answer::Observed(result))
+                if self.session() == Some(&session) =>
+            {
+                self.observed(&scope, step, result, now, entropy);
             }
             (Pending::Take { session, election, slot }, Answer::Taken(result)) => {
                 self.taken(session, election, slot, result, now, entropy);

@@ -55,12 +55,21 @@ impl Store {
                 }
                 pulse => pulse,
             })),
-            Command::End(id) => Answer::Done(Ok(book.end(id, wall_ms))),
+            Command::End(id) => {
+                book.end(id, wall_ms);
+                Answer::Done(Ok(()))
+            }
             Command::Join(candidacy) => Answer::Joined(Ok(book.join(candidacy, wall_ms))),
-            Command::Leave(id, key) => Answer::Done(Ok(book.leave(id, key))),
+            Command::Leave(id, key) => {
+                book.leave(id, key);
+                Answer::Done(Ok(()))
+            }
             Command::Observe(id, scope) => Answer::Observed(Ok(book.observe(id, scope))),
             Command::Take(take) => Answer::Taken(Ok(self.take(take, wall_ms))),
-            Command::Release(release) => Answer::Done(Ok(book.release(release, wall_ms))),
+            Command::Release(release) => {
+                book.release(release, wall_ms);
+                Answer::Done(Ok(()))
+            }
             Command::Expire(expire) => {
                 let expire = self.careless(expire);
                 self.book.expire(&expire, wall_ms);

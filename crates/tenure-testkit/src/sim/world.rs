@@ -438,11 +438,10 @@ impl World {
     fn apply(&mut self, mut request: Request) -> Checked {
         if !self.store_up {
             // Refused at once, or nobody answers.
-            if self.rng.chance(500) && !request.gave_up {
-                if let Some(answer) = no_answer(&request.command, Trouble::Unreachable) {
-                    request.gave_up = true;
-                    self.answer_at(self.now, &request, answer);
-                }
+            let refused = self.rng.chance(500) && !request.gave_up;
+            if let Some(answer) = no_answer(&request.command, Trouble::Unreachable).filter(|_| refused) {
+                request.gave_up = true;
+                self.answer_at(self.now, &request, answer);
             }
             self.give_up(&mut request);
             return Ok(());

@@ -167,12 +167,21 @@ impl Town {
         let answer = match command {
             Command::Open(session) => Answer::Pulse(Ok(book.open(session, 0))),
             Command::Beat(id) => Answer::Pulse(Ok(book.beat(id, 0))),
-            Command::End(id) => Answer::Done(Ok(book.end(id, 0))),
+            Command::End(id) => {
+                book.end(id, 0);
+                Answer::Done(Ok(()))
+            }
             Command::Join(candidacy) => Answer::Joined(Ok(book.join(candidacy, 0))),
-            Command::Leave(id, key) => Answer::Done(Ok(book.leave(id, key))),
+            Command::Leave(id, key) => {
+                book.leave(id, key);
+                Answer::Done(Ok(()))
+            }
             Command::Observe(id, scope) => Answer::Observed(Ok(book.observe(id, scope))),
             Command::Take(take) => Answer::Taken(Ok(book.take(take, 0))),
-            Command::Release(release) => Answer::Done(Ok(book.release(release, 0))),
+            Command::Release(release) => {
+                book.release(release, 0);
+                Answer::Done(Ok(()))
+            }
             Command::Expire(expire) => {
                 book.expire(expire, 0);
                 Answer::Done(Ok(()))

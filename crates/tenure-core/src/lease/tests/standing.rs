@@ -23,6 +23,23 @@ fn a_leader_removed_by_a_late_leave_stands_again_and_leads_on() {
     assert_eq!(town.leads(0), Some(Token::from_u64(1)));
 }
 
+/// Two joins changed places on their way, and the store kept the priority that was given up.
+#[test]
+fn an_earlier_join_that_arrives_last_does_not_stay() {
+    let mut town = Town::standing(2);
+    let old = town.view().candidate(&town.session(1)).unwrap().priority;
+    town.peers[1].link = Link::Held;
+    town.feed(1, Input::Campaign(stand("b")));
+    let first = town.held(1, |c| matches!(c, Command::Join(_)));
+    town.feed(1, Input::Campaign(Stand { priority: old + 5, ..stand("b") }));
+    let second = town.held(1, |c| matches!(c, Command::Join(_)));
+    town.deliver(1, &second);
+    town.deliver(1, &first);
+    town.peers[1].link = Link::Up;
+    town.run(LEASE);
+    assert_eq!(town.leaders(), [1]);
+}
+
 /// A join that failed while the old term's work was still ending was never tried again.
 #[test]
 fn a_join_that_fails_while_the_work_ends_is_repeated() {
