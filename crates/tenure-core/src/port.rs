@@ -219,6 +219,13 @@ impl ElectionView {
         self.leases.iter().filter_map(|lease| lease.holder.as_ref().filter(|h| h.live).map(|h| (lease, h)))
     }
 
+    /// The slots that this session holds, and under which tokens.
+    pub fn held_by(&self, session: &SessionId) -> impl Iterator<Item = (u32, Token)> {
+        self.holders()
+            .filter(move |(_, holder)| holder.id == *session)
+            .map(|(lease, _)| (lease.slot, lease.token))
+    }
+
     /// The candidate of this session.
     pub fn candidate(&self, session: &SessionId) -> Option<&CandidateView> {
         self.candidates.iter().find(|c| &c.session.id == session)

@@ -20,12 +20,14 @@
 //! |---|---|
 //! | [`Cluster`], [`Clock`] | your own tests of what a leader does |
 //! | [`conformance`] | a store of your own, held to what every store must do |
+//! | [`sim`] | the rules themselves under seeded faults, with clocks of different rates |
 //! | [`rig`] | real PostgreSQL servers, networks, clocks and disks, and the faults to put them through |
 
 mod clock;
 mod cluster;
 pub mod conformance;
 pub mod rig;
+pub mod sim;
 
 pub use clock::Clock;
 pub use cluster::{Cluster, Cuttable};

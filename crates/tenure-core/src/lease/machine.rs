@@ -7,8 +7,8 @@ use super::phase::{Campaign, Held, Phase};
 use super::sightings::Sightings;
 use super::timers::{Timer, Timers};
 use crate::port::{
-    Ask, AskKind, Candidacy, ElectionView, Joined, NewSession, Observation, Pulse, Release, Scope,
-    StoreError, Takeover, Via, Wake,
+    Ask, AskKind, Candidacy, CandidateView, ElectionView, Joined, LeaseView, NewSession, Observation, Pulse,
+    Release, Scope, SessionView, StoreError, Takeover, Via, Wake,
 };
 use crate::{ElectionKey, Entropy, Moment, SessionId, Timing, Token};
 
@@ -55,6 +55,9 @@ pub struct Machine {
     pub(super) curious: BTreeSet<ElectionKey>,
     /// Sessions whose expiry was asked for, by the beat that stood still.
     expiring: BTreeSet<(SessionId, u64)>,
+    /// Leases of this session that are being given back though no campaign releases them. They are never adopted: a
+    /// release that is still under way would take them from under us.
+    renounced: BTreeSet<(ElectionKey, u32, Token)>,
     watched: Vec<SessionId>,
 }
 
@@ -87,7 +90,7 @@ enum Pending {
     Leave(ElectionKey),
     Look {
         session: SessionId,
-        complete: bool,
+        scope: Scope,
         step: u64,
     },
     Take {
@@ -95,7 +98,7 @@ enum Pending {
         election: ElectionKey,
         slot: u32,
     },
-    Release(ElectionKey),
+    Release(ElectionKey, u32, Token),
     Expire(SessionId, u64),
     /// Its answer changes nothing.
     Nothing,
@@ -118,6 +121,7 @@ impl Machine {
             looking: false,
             curious: BTreeSet::new(),
             expiring: BTreeSet::new(),
+            renounced: BTreeSet::new(),
             watched: Vec::new(),
         }
     }
@@ -327,6 +331,8 @@ impl Machine {
     /// The session is over; a new one is opened at once.
     fn lose_session(&mut self, why: Loss, entropy: &mut dyn Entropy) {
         self.lose_all(why);
+        self.session = Session::Closed;
+        self.renounced.clear();
         let gone = why == Loss::SessionGone;
         let keys: Vec<_> = self.campaigns.keys().cloned().collect();
         for key in keys {
@@ -390,7 +396,14 @@ impl Machine {
 
     fn campaign(&mut self, stand: Stand) {
         let key = stand.election.clone();
-        self.campaigns.insert(key.clone(), Campaign::new(stand));
+        match self.campaigns.get_mut(&key) {
+            // On its way out. It comes back when it is gone: until then it may hold a lease that is being released.
+            Some(campaign) if campaign.withdrawing => campaign.again = Some(stand),
+            Some(campaign) => (campaign.stand, campaign.standing) = (stand, false),
+            None => {
+                self.campaigns.insert(key.clone(), Campaign::new(stand, self.step));
+            }
+        }
         self.join(&key);
     }
 
@@ -437,7 +450,11 @@ impl Machine {
                 self.curious.insert(key);
             }
             Ok(Joined::SlotsDiffer { slots }) => {
-                self.campaigns.remove(&key);
+                // What it still holds or does in it is brought to an end first.
+                campaign.withdrawing = true;
+                if campaign.phase == Phase::Following {
+                    self.campaigns.remove(&key);
+                }
                 self.events.push_back(Event::Rejected { election: key, slots });
             }
             // The next beat tells.
@@ -452,6 +469,7 @@ impl Machine {
     fn withdraw(&mut self, key: &ElectionKey, now: Moment, entropy: &mut dyn Entropy) {
         let Some(campaign) = self.campaigns.get_mut(key) else { return };
         campaign.withdrawing = true;
+        campaign.again = None;
         if campaign.phase == Phase::Following {
             self.leave(key, now, entropy);
         }
@@ -473,10 +491,15 @@ impl Machine {
         self.timers.set(Timer::Election(key.clone()), again);
     }
 
+    fn leaves(&self, key: &ElectionKey) -> bool {
+        self.campaigns.get(key).is_some_and(|campaign| campaign.phase == Phase::Leaving)
+    }
+
     fn withdrawn(&mut self, key: &ElectionKey) {
-        if self.campaigns.remove(key).is_some() {
+        if let Some(campaign) = self.campaigns.remove(key) {
             self.timers.cancel(&Timer::Election(key.clone()));
             self.events.push_back(Event::Withdrawn(key.clone()));
+            campaign.again.into_iter().for_each(|stand| self.campaign(stand));
         }
     }
 
@@ -513,11 +536,15 @@ impl Machine {
                 self.release(key);
             }
             Phase::Ending { held: None } if campaign.withdrawing => self.leave(key, now, entropy),
-            Phase::Ending { held: None } => {
-                self.curious.insert(key.clone());
-            }
+            Phase::Ending { held: None } => self.follow(key),
             other => campaign.phase = other,
         }
+    }
+
+    /// Holding nothing any more, looks who leads; a session opened meanwhile may have failed to join.
+    fn follow(&mut self, key: &ElectionKey) {
+        self.curious.insert(key.clone());
+        self.join(key);
     }
 
     fn release(&mut self, key: &ElectionKey) {
@@ -533,27 +560,32 @@ impl Machine {
             via: *via,
             leave: campaign.withdrawing,
         };
-        self.command(Command::Release(release), Pending::Release(key.clone()));
+        let pending = Pending::Release(key.clone(), release.slot, release.token);
+        self.command(Command::Release(release), pending);
     }
 
     fn release_answered(
         &mut self,
         key: ElectionKey,
+        (slot, token): (u32, Token),
         result: Result<(), StoreError>,
         now: Moment,
         entropy: &mut dyn Entropy,
     ) {
         let Some(campaign) = self.campaigns.get_mut(&key) else { return };
         campaign.touched = self.step;
-        let Phase::Releasing { held, .. } = &campaign.phase else { return };
-        let token = held.token;
+        // The answer to an earlier term's release says nothing about this one's.
+        let of_it = |held: &Held| (held.slot, held.token) == (slot, token);
+        if !matches!(&campaign.phase, Phase::Releasing { held, .. } if of_it(held)) {
+            return;
+        }
         match result {
             Ok(()) => {
                 self.released(&key, token);
                 if self.campaigns.get(&key).is_some_and(|c| c.withdrawing) {
                     self.leave(&key, now, entropy);
                 } else {
-                    self.curious.insert(key);
+                    self.follow(&key);
                 }
             }
             Err(error) => {
@@ -629,8 +661,7 @@ impl Machine {
     fn look(&mut self, scope: Scope) {
         let Session::Live(live) = &self.session else { return };
         self.looking = true;
-        let complete = scope == Scope::Standing;
-        let pending = Pending::Look { session: live.id.clone(), complete, step: self.step };
+        let pending = Pending::Look { session: live.id.clone(), scope: scope.clone(), step: self.step };
         self.command(Command::Observe(live.id.clone(), scope), pending);
     }
 
@@ -643,13 +674,14 @@ impl Machine {
 
     fn observed(
         &mut self,
-        complete: bool,
+        scope: &Scope,
         asked_at: u64,
         result: Result<Observation, StoreError>,
         now: Moment,
         entropy: &mut dyn Entropy,
     ) {
         self.looking = false;
+        let complete = *scope == Scope::Standing;
         let observation = match result {
             Ok(observation) => observation,
             Err(error) => {
@@ -663,6 +695,10 @@ impl Machine {
             }
         };
         self.sightings.note(&observation, now, complete);
+        if complete {
+            self.forget_given_back(&observation);
+        }
+        self.miss_absent(scope, &observation, asked_at);
         for (election, slot, token) in observation.strays {
             self.release_stray(election, slot, token, asked_at);
         }
@@ -686,15 +722,61 @@ impl Machine {
         self.timers.no_later_than(Timer::Look, now + entropy.jitter(self.config.timing.poll()));
     }
 
-    fn release_stray(&mut self, election: ElectionKey, slot: u32, token: Token, asked_at: u64) {
-        let (Session::Live(live), campaign) = (&self.session, self.campaigns.get(&election)) else { return };
-        if campaign.is_some_and(|c| c.touched > asked_at || c.phase != Phase::Following) {
-            return;
+    /// What an observation should have shown and did not: we do not stand there, or (of a follower's look) hold something
+    /// there that we do not know of.
+    fn miss_absent(&mut self, scope: &Scope, observation: &Observation, asked_at: u64) {
+        let mut absent = Vec::new();
+        for (key, campaign) in &self.campaigns {
+            let shown = observation.elections.iter().any(|view| view.key == *key);
+            if shown || !campaign.standing || campaign.touched > asked_at {
+                continue;
+            }
+            match scope {
+                Scope::Contested if campaign.phase == Phase::Following => {
+                    self.curious.insert(key.clone());
+                }
+                Scope::Contested => {}
+                Scope::Only(keys) if !keys.contains(key) => {}
+                Scope::Only(_) | Scope::Standing => absent.push(key.clone()),
+            }
         }
+        absent.iter().for_each(|key| self.stand_again(key));
+    }
+
+    /// The store does not have this candidate as it stands: a late leave or an earlier join overtook the last join.
+    fn stand_again(&mut self, key: &ElectionKey) {
+        if let Some(campaign) = self.campaigns.get_mut(key).filter(|campaign| !campaign.withdrawing) {
+            campaign.standing = false;
+            self.join(key);
+        }
+    }
+
+    fn release_stray(&mut self, election: ElectionKey, slot: u32, token: Token, asked_at: u64) {
+        let campaign = self.campaigns.get(&election);
+        if campaign.is_none_or(|c| c.touched <= asked_at && c.phase == Phase::Following) {
+            self.renounce(election, slot, token);
+        }
+    }
+
+    /// Gives back a lease of ours under which nothing runs.
+    fn renounce(&mut self, election: ElectionKey, slot: u32, token: Token) {
+        let Session::Live(live) = &self.session else { return };
         let session = live.id.clone();
+        self.renounced.insert((election.clone(), slot, token));
         let release =
             Release { session, election, slot, token, successor: None, via: Via::Release, leave: false };
         self.command(Command::Release(release), Pending::Nothing);
+    }
+
+    /// Forgets renounced leases that are no longer ours.
+    fn forget_given_back(&mut self, all: &Observation) {
+        let Session::Live(live) = &self.session else { return };
+        self.renounced.retain(|lease| {
+            let (election, slot, token) = lease;
+            let view = all.elections.iter().find(|view| view.key == *election);
+            all.strays.contains(lease)
+                || view.is_some_and(|v| v.held_by(&live.id).any(|l| l == (*slot, *token)))
+        });
     }
 
     /// A join overtook the leave that was to undo it: the store has a candidate that nobody stands for.
@@ -716,33 +798,55 @@ impl Machine {
             self.events.push_back(Event::Seen(view.clone()));
         }
         let paused = view.paused.is_some();
-        let mine = view.leases.iter().find_map(|lease| {
-            let holder = lease.holder.as_ref()?;
-            (holder.live && Some(&holder.id) == me.as_ref())
-                .then(|| (lease.slot, lease.token, holder.id.clone()))
-        });
+        let as_it_stands =
+            me.as_ref().and_then(|me| view.candidate(me)).is_some_and(|c| campaign.stands_as(c));
+        let stand_again = campaign.standing && !as_it_stands;
+        let mine: Vec<(u32, Token)> = me.iter().flat_map(|me| view.held_by(me)).collect();
         campaign.view = Some(view);
-        match (&campaign.phase, mine) {
-            // A take whose answer was lost did happen.
-            (Phase::Following, Some((slot, token, session))) => {
-                self.granted(&key, Held { slot, token, session }, now);
+        if stand_again {
+            self.stand_again(&key);
+        }
+        let Some(campaign) = self.campaigns.get_mut(&key) else { return };
+        match &campaign.phase {
+            Phase::Following => {
+                let given_back =
+                    |&&(slot, token): &&(u32, Token)| self.renounced.contains(&(key.clone(), slot, token));
+                let adopted = mine.iter().find(|lease| !given_back(lease)).copied();
+                match adopted.zip(me) {
+                    // A take whose answer was lost did happen.
+                    Some(((slot, token), session)) => {
+                        self.granted(&key, Held { slot, token, session }, now);
+                        if paused {
+                            self.asked(&key, None, AskKind::Pause);
+                        }
+                    }
+                    None => self.consider(&key, now, entropy),
+                }
+                self.renounce_all_but(adopted, mine, &key);
+            }
+            Phase::Leading { term, .. } => {
+                let term = (term.slot, term.token);
+                if !mine.contains(&term) {
+                    campaign.phase = Phase::Ending { held: None };
+                    campaign.touched = self.step;
+                    self.events.push_back(Event::Lost { election: key, token: term.1, why: Loss::Overruled });
+                    // Or was the session expired? The next beat tells.
+                    self.timers.set(Timer::Beat, now);
+                    return;
+                }
                 if paused {
                     self.asked(&key, None, AskKind::Pause);
                 }
-            }
-            (Phase::Following, None) => self.consider(&key, now, entropy),
-            (Phase::Leading { term, .. }, mine) => {
-                let still = mine.is_some_and(|(slot, token, _)| (slot, token) == (term.slot, term.token));
-                if !still {
-                    let token = term.token;
-                    campaign.phase = Phase::Ending { held: None };
-                    campaign.touched = self.step;
-                    self.events.push_back(Event::Lost { election: key, token, why: Loss::Overruled });
-                } else if paused {
-                    self.asked(&key, None, AskKind::Pause);
-                }
+                self.renounce_all_but(Some(term), mine, &key);
             }
             _ => {}
+        }
+    }
+
+    /// A late take may have brought a second slot of the same election: one is enough.
+    fn renounce_all_but(&mut self, keep: Option<(u32, Token)>, mine: Vec<(u32, Token)>, key: &ElectionKey) {
+        for (slot, token) in mine.into_iter().filter(|&lease| Some(lease) != keep) {
+            self.renounce(key.clone(), slot, token);
         }
     }
 
@@ -808,9 +912,14 @@ impl Machine {
                     self.beat();
                 }
             }
-            Wake::Ended(session) => {
-                self.holder_gone(&session, now, entropy, |holder| holder.live = false);
-            }
+            // All that it held is free already.
+            Wake::Ended(session) => self.holder_gone(&session, now, entropy, |campaign| {
+                let leases = campaign.view.iter_mut().flat_map(|view| view.leases.iter_mut());
+                for lease in leases.filter(|l| l.holder.as_ref().is_some_and(|h| h.id == session)) {
+                    lease.holder = None;
+                }
+                campaign.released_by = Some(session.clone());
+            }),
             Wake::Died(session) => {
                 self.sightings.died(session.clone());
                 self.holder_gone(&session, now, entropy, |_| {});
@@ -829,13 +938,12 @@ impl Machine {
         session: &SessionId,
         now: Moment,
         entropy: &mut dyn Entropy,
-        mark: impl Fn(&mut crate::port::SessionView),
+        mark: impl Fn(&mut Campaign),
     ) {
         let mut affected = Vec::new();
         for (key, campaign) in &mut self.campaigns {
-            let leases = campaign.view.iter_mut().flat_map(|view| view.leases.iter_mut());
-            for holder in leases.filter_map(|l| l.holder.as_mut()).filter(|h| &h.id == session) {
-                mark(holder);
+            if campaign.view.iter().any(|view| view.held_by(session).next().is_some()) {
+                mark(campaign);
                 affected.push(key.clone());
             }
         }
@@ -878,7 +986,7 @@ impl Machine {
             Timer::Election(key) => match self.campaigns.get(&key).map(|c| (&c.phase, c.standing)) {
                 Some((Phase::Releasing { .. }, _)) => self.release(&key),
                 Some((Phase::Leaving, _)) => self.leave(&key, now, entropy),
-                Some((Phase::Following, false)) => self.join(&key),
+                Some((_, false)) => self.join(&key),
                 Some((Phase::Following, true)) => self.consider(&key, now, entropy),
                 _ => {}
             },
@@ -899,20 +1007,18 @@ impl Machine {
             (Pending::Beat(id), Answer::Pulse(pulse)) => self.beaten(id, sent_at, pulse, now, entropy),
             (Pending::End, Answer::Done(result)) => self.end_answered(result, now, entropy),
             (Pending::Join(id, key), Answer::Joined(result)) => self.joined(id, key, result, now, entropy),
-            (Pending::Leave(key), Answer::Done(Ok(()))) => {
-                if self.campaigns.get(&key).is_some_and(|c| c.phase == Phase::Leaving) {
-                    self.withdrawn(&key);
-                }
-            }
-            (Pending::Look { session, complete, step }, Answer::Observed(result)) => {
-                if self.session() == Some(&session) {
-                    self.observed(complete, step, result, now, entropy);
-                }
+            (Pending::Leave(key), Answer::Done(Ok(()))) if self.leaves(&key) => self.withdrawn(&key),
+            (Pending::Look { session, scope, step }, Answer::Observed(result))
+                if self.session() == Some(&session) =>
+            {
+                self.observed(&scope, step, result, now, entropy);
             }
             (Pending::Take { session, election, slot }, Answer::Taken(result)) => {
                 self.taken(session, election, slot, result, now, entropy);
             }
-            (Pending::Release(key), Answer::Done(result)) => self.release_answered(key, result, now, entropy),
+            (Pending::Release(key, slot, token), Answer::Done(result)) => {
+                self.release_answered(key, (slot, token), result, now, entropy);
+            }
             (Pending::Expire(session, beat), Answer::Done(_)) => {
                 self.expiring.remove(&(session, beat));
             }
@@ -945,13 +1051,25 @@ impl Machine {
 
 /// Whether two views differ in nothing but beats.
 fn alike(a: &ElectionView, b: &ElectionView) -> bool {
-    let still = |view: &ElectionView| {
-        let mut view = view.clone();
-        let holders = view.leases.iter_mut().filter_map(|lease| lease.holder.as_mut());
-        for session in holders.chain(view.candidates.iter_mut().map(|candidate| &mut candidate.session)) {
-            (session.beat, session.beat_at_ms) = (0, 0);
-        }
-        view
+    let session = |a: &SessionView, b: &SessionView| {
+        (&a.id, &a.name, a.lease_ms, a.live) == (&b.id, &b.name, b.lease_ms, b.live)
     };
-    still(a) == still(b)
+    let holder = |a: &LeaseView, b: &LeaseView| match (&a.holder, &b.holder) {
+        (Some(a), Some(b)) => session(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    };
+    let lease = |(a, b): (&LeaseView, &LeaseView)| {
+        let term = |l: &LeaseView| (l.slot, l.token, l.via, l.granted_at_ms);
+        term(a) == term(b) && a.reserved == b.reserved && holder(a, b)
+    };
+    let candidate = |(a, b): (&CandidateView, &CandidateView)| {
+        let how = |c: &CandidateView| (c.priority, c.observer, c.joined_at_ms);
+        how(a) == how(b)
+            && (&a.id, &a.capabilities, &a.metadata) == (&b.id, &b.capabilities, &b.metadata)
+            && session(&a.session, &b.session)
+    };
+    (&a.key, a.slots, &a.requires, &a.paused) == (&b.key, b.slots, &b.requires, &b.paused)
+        && (a.leases.len(), a.candidates.len()) == (b.leases.len(), b.candidates.len())
+        && a.leases.iter().zip(&b.leases).all(lease)
+        && a.candidates.iter().zip(&b.candidates).all(candidate)
 }

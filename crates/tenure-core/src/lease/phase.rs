@@ -1,7 +1,7 @@
 //! What this process is doing in one election.
 
 use crate::lease::Stand;
-use crate::port::{AskKind, ElectionView, Via};
+use crate::port::{AskKind, CandidateView, ElectionView, Via};
 use crate::{Moment, SessionId, Token};
 
 /// One election in which this process stands.
@@ -13,6 +13,8 @@ pub(super) struct Campaign {
     pub(super) standing: bool,
     /// Whether the process wants out.
     pub(super) withdrawing: bool,
+    /// How it will stand again once it has left.
+    pub(super) again: Option<Stand>,
     /// A command about this election was sent or answered at this step of the machine. An observation asked for before
     /// that shows the past: believing it would resurrect a lease that was just released.
     pub(super) touched: u64,
@@ -63,13 +65,22 @@ pub(super) struct Held {
 }
 
 impl Campaign {
-    pub(super) fn new(stand: Stand) -> Self {
+    /// Whether the store has this candidate as it wants to stand.
+    pub(super) fn stands_as(&self, candidate: &CandidateView) -> bool {
+        let Stand { id, priority, observer, capabilities, .. } = &self.stand;
+        (id, *priority, *observer, capabilities)
+            == (&candidate.id, candidate.priority, candidate.observer, &candidate.capabilities)
+    }
+
+    /// A campaign that begins at this step of the machine: observations asked for earlier show the past.
+    pub(super) fn new(stand: Stand, step: u64) -> Self {
         Campaign {
             stand,
             phase: Phase::Following,
             standing: false,
             withdrawing: false,
-            touched: 0,
+            again: None,
+            touched: step,
             view: None,
             released_by: None,
             free: Vec::new(),

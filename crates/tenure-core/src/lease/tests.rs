@@ -1,1 +1,0 @@
-//! The machine's rules, one claim per test.

@@ -1,0 +1,63 @@
+//! What happened on one day, or on many.
+
+use std::fmt;
+
+macro_rules! stats {
+    ($($name:ident: $words:literal,)*) => {
+        /// Counts of what happened.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $(#[doc = $words] pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// Adds another day's counts.
+            pub fn add(&mut self, other: &Stats) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// Each count with what it counts.
+            pub fn rows(&self) -> Vec<(&'static str, u64)> {
+                vec![$(($words, self.$name),)*]
+            }
+        }
+    };
+}
+
+stats! {
+    days: "days lived",
+    virtual_ms: "virtual milliseconds",
+    steps: "steps of machines",
+    commands: "calls to the store",
+    requests_lost: "requests lost",
+    answers_lost: "answers lost",
+    applied_late: "requests applied after their time-out",
+    hints_lost: "hints lost",
+    cuts: "processes cut off",
+    pauses: "processes stopped or suspended",
+    crashes: "crashes",
+    restarts: "starts after a crash or an end",
+    ends: "orderly ends",
+    outages: "store outages",
+    promotions: "promotions of an older copy",
+    operator_asks: "operators' requests",
+    withdrawals: "withdrawals and changes of candidacy",
+    elected: "terms begun",
+    adopted: "of these, adopted after a lost answer",
+    takeovers: "take-overs from the silent",
+    sessions_expired: "sessions expired",
+    lost: "terms lost",
+    asked: "leaders asked to finish",
+    released: "leases released",
+    guarded_writes: "guarded writes committed",
+    guarded_refused: "guarded writes refused",
+    fenced_writes: "fenced writes accepted",
+    stale_refused: "stale writes refused",
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows().iter().try_for_each(|(words, count)| writeln!(f, "{words:<42} {count:>14}"))
+    }
+}
