@@ -44,7 +44,7 @@ stats! {
     operator_asks: "operators' requests",
     withdrawals: "withdrawals and changes of candidacy",
     elected: "terms begun",
-    adopted: "of these, adopted after a lost answer",
+    granted_late: "leases granted after their take timed out",
     takeovers: "take-overs from the silent",
     sessions_expired: "sessions expired",
     lost: "terms lost",

@@ -480,7 +480,7 @@ impl World {
         };
         let Some(election) = self.keys.iter().position(|key| *key == take.election) else { return Ok(()) };
         self.stats.takeovers += u64::from(take.expire.is_some());
-        self.stats.adopted += u64::from(request.gave_up);
+        self.stats.granted_late += u64::from(request.gave_up);
         let place = Place { election, slot: take.slot };
         invariants::tokens_only_grow::check(&self.grants, place, *token)?;
         self.grants.push(Grant { place, token: *token, session: take.session.clone() });
