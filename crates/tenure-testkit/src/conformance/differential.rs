@@ -218,7 +218,7 @@ impl Pair {
     async fn compare(&mut self) {
         let views = self.store.elections(None).await.unwrap();
         self.same("elections", elections(views), elections(self.book.elections(None)));
-        if self.call % 10 == 0 || self.call == CALLS {
+        if self.call.is_multiple_of(10) || self.call == CALLS {
             for key in &self.elections {
                 let store = self.store.history(key, 1000).await.unwrap();
                 self.same("history", terms(store), terms(self.book.history(key, 1000)));

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 
 use tenure::backend::sqlite::{Sqlite, SqliteOptions};
-use tenure_core::SessionId;
 use tenure_core::port::{Store, Wake};
 use tenure_testkit::conformance::{Actor, election};
 
@@ -13,14 +12,14 @@ use tenure_testkit::conformance::{Actor, election};
 const MARK: &str = "child says ";
 
 /// A process that plays a part. Killed when dropped.
-pub struct Child {
+pub(crate) struct Child {
     process: std::process::Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Child {
     /// Starts this binary again.
-    pub fn play(part: &str, database: &Path) -> Child {
+    pub(crate) fn play(part: &str, database: &Path) -> Child {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child::play_a_part", "--nocapture"])
             .env("TENURE_TEST_PART", part)
@@ -34,7 +33,7 @@ impl Child {
     }
 
     /// The next thing it says.
-    pub fn says(&mut self) -> String {
+    pub(crate) fn says(&mut self) -> String {
         loop {
             let line = self.lines.next().expect("the child is gone").expect("the child's output");
             if let Some((_, said)) = line.split_once(MARK) {
@@ -44,18 +43,23 @@ impl Child {
     }
 
     /// Says something to it.
-    pub fn tell(&mut self, line: &str) {
+    pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.process.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     /// Sends it a signal.
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         signal_to(self.process.id(), signal);
     }
 
-    /// Ends it as a crash does, and waits until it is gone.
-    pub fn kill(&mut self) {
+    /// Ends it as a crash does.
+    pub(crate) fn kill_now(&mut self) {
         self.process.kill().unwrap();
+    }
+
+    /// Ends it as a crash does, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.kill_now();
         self.process.wait().unwrap();
     }
 }
@@ -68,12 +72,12 @@ impl Drop for Child {
 }
 
 /// Sends a signal to a process.
-pub fn signal_to(pid: u32, signal: &str) {
+pub(crate) fn signal_to(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap().success());
 }
 
 /// Opens a file as the tests do: patient, since the machine may be busy.
-pub async fn open(database: &Path) -> Sqlite {
+pub(crate) async fn open(database: &Path) -> Sqlite {
     let options = SqliteOptions::new(database).busy_timeout(std::time::Duration::from_secs(20));
     Sqlite::open(options).await.unwrap()
 }
@@ -105,6 +109,8 @@ async fn play_a_part() {
             actor.stand(&key).await;
             actor.take(&key, 0).await;
             let lock = store.lock_fd(&actor.id).unwrap();
+            // Left running: that it outlives us is the point. The test ends it.
+            #[allow(clippy::zombie_processes)]
             let watchdog = Command::new("sleep")
                 .arg("1000")
                 .stdin(Stdio::from(lock))
@@ -131,17 +137,6 @@ async fn play_a_part() {
             let actor = Actor::open(std::sync::Arc::new(store), "child").await;
             actor.stand(&key).await;
             actor.store.end(&actor.id).await.unwrap();
-            say("done");
-        }
-        "writer" => {
-            let store = open(database).await;
-            let id = SessionId::from_stored("nobody");
-            say("ready");
-            wait_for_a_line();
-            for _ in 0..50 {
-                store.beat(&id).await.unwrap();
-                store.end(&id).await.unwrap();
-            }
             say("done");
         }
         other => panic!("no part is called {other}"),

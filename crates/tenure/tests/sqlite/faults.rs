@@ -183,3 +183,26 @@ async fn a_writer_that_takes_too_long_is_trouble_that_passes() {
     long.rollback().await.unwrap();
     assert!(a.lives().await);
 }
+
+/// SQLite holds the file by POSIX locks, which end when *any* descriptor of it in the process is closed. A store that
+/// opened the file to look at it would take them from every other store in the process, and the log with them.
+#[tokio::test]
+async fn opening_a_second_client_leaves_the_locks_of_the_first() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.db");
+    let inode = |path: &Path| std::fs::metadata(path).unwrap().ino();
+    let locked = |path: &Path| {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|lock| lock.contains("POSIX") && lock.contains(&format!(":{} ", inode(path))))
+    };
+    let first = open(&path).await;
+    assert!(
+        first.elections(None).await.is_ok() && locked(&path),
+        "an open log is held by a lock on the file"
+    );
+    let second = open(&path).await;
+    assert!(second.elections(None).await.is_ok() && locked(&path));
+    drop(std::fs::File::open(&path).unwrap());
+    assert!(!locked(&path), "the control: this is how the lock is lost");
+}

@@ -4,24 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::backend::sqlite::{GuardError, Sqlite, SqliteOptions, fence, guard};
-use tenure_core::port::{Store, Trouble};
+use tenure_core::port::Trouble;
 use tenure_core::{ElectionKey, Token};
 use tenure_testkit::conformance::{Actor, election};
 
 use super::child::open;
 
 /// A leader, and a rival that does not wait for long.
-pub struct Rivals {
-    pub store: Sqlite,
-    pub leader: Actor,
-    pub rival: Actor,
-    pub key: ElectionKey,
-    pub token: Token,
+pub(crate) struct Rivals {
+    pub(crate) store: Sqlite,
+    pub(crate) leader: Actor,
+    pub(crate) rival: Actor,
+    pub(crate) key: ElectionKey,
+    pub(crate) token: Token,
     _dir: tempfile::TempDir,
 }
 
 impl Rivals {
-    pub async fn new() -> Rivals {
+    pub(crate) async fn new() -> Rivals {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.db");
         let (store, key) = (open(&path).await, election("e"));
@@ -36,7 +36,7 @@ impl Rivals {
     }
 
     /// Whether the rival was kept out while the leader's guarded transaction was open.
-    pub async fn guard_keeps_the_rival_out(&self) -> bool {
+    pub(crate) async fn guard_keeps_the_rival_out(&self) -> bool {
         let bid = self.rival.overbid(&self.key, 0).await;
         // Begun as people do: without a lock.
         let mut transaction = self.store.pool().begin().await.unwrap();

@@ -42,11 +42,12 @@ impl Pools {
     /// Pools for this file. Nothing is opened yet.
     pub(super) fn new(path: &Path, busy_timeout: Duration) -> Pools {
         // The journal mode is not among these: SQLite does not wait for the lock that setting it needs. See `migrate.rs`.
-        let connect = SqliteConnectOptions::new().filename(path).busy_timeout(busy_timeout);
+        let connect =
+            SqliteConnectOptions::new().filename(path).create_if_missing(true).busy_timeout(busy_timeout);
         let pool = |most: u32, synchronous: SqliteSynchronous| {
             SqlitePoolOptions::new()
                 .max_connections(most)
-                .acquire_timeout(busy_timeout * 2)
+                .acquire_timeout((busy_timeout * 2).max(Duration::from_millis(500)))
                 .test_before_acquire(false)
                 .max_lifetime(None)
                 .idle_timeout(None)
