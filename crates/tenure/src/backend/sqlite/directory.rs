@@ -12,8 +12,8 @@ use tenure_core::port::{
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
 use super::Sqlite;
+use super::change::of_election;
 use super::connection::{Explain, Transaction, broken, election_of, parsed, query};
-use super::store::of_election;
 use crate::backend::memory::no_such_election;
 
 impl Sqlite {

@@ -33,6 +33,7 @@
 //!
 //! [`Takeover`]: tenure_core::port::Takeover
 
+mod change;
 mod connection;
 mod directory;
 mod error;
