@@ -114,7 +114,7 @@ impl Book {
     pub fn expire(&mut self, expire: &Expire, wall_ms: i64) -> bool {
         let unmoved = |session: &SessionView| expire.beat.is_none_or(|beat| session.beat == beat);
         let due = self.sessions.get(&expire.session).is_some_and(|session| session.live && unmoved(session));
-        due && self.close(&expire.session, "expired", wall_ms)
+        due && expire.timeline == self.timeline && self.close(&expire.session, "expired", wall_ms)
     }
 
     /// Marks a session as over and frees all that it held.
@@ -152,7 +152,9 @@ impl Book {
         election.slots = candidacy.slots;
         // Rows of a former, larger number of slots stay: their tokens must never be granted again.
         let rows = election.leases.len().max(candidacy.slots as usize);
-        election.leases.resize_with(rows, Lease::default);
+        // A new row is of this timeline: nobody can have been granted it on an earlier one.
+        let fresh = Lease { token: Token::first(self.timeline), ..Lease::default() };
+        election.leases.resize(rows, fresh);
         election.requires.clone_from(&candidacy.requires);
         let joined_at = election.candidates.get(&candidacy.session).map_or(wall_ms, |(_, at)| *at);
         election.candidates.insert(candidacy.session.clone(), (candidacy.clone(), joined_at));
@@ -185,6 +187,7 @@ impl Book {
                 mine.map(|(lease, slot)| (key.clone(), slot, lease.token))
             });
         Observation {
+            timeline: self.timeline,
             elections: elections.map(|(key, election)| self.view(key, election)).collect(),
             strays: strays.collect(),
         }
@@ -192,7 +195,7 @@ impl Book {
 
     /// See [`Store::take`](crate::port::Store::take).
     pub fn take(&mut self, take: &Take, wall_ms: i64) -> Option<Token> {
-        if !self.is_live(&take.session) {
+        if !self.is_live(&take.session) || take.timeline != self.timeline {
             return None;
         }
         let seen = self.elections.get(&take.election)?.leases.get(take.slot as usize)?;

@@ -324,6 +324,8 @@ pub enum Scope {
 /// What the store looked like at one moment between the request and its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
+    /// The store's timeline.
+    pub timeline: u32,
     /// The elections in scope.
     pub elections: Vec<ElectionView>,
     /// Leases that the session holds in elections where it does not stand: left over from a take whose answer was
@@ -336,6 +338,8 @@ pub struct Observation {
 pub struct Take {
     /// Who wants it. Refused if this session is not live.
     pub session: SessionId,
+    /// The timeline on which this was seen. Refused if the store is on another: what was seen may be undone.
+    pub timeline: u32,
     /// Which election.
     pub election: ElectionKey,
     /// Which slot.
@@ -353,6 +357,8 @@ pub struct Take {
 pub struct Expire {
     /// Which.
     pub session: SessionId,
+    /// The timeline on which its silence was seen. Refused if the store is on another: beats may repeat.
+    pub timeline: u32,
     /// The beat that was seen to stand still: refused if it has moved. `None` only when the store itself said that
     /// the session's process is gone ([`Wake::Died`]).
     pub beat: Option<u64>,

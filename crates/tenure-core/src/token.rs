@@ -42,10 +42,15 @@ impl Token {
         self.0
     }
 
+    /// The token of a lease that was not yet granted, on a store whose timeline is `timeline`.
+    pub const fn first(timeline: u32) -> Self {
+        Token((timeline as u64) << GRANT_BITS)
+    }
+
     /// The token of the next grant, on a store whose timeline is `timeline` (0: it has none).
     #[must_use]
     pub const fn next(self, timeline: u32) -> Token {
-        let floor = (timeline as u64) << GRANT_BITS;
+        let floor = Token::first(timeline).0;
         Token(if self.0 > floor { self.0 } else { floor } + 1)
     }
 

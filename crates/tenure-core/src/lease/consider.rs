@@ -5,7 +5,8 @@ use super::machine::{Machine, Session};
 use super::phase::{FreeSlot, Phase};
 use super::timers::Timer;
 use crate::election::{by_rank, courtesy, may_lead, to_preempt};
-use crate::port::{Ask, AskKind, CandidateView, ElectionView, Expire, LeaseView, Take};
+use crate::port::{Ask, AskKind, CandidateView, ElectionView, Expire, LeaseView, SessionView, Take};
+use crate::timing::patience;
 use crate::{ElectionKey, Entropy, Moment, SessionId};
 
 impl Machine {
@@ -39,11 +40,12 @@ impl Machine {
         if view.paused.is_some() || !may_lead(me, &view.requires) {
             return;
         }
-        let open: Vec<&LeaseView> = view.leases.iter().filter(|lease| self.is_open(lease, now)).collect();
+        let open: Vec<&LeaseView> =
+            view.leases.iter().filter(|lease| self.is_open(view, lease, now)).collect();
         self.note_free(&view.key, &open, now, entropy);
         let rank = self.my_rank(view, me, now);
         if open.is_empty() {
-            self.await_silence(view);
+            self.await_silence(view, now);
             if rank == 0 {
                 self.preempt(view, me, now);
             }
@@ -63,10 +65,12 @@ impl Machine {
         }
         let expire = lease.holder.as_ref().filter(|holder| holder.live).map(|holder| Expire {
             session: holder.id.clone(),
+            timeline: self.timeline(),
             beat: (!self.sightings.is_dead(&holder.id)).then_some(holder.beat),
         });
         self.send_take(Take {
             session: my_session.clone(),
+            timeline: self.timeline(),
             election: view.key.clone(),
             slot: lease.slot,
             token: lease.token,
@@ -75,8 +79,26 @@ impl Machine {
         });
     }
 
-    fn is_open(&self, lease: &LeaseView, now: Moment) -> bool {
-        lease.is_free() || lease.holder.as_ref().is_some_and(|holder| self.sightings.is_silent(holder, now))
+    fn is_open(&self, view: &ElectionView, lease: &LeaseView, now: Moment) -> bool {
+        let left = lease.is_free()
+            || lease.holder.as_ref().is_some_and(|holder| self.sightings.is_silent(holder, now));
+        left && self.promotion_over(view, lease).is_none_or(|at| now >= at)
+    }
+
+    /// A standby that was promoted may have lost the last grant, so that what looks free is led under it, or the beat
+    /// that would show a holder alive. Whoever it was stops believing within the lease, since its last counted beat is
+    /// older than the promotion. So a lease of an earlier timeline is left alone for as long, from when we first heard of
+    /// the new one. (An old primary that lives on is another matter: there only tokens help.)
+    fn promotion_over(&self, view: &ElectionView, lease: &LeaseView) -> Option<Moment> {
+        let era = self.era.filter(|era| era.witnessed || lease.token.timeline() < era.timeline)?;
+        let sessions = view.candidates.iter().map(|candidate| &candidate.session).chain(&lease.holder);
+        let longest =
+            sessions.map(SessionView::lease).max().unwrap_or_default().max(self.config.timing.lease());
+        Some(era.since + patience(longest))
+    }
+
+    pub(super) fn timeline(&self) -> u32 {
+        self.era.map_or(0, |era| era.timeline)
     }
 
     /// Remembers since when each slot is free, and forgets those that are not.
@@ -116,10 +138,11 @@ impl Machine {
         view.candidates.iter().filter(contends).filter(|c| stepped_down || by_rank(c, me).is_lt()).count()
     }
 
-    /// Comes back at the moment when the first holder will have been silent for too long.
-    fn await_silence(&mut self, view: &ElectionView) {
-        let first = view.holders().filter_map(|(_, holder)| self.sightings.silent_at(holder)).min();
-        if let Some(at) = first {
+    /// Comes back at the moment when the first holder will have been silent for too long, or a promotion is over.
+    fn await_silence(&mut self, view: &ElectionView, now: Moment) {
+        let silent = view.holders().filter_map(|(_, holder)| self.sightings.silent_at(holder));
+        let promoted = view.leases.iter().filter_map(|lease| self.promotion_over(view, lease));
+        if let Some(at) = silent.chain(promoted.filter(|&at| at > now)).min() {
             self.timers.set(Timer::Election(view.key.clone()), at);
         }
     }

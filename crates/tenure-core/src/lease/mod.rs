@@ -14,10 +14,13 @@
 //! **How to drive it.** Feed [`Input`]s to [`Machine::handle`] with the time and a source of randomness; then drain
 //! [`Machine::poll_command`] and [`Machine::poll_event`]; call again with [`Input::Tick`] at [`Machine::poll_timeout`].
 
+mod campaign;
 mod command;
 mod consider;
+mod looking;
 mod machine;
 mod phase;
+mod session;
 mod sightings;
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,7 @@ pub async fn random_calls_are_answered_as_the_book_answers(subject: &Subject) {
     let mut pair = Pair {
         store: subject.client().await,
         book: Book::default(),
+        timeline: 0,
         dice,
         sessions: Vec::new(),
         elections: ["a", "b", "c"].map(election).into(),
@@ -42,6 +43,7 @@ pub async fn random_calls_are_answered_as_the_book_answers(subject: &Subject) {
 struct Pair {
     store: Arc<dyn Backend>,
     book: Book,
+    timeline: u32,
     dice: SplitMix,
     sessions: Vec<SessionId>,
     elections: Vec<ElectionKey>,
@@ -84,6 +86,7 @@ impl Pair {
         if let (true, Pulse::Alive { timeline, .. }) = (self.call == 0 && self.sessions.is_empty(), &answer) {
             // From here on, the book grants the tokens that a store of this timeline grants.
             (0..*timeline).for_each(|_| self.book.promote());
+            self.timeline = *timeline;
         }
         let expected = self.book.open(&session, 0);
         self.same("open", pulse(answer), pulse(expected));
@@ -156,6 +159,7 @@ impl Pair {
             if let Some(seen) = lease.holder.filter(|_| self.chance(40)) {
                 expire = Some(Expire {
                     session: seen.id,
+                    timeline: self.timeline,
                     beat: Some(seen.beat - u64::from(seen.beat > 0 && self.chance(20))),
                 });
             }
@@ -166,7 +170,8 @@ impl Pair {
         if self.chance(10) {
             holder = Some(self.session());
         }
-        let take = Take { session, election: key, slot, token, holder, expire };
+        let timeline = self.timeline + u32::from(self.chance(3));
+        let take = Take { session, timeline, election: key, slot, token, holder, expire };
         let answer = self.store.take(&take).await.unwrap();
         let expected = self.book.take(&take, 0);
         self.same("take", answer, expected);
@@ -218,7 +223,7 @@ impl Pair {
     async fn compare(&mut self) {
         let views = self.store.elections(None).await.unwrap();
         self.same("elections", elections(views), elections(self.book.elections(None)));
-        if self.call % 10 == 0 || self.call == CALLS {
+        if self.call.is_multiple_of(10) || self.call == CALLS {
             for key in &self.elections {
                 let store = self.store.history(key, 1000).await.unwrap();
                 self.same("history", terms(store), terms(self.book.history(key, 1000)));
@@ -235,7 +240,8 @@ impl Pair {
     fn some_expire(&mut self) -> Expire {
         let session = self.session();
         let beat = self.book.session(&session).map_or(0, |session| session.beat);
-        Expire { session, beat: Some(if self.chance(60) { beat } else { beat + 1 }) }
+        let timeline = self.timeline + u32::from(self.chance(5));
+        Expire { session, timeline, beat: Some(if self.chance(60) { beat } else { beat + 1 }) }
     }
 
     fn session(&mut self) -> SessionId {
@@ -268,7 +274,7 @@ fn pulse(pulse: Pulse) -> Option<Vec<Ask>> {
 }
 
 fn observation(seen: Observation) -> Observation {
-    Observation { elections: elections(seen.elections), strays: seen.strays }
+    Observation { elections: elections(seen.elections), ..seen }
 }
 
 /// Without the times for people, which are the store's own.

@@ -31,7 +31,7 @@ pub async fn an_unknown_session_is_gone(subject: &Subject) {
     let id = new_id();
     assert_eq!(store.beat(&id).await, Ok(Pulse::Gone));
     assert_eq!(store.end(&id).await, Ok(()));
-    assert_eq!(store.expire(&Expire { session: id, beat: Some(0) }).await, Ok(()));
+    assert_eq!(store.expire(&Expire { session: id, timeline: 0, beat: Some(0) }).await, Ok(()));
 }
 
 /// Ended is ended.
@@ -62,7 +62,7 @@ pub async fn an_expired_session_never_comes_back(subject: &Subject) {
 pub async fn a_session_that_beat_since_is_not_expired(subject: &Subject) {
     let (a, b) = (subject.actor("a").await, subject.actor("b").await);
     assert!(a.lives().await);
-    b.store.expire(&Expire { session: a.id.clone(), beat: Some(0) }).await.unwrap();
+    b.store.expire(&Expire { session: a.id.clone(), timeline: b.timeline, beat: Some(0) }).await.unwrap();
     assert!(a.lives().await);
 }
 

@@ -25,7 +25,7 @@ pub enum Scenario {
     Churn,
     /// All of the above.
     Everything,
-    /// An older copy of the store is promoted: beliefs may overlap for less than a lease, tokens must order.
+    /// An older copy of the store is promoted, and the last grants with it lost; the old one is gone.
     Promotion,
 }
 

@@ -89,10 +89,11 @@ impl Store {
             let lease = view.leases.get(take.slot as usize)?;
             let holder = lease.holder.as_ref().map(|holder| holder.id.clone());
             take.token = lease.token;
-            take.expire = holder
-                .clone()
-                .filter(|holder| *holder != take.session)
-                .map(|session| Expire { session, beat: None });
+            take.expire = holder.clone().filter(|holder| *holder != take.session).map(|session| Expire {
+                session,
+                timeline: take.timeline,
+                beat: None,
+            });
             take.holder = holder;
         }
         self.book.take(&take, wall_ms)

@@ -21,7 +21,7 @@ async fn a_connections_end_tells_of_the_death_at_once() {
     let mut own = holder.wakes();
     holder.open(&new_session("a", LEASE, Takeover::Connection)).await.unwrap();
     holder.join(&candidacy("a", &key)).await.unwrap();
-    let token = holder.take(&free_take("a", &key, Token::ZERO)).await.unwrap().unwrap();
+    let token = holder.take(&free_take("a", &key, Token::first(1))).await.unwrap().unwrap();
     standing(&store, "b", &key).await;
     opened(&store, "c").await;
     let mut wakes = store.wakes();
@@ -35,7 +35,7 @@ async fn a_connections_end_tells_of_the_death_at_once() {
     assert!(within(Duration::from_secs(2), &mut wakes, &died).await);
     assert!(within(Duration::from_secs(2), &mut own, &Wake::Severed(id("a"))).await);
     let mut take = take_over("b", &key, token, "a", 0);
-    take.expire = Some(Expire { session: id("a"), beat: None });
+    take.expire = Some(Expire { session: id("a"), timeline: 1, beat: None });
     assert!(store.take(&take).await.unwrap().is_some());
     assert_eq!(holder.beat(&id("a")).await.unwrap(), Pulse::Gone);
 }

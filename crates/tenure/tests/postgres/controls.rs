@@ -42,7 +42,7 @@ async fn a_take_without_compare_and_swap_has_two_winners() {
     let key = election("e");
     standing(&store, "a", &key).await;
     standing(&store, "b", &key).await;
-    let takes = ["a", "b"].map(|name| free_take(name, &key, Token::ZERO));
+    let takes = ["a", "b"].map(|name| free_take(name, &key, Token::first(1)));
     let (a, b) = tokio::join!(store.take(&takes[0]), store.take(&takes[1]));
     assert!(a.unwrap().is_some() && b.unwrap().is_some());
 }
@@ -58,7 +58,10 @@ async fn an_expiry_without_compare_and_swap_kills_the_living() {
         }
         opened(&store, &name).await;
         store.beat(&id(&name)).await.unwrap();
-        store.expire(&tenure_core::port::Expire { session: id(&name), beat: Some(0) }).await.unwrap();
+        store
+            .expire(&tenure_core::port::Expire { session: id(&name), timeline: 1, beat: Some(0) })
+            .await
+            .unwrap();
         let lives = matches!(store.beat(&id(&name)).await.unwrap(), Pulse::Alive { .. });
         assert_eq!(lives, expected);
     }
@@ -70,7 +73,7 @@ async fn a_beat_without_its_condition_revives_the_dead() {
     let mut sabotaged = store.clone();
     sabotaged.sabotage("session_beat", " AND state = 'live'", "");
     opened(&store, "a").await;
-    store.expire(&tenure_core::port::Expire { session: id("a"), beat: Some(0) }).await.unwrap();
+    store.expire(&tenure_core::port::Expire { session: id("a"), timeline: 1, beat: Some(0) }).await.unwrap();
     assert_eq!(store.beat(&id("a")).await.unwrap(), Pulse::Gone);
     assert!(matches!(sabotaged.beat(&id("a")).await.unwrap(), Pulse::Alive { .. }));
 }
@@ -88,7 +91,7 @@ async fn a_take_that_does_not_hold_its_session_leaves_leases_to_the_dead() {
     );
     let key = election("e");
     standing(&store, "a", &key).await;
-    let (take, session) = (free_take("a", &key, Token::ZERO), id("a"));
+    let (take, session) = (free_take("a", &key, Token::first(1)), id("a"));
     let end = async {
         tokio::time::sleep(Duration::from_millis(200)).await;
         store.end(&session).await

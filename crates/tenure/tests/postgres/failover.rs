@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::backend::postgres::{Postgres, PostgresOptions};
 use tenure_core::Token;
-use tenure_core::port::{Pulse, Release, Store, Trouble, Via};
+use tenure_core::port::{Expire, Pulse, Release, Store, Take, Trouble, Via};
 use tenure_testkit::rig::{PgCluster, PgStandby};
 
 use crate::support::*;
@@ -49,7 +49,13 @@ async fn tokens_grow_over_a_promotion_that_lost_grants() {
     let after = Postgres::connect(PostgresOptions::new(standby.url())).await.unwrap();
     assert_eq!(timeline(&after, "a").await, 2);
     standing(&after, "b", &key).await;
-    let taken = after.take(&take_over("b", &key, first, "a", 2)).await.unwrap().unwrap();
+    // What was seen on the old timeline, the silence of a beat included, does not count on the new one.
+    let stale = take_over("b", &key, first, "a", 2);
+    assert_eq!(after.take(&stale).await.unwrap(), None);
+    assert_eq!(timeline(&after, "a").await, 2, "nor is anybody expired by it");
+    let take = take_over("b", &key, first, "a", 3);
+    let expire = take.expire.map(|expire| Expire { timeline: 2, ..expire });
+    let taken = after.take(&Take { timeline: 2, expire, ..take }).await.unwrap().unwrap();
     assert!(taken > lost);
     assert_eq!(taken.to_string(), "2.1");
 }

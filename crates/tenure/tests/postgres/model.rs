@@ -63,7 +63,7 @@ impl Pair {
 
     fn expire(&mut self, session: SessionId) -> Expire {
         let beat = self.book.session(&session).map_or(0, |session| session.beat) + u64::from(self.chance(10));
-        Expire { session, beat: self.chance(80).then_some(beat) }
+        Expire { session, timeline: 1 + u32::from(self.chance(5)), beat: self.chance(80).then_some(beat) }
     }
 
     async fn step(&mut self) {
@@ -110,7 +110,8 @@ impl Pair {
                 let (slot, token, holder) = self.seen(&key);
                 let dead = holder.clone().filter(|_| self.chance(60));
                 let expire = dead.map(|dead| self.expire(dead));
-                let take = Take { session, election: key, slot, token, holder, expire };
+                let timeline = 1 + u32::from(self.chance(5));
+                let take = Take { session, timeline, election: key, slot, token, holder, expire };
                 assert_eq!(self.store.take(&take).await.unwrap(), self.book.take(&take, 0), "{take:?}");
             }
             13 => {
@@ -173,7 +174,7 @@ fn views(mut views: Vec<ElectionView>) -> Vec<ElectionView> {
 }
 
 fn observation(seen: Observation) -> Observation {
-    Observation { elections: views(seen.elections), strays: seen.strays }
+    Observation { elections: views(seen.elections), ..seen }
 }
 
 fn terms(mut terms: Vec<Term>) -> Vec<Term> {

@@ -27,7 +27,7 @@ async fn the_whole_lease_path_works_through_a_pooler() {
             let store = Postgres::connect(options).await.unwrap();
             let (name, key) = (format!("s{n}"), election(&format!("e{n}")));
             standing(&store, &name, &key).await;
-            let mut token = Token::ZERO;
+            let mut token = Token::first(1);
             for round in 1..=30 {
                 token = store.take(&free_take(&name, &key, token)).await.unwrap().unwrap();
                 assert_eq!(token.grant(), round);

@@ -13,7 +13,7 @@ async fn of_two_takers_exactly_one_wins() {
     for name in names {
         standing(&store, name, &key).await;
     }
-    let mut token = Token::ZERO;
+    let mut token = Token::first(1);
     for round in 0..60 {
         let takes = names.map(|name| free_take(name, &key, token));
         let (a, b, c) = tokio::join!(store.take(&takes[0]), store.take(&takes[1]), store.take(&takes[2]));
@@ -62,7 +62,7 @@ async fn take_overs_of_one_dead_session_do_not_deadlock() {
         let mut takes = Vec::new();
         for (n, key) in keys.iter().enumerate() {
             store.join(&candidacy(&dead, key)).await.unwrap();
-            let token = store.take(&free_take(&dead, key, Token::ZERO)).await.unwrap().unwrap();
+            let token = store.take(&free_take(&dead, key, Token::first(1))).await.unwrap().unwrap();
             let taker = format!("taker{round}.{n}");
             standing(&store, &taker, key).await;
             takes.push(take_over(&taker, key, token, &dead, 0));
@@ -84,7 +84,7 @@ async fn a_beat_and_its_expiry_at_once_agree() {
     for round in 0..60 {
         let name = format!("s{round}");
         opened(&store, &name).await;
-        let expire = Expire { session: id(&name), beat: Some(0) };
+        let expire = Expire { session: id(&name), timeline: 1, beat: Some(0) };
         let session = id(&name);
         let (beat, expired) = tokio::join!(store.beat(&session), store.expire(&expire));
         expired.unwrap();
@@ -123,7 +123,7 @@ async fn a_take_and_a_pause_at_once_never_leave_a_leader_unasked() {
     for round in 0..60 {
         let (key, name) = (election(&format!("e{round}")), format!("s{round}"));
         standing(&store, &name, &key).await;
-        let take = free_take(&name, &key, Token::ZERO);
+        let take = free_take(&name, &key, Token::first(1));
         let (taken, paused) = tokio::join!(store.take(&take), store.set_paused(&key, Some(&pause)));
         assert!(paused.unwrap());
         let asks = match store.beat(&id(&name)).await.unwrap() {

@@ -43,7 +43,7 @@ async fn every_change_wakes_the_others() {
     let changed = Wake::Changed(key.clone());
     standing(&store, "a", &key).await;
     until(&mut wakes, &changed).await;
-    let token = store.take(&free_take("a", &key, Token::ZERO)).await.unwrap().unwrap();
+    let token = store.take(&free_take("a", &key, Token::first(1))).await.unwrap().unwrap();
     until(&mut wakes, &changed).await;
     let ask = Ask { election: key.clone(), slot: 0, token, kind: AskKind::Resign, by: "op".into() };
     assert!(store.ask(&ask).await.unwrap());
@@ -74,7 +74,7 @@ async fn every_change_wakes_the_others() {
     store.end(&id("z")).await.unwrap();
     until(&mut wakes, &Wake::Ended(id("z"))).await;
     standing(&store, "d", &key).await;
-    store.expire(&Expire { session: id("d"), beat: Some(0) }).await.unwrap();
+    store.expire(&Expire { session: id("d"), timeline: 1, beat: Some(0) }).await.unwrap();
     until(&mut wakes, &changed).await;
 }
 

@@ -8,10 +8,6 @@ use super::super::world::{Checked, World};
 const NAME: &str = "at_most_one_believes";
 
 pub(super) fn check(world: &World, node: usize) -> Checked {
-    // A promoted copy may have lost the last grants: for less than a lease, two may believe. Tokens order them.
-    if world.promoted_at.is_some_and(|at| world.now < at + world.plan.lease) {
-        return Ok(());
-    }
     for (election, key) in world.keys.iter().enumerate() {
         let belief = |n: usize| world.nodes[n].believes(election, key, world.now, world.mistake);
         let Some((place, token)) = belief(node) else { continue };

@@ -164,11 +164,14 @@ impl Store for Postgres {
             .then("session_wait", std::slice::from_ref(&taker))?;
         if let Some(expire) = &take.expire {
             let (id, beat) = expire_values(expire);
-            let values: Vec<_> = [id.clone(), beat, taker.clone()].into_iter().chain(seen).collect();
+            let values =
+                [id.clone(), beat, taker.clone()].into_iter().chain(seen).chain([expire.timeline.into()]);
+            let values: Vec<_> = values.collect();
             message = message.then("session_lock", &[id])?.then("session_expire", &values)?;
         }
         let lock = [namespace.clone(), name.clone(), slot.clone(), taker.clone()];
-        let values = [namespace, name, slot, taker, token, holder, hint.as_str().into()];
+        let timeline = take.timeline.into();
+        let values = [namespace, name, slot, taker, token, holder, hint.as_str().into(), timeline];
         let message = message.then("lease_lock", &lock)?.then("lease_take", &values)?;
         let rows = self.shared.calls.run(message.into_sql()).await?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -203,8 +206,8 @@ impl Store for Postgres {
 
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
         let (id, beat) = expire_values(expire);
-        let mut values = vec![Value::Null; 8];
-        (values[0], values[1]) = (id.clone(), beat);
+        let mut values = vec![Value::Null; 9];
+        (values[0], values[1], values[8]) = (id.clone(), beat, expire.timeline.into());
         let message = Message::fresh(&self.queries)
             .then("session_wait", std::slice::from_ref(&id))?
             .then("session_lock", &[id])?
@@ -252,7 +255,11 @@ impl Postgres {
         let values = [scope.into(), session.into(), json(keys)?, namespace.into()];
         let rows = self.call("observe", &values).await?;
         let row = rows.first().ok_or_else(|| garbled("a look at elections", "no row"))?;
-        Ok(Observation { elections: get_json(row, "elections")?, strays: get_json(row, "strays")? })
+        Ok(Observation {
+            timeline: timeline(get(row, "timeline")?)?,
+            elections: get_json(row, "elections")?,
+            strays: get_json(row, "strays")?,
+        })
     }
 }
 

@@ -12,8 +12,9 @@ use tenure_core::port::{
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
 use super::Sqlite;
+use super::TIMELINE;
+use super::change::of_election;
 use super::connection::{Explain, Transaction, broken, election_of, parsed, query};
-use super::store::of_election;
 use crate::backend::memory::no_such_election;
 
 impl Sqlite {
@@ -32,7 +33,7 @@ impl Sqlite {
         let stray = |row: &SqliteRow| Ok((election_of(row)?, row.try_get("slot")?, token(row)?));
         let strays = strays.iter().map(stray).collect::<sqlx::Result<_>>()?;
         transaction.commit().await?;
-        Ok(Observation { elections, strays })
+        Ok(Observation { timeline: TIMELINE, elections, strays })
     }
 
     async fn list(&self, namespace: Option<&Name>) -> sqlx::Result<Vec<ElectionView>> {

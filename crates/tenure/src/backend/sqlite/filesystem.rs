@@ -8,7 +8,6 @@
 //! sshfs, s3fs, GlusterFS, virtiofs and the shared folders of Docker Desktop all look the same from here, and the
 //! local ones among them (ntfs-3g, gocryptfs) cannot be told apart.
 
-use std::io;
 use std::path::Path;
 
 use tenure_core::port::{StoreError, Trouble};
@@ -44,8 +43,6 @@ const SHARED: &[(u32, &str)] = &[
 pub(super) fn check(folder: &Path) -> Result<(), StoreError> {
     match sys::filesystem_magic(folder) {
         Ok(magic) => refuse(folder, shared(magic)),
-        // The next step, which opens a file there, says it better.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(super::error::io(folder, "finding out its file system", &error)),
     }
 }

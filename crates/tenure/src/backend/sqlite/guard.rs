@@ -50,12 +50,12 @@ pub(super) async fn guard_with(
         .bind(slot)
         .bind(number(token)?)
         .bind(session.as_str())
-        .execute(conn)
+        .fetch_optional(conn)
         .await
         .map_err(|error| trouble("guarding a transaction", &error))?;
-    match held.rows_affected() {
-        0 => Err(GuardError::NotHeld { election: election.clone(), slot, token }),
-        _ => Ok(()),
+    match held {
+        Some(_) => Ok(()),
+        None => Err(GuardError::NotHeld { election: election.clone(), slot, token }),
     }
 }
 

@@ -33,6 +33,7 @@
 //!
 //! [`Takeover`]: tenure_core::port::Takeover
 
+mod change;
 mod connection;
 mod directory;
 mod error;
@@ -46,7 +47,7 @@ mod wake;
 mod wiring;
 
 use std::fmt;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -61,7 +62,7 @@ use tokio::sync::broadcast;
 
 use crate::GuardError;
 use crate::backend::queries::Queries;
-use connection::Pools;
+use connection::{Explain, Pools};
 use lock::{Folder, Held, Watchers};
 
 pub use guard::{fence, guard};
@@ -79,6 +80,9 @@ const QUERIES: &[&str] = &[
     include_str!("queries/fences.sql"),
     include_str!("queries/migrations.sql"),
 ];
+
+/// A file has one timeline: nothing that was committed is ever lost by a promotion.
+const TIMELINE: u32 = 0;
 
 /// Which file, and how to treat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,12 +175,15 @@ struct Inner {
 impl Sqlite {
     /// Opens the file, making it and bringing its tables up to date as needed. Safe when many processes do it at once.
     pub async fn open(options: SqliteOptions) -> Result<Sqlite, StoreError> {
-        let (path, identity) = place(&options)?;
+        let path = place(&options)?;
         let folder = Folder::of(&path);
         folder.make().map_err(|error| error::io(folder.path(), "making the folder for locks", &error))?;
+        let pools = Pools::new(&path, options.busy_timeout);
+        // Makes the file, if it is not there.
+        drop(pools.writes.acquire().await.explain(&path, "opening it")?);
         let inner = Inner {
-            identity,
-            pools: Pools::new(&path, options.busy_timeout),
+            identity: identity(&path).map_err(|error| error::io(&path, "opening it", &error))?,
+            pools,
             held: Held::default(),
             watchers: Watchers::new(folder.clone(), broadcast::channel(1024).0),
             folder,
@@ -202,7 +209,7 @@ impl Sqlite {
 
     /// A duplicate of the descriptor by which a session of this client is locked. Whatever process has one keeps the
     /// session from being known dead: `tenure run` gives it to its watchdog. It is closed on `exec`, unless told
-    /// otherwise.
+    /// otherwise. Only ever close it: `flock(LOCK_UN)` on a duplicate would unlock the session for everybody.
     pub fn lock_fd(&self, session: &SessionId) -> Option<OwnedFd> {
         self.inner.held.duplicate(session)
     }
@@ -229,8 +236,7 @@ impl Sqlite {
     /// Refuses to go on when the path leads to another file than the one that is open: whoever opens it now sees other
     /// leases, and tokens that begin anew.
     fn in_place(&self) -> Result<(), StoreError> {
-        let there = std::fs::metadata(&self.inner.path).map(|found| (found.dev(), found.ino()));
-        if there.is_ok_and(|there| there == self.inner.identity) {
+        if identity(&self.inner.path).is_ok_and(|there| there == self.inner.identity) {
             return Ok(());
         }
         let message = format!(
@@ -248,9 +254,10 @@ impl fmt::Debug for Sqlite {
     }
 }
 
-/// Makes the file if need be. Returns its real path, so that all who reach it through links find the same folder beside
-/// it, and its identity.
-fn place(options: &SqliteOptions) -> Result<(PathBuf, (u64, u64)), StoreError> {
+/// Finds the file's real path, so that all who reach it through links find the same folder beside it, and whether it can
+/// be used. It is *not* opened here: closing any descriptor of it would cancel the POSIX locks by which SQLite, in this
+/// process, holds the file (<https://sqlite.org/howtocorrupt.html>, 2.2).
+fn place(options: &SqliteOptions) -> Result<PathBuf, StoreError> {
     let path = &options.path;
     let explain = |doing: &'static str| move |error: io::Error| error::io(path, doing, &error);
     let folder = match path.parent() {
@@ -260,14 +267,32 @@ fn place(options: &SqliteOptions) -> Result<(PathBuf, (u64, u64)), StoreError> {
     if options.create_folders {
         DirBuilder::new().recursive(true).create(folder).map_err(explain("making its folder"))?;
     }
+    let real = match std::fs::canonicalize(path) {
+        // A link that leads nowhere is nobody's wish.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
+            let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput));
+            name.and_then(|name| Ok(std::fs::canonicalize(folder)?.join(name)))
+        }
+        other => other,
+    };
+    let real = real.map_err(explain("finding it"))?;
+    let folder = real.parent().unwrap_or(&real);
     filesystem::check(folder)?;
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    let found = file.and_then(|file| file.metadata()).map_err(explain("opening it"))?;
-    if !found.is_file() {
-        return Err(StoreError::new(Trouble::Address, format!("{} is not a file; name one", path.display())));
+    sys::may_write(folder).map_err(explain("writing to its folder"))?;
+    match std::fs::metadata(&real) {
+        Ok(found) if found.is_file() => sys::may_write(&real).map_err(explain("writing to it"))?,
+        Ok(_) => {
+            return Err(StoreError::new(
+                Trouble::Address,
+                format!("{} is not a file; name one", path.display()),
+            ));
+        }
+        Err(_) => {}
     }
-    let path = std::fs::canonicalize(path).map_err(explain("resolving its links"))?;
-    // A link may have led elsewhere.
-    filesystem::check(path.parent().unwrap_or(&path))?;
-    Ok((path, (found.dev(), found.ino())))
+    Ok(real)
+}
+
+/// Device and inode of a file.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::metadata(path).map(|found| (found.dev(), found.ino()))
 }

@@ -1,4 +1,4 @@
-//! The three calls that neither std nor tokio has. All that is unsafe about this backend is here.
+//! The few calls that neither std nor tokio has. All that is unsafe about this backend is here.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -45,6 +45,16 @@ pub(super) fn mkfifo(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     // SAFETY: `path` is a string that ends in NUL and lives until the call returns.
     match unsafe { libc::mkfifo(path.as_ptr(), 0o666) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether this process may write there, found out without opening it.
+pub(super) fn may_write(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: `path` is a string that ends in NUL and lives until the call returns.
+    match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

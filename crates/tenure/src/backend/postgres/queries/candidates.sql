@@ -15,8 +15,9 @@ WITH me AS (
         WHERE c.namespace = $1 AND c.election = $2 AND c.session <> $3))
     RETURNING e.slots
 ), made AS (
-    INSERT INTO tenure.leases (namespace, name, slot)
-    SELECT $1, $2, slot FROM agreed, generate_series(0, $9 - 1) AS slot
+    -- A new row is of this timeline: nobody can have been granted it on an earlier one.
+    INSERT INTO tenure.leases (namespace, name, slot, token)
+    SELECT $1, $2, slot, tenure.timeline() << 40 FROM agreed, generate_series(0, $9 - 1) AS slot
     ON CONFLICT (namespace, name, slot) DO NOTHING
 ), stood AS (
     INSERT INTO tenure.candidates (namespace, election, session, id, priority, observer, capabilities, metadata)

@@ -45,7 +45,7 @@ SELECT EXISTS (SELECT FROM tenure.elections WHERE namespace = $1 AND name = $2) 
 
 -- name: observe
 -- $1 scope: contested, standing, only or all; $2 who looks, $3 the keys of `only`, $4 the namespace of `all` (null:
--- every). One statement, so one moment. Both columns are JSON in the form that the library reads.
+-- every). One statement, so one moment. The last two columns are JSON in the form that the library reads.
 -- The scope is a literal by the time the planner sees it, so three of the four branches cost nothing.
 WITH scope AS (
     SELECT c.namespace, c.election AS name FROM tenure.candidates c
@@ -83,7 +83,8 @@ WITH scope AS (
             WHERE c.namespace = e.namespace AND c.election = e.name), '[]')) AS view
     FROM scope JOIN tenure.elections e ON e.namespace = scope.namespace AND e.name = scope.name
 )
-SELECT (SELECT json_agg(view ORDER BY namespace, name)::text FROM views) AS elections,
+SELECT tenure.timeline() AS timeline,
+       (SELECT json_agg(view ORDER BY namespace, name)::text FROM views) AS elections,
        (SELECT json_agg(json_build_array(
                    json_build_object('namespace', l.namespace, 'name', l.name), l.slot, l.token)
                ORDER BY l.namespace, l.name, l.slot)::text

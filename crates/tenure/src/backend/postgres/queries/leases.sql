@@ -8,7 +8,8 @@ WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3
 FOR NO KEY UPDATE OF l FOR SHARE OF e FOR KEY SHARE OF s;
 
 -- name: lease_take
--- $1 namespace, $2 name, $3 slot, $4 who takes, $5 token and $6 holder as seen, $7 the hint.
+-- $1 namespace, $2 name, $3 slot, $4 who takes, $5 token and $6 holder as seen, $7 the hint, $8 the timeline on which
+-- they were seen: what was seen on another may be undone.
 -- Compare and swap on (token, session). A holder that was seen is dead by now, or nothing happens; then the lease is
 -- the taker's if it may have it, and otherwise free. A row: the new token.
 WITH may AS (
@@ -17,7 +18,7 @@ WITH may AS (
     JOIN tenure.sessions s ON s.id = $4 AND s.state = 'live'
     LEFT JOIN tenure.candidates c
         ON c.namespace = e.namespace AND c.election = e.name AND c.session = s.id
-    WHERE e.namespace = $1 AND e.name = $2
+    WHERE e.namespace = $1 AND e.name = $2 AND tenure.timeline() = $8
 ), moved AS (
     UPDATE tenure.leases l
     SET token = CASE WHEN may.lead THEN greatest(l.token, tenure.timeline() << 40) + 1 ELSE l.token END,

@@ -30,8 +30,8 @@ RETURNING tenure.timeline() AS timeline, (
 
 -- name: session_wait
 -- $1 a session. How long this transaction waits for a lock, a guard's above all: less than the client waits for an
--- answer, which is a fifth of the lease by default.
-SELECT set_config('lock_timeout', greatest(40, least(60000, min(lease_ms) / 8))::text, true)
+-- answer, which is a tenth of the lease by default.
+SELECT set_config('lock_timeout', greatest(40, least(60000, min(lease_ms) / 12))::text, true)
 FROM tenure.sessions WHERE id = $1;
 
 -- name: session_lock
@@ -59,12 +59,12 @@ WITH over AS (
 SELECT pg_notify('tenure_wake', $2) FROM over;
 
 -- name: session_expire
--- $1 the session, $2 the beat that was seen to stand still (null: it is known to be dead).
+-- $1 the session, $2 the beat that was seen to stand still (null: it is known to be dead), $9 on which timeline.
 -- Of a take: $3 who takes, $4 namespace, $5 name, $6 slot, $7 token, $8 holder, as seen. Null: nobody does.
 -- A take that is refused for what it saw expires nobody; and the lease that it wants is left to it.
 WITH over AS (
     UPDATE tenure.sessions s SET state = 'expired', ended_at = now()
-    WHERE s.id = $1 AND s.state = 'live' AND s.beat = coalesce($2::bigint, s.beat)
+    WHERE s.id = $1 AND s.state = 'live' AND s.beat = coalesce($2::bigint, s.beat) AND tenure.timeline() = $9
       AND ($3::text IS NULL OR EXISTS (
           SELECT FROM tenure.leases l, tenure.sessions taker
           WHERE l.namespace = $4 AND l.name = $5 AND l.slot = $6 AND l.token = $7

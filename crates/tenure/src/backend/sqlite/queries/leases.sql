@@ -39,4 +39,5 @@ ORDER BY slot;
 
 -- name: lease_guard
 UPDATE tenure_leases SET token = token
-WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session = ?5;
+WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session = ?5
+RETURNING token;
