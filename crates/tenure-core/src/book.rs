@@ -69,6 +69,11 @@ impl Book {
         self.timeline += 1;
     }
 
+    /// The timeline: 0 until the first promotion.
+    pub fn timeline(&self) -> u32 {
+        self.timeline
+    }
+
     /// The state of a session, if it is known.
     pub fn session(&self, id: &SessionId) -> Option<&SessionView> {
         self.sessions.get(id)

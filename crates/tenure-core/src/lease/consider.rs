@@ -1,13 +1,13 @@
 //! What a follower does about what it sees: take a free lease when its turn comes, take over from the silent, ask the
 //! lesser to make way.
 
-use super::machine::{Machine, Session};
+use super::machine::{Era, Machine, Session};
 use super::phase::{FreeSlot, Phase};
 use super::timers::Timer;
 use crate::election::{by_rank, courtesy, may_lead, to_preempt};
 use crate::port::{Ask, AskKind, CandidateView, ElectionView, Expire, LeaseView, SessionView, Take};
 use crate::timing::patience;
-use crate::{ElectionKey, Entropy, Moment, SessionId};
+use crate::{ElectionKey, Entropy, Moment, SessionId, Token};
 
 impl Machine {
     /// Looks at one election with the eyes of a follower.
@@ -87,10 +87,12 @@ impl Machine {
 
     /// A standby that was promoted may have lost the last grant, so that what looks free is led under it, or the beat
     /// that would show a holder alive. Whoever it was stops believing within the lease, since its last counted beat is
-    /// older than the promotion. So a lease of an earlier timeline is left alone for as long, from when we first heard of
-    /// the new one. (An old primary that lives on is another matter: there only tokens help.)
+    /// older than the promotion. So a lease that nobody was granted on this timeline is left alone for as long, from when
+    /// we first heard of it; even one that looks new, since the whole election may be among what was lost. A first
+    /// timeline follows no promotion. (An old primary that lives on is another matter: there only tokens help.)
     fn promotion_over(&self, view: &ElectionView, lease: &LeaseView) -> Option<Moment> {
-        let era = self.era.filter(|era| era.witnessed || lease.token.timeline() < era.timeline)?;
+        let ungranted = |era: &Era| era.timeline > 1 && lease.token <= Token::first(era.timeline);
+        let era = self.era.filter(|era| era.witnessed || ungranted(era))?;
         let sessions = view.candidates.iter().map(|candidate| &candidate.session).chain(&lease.holder);
         let longest =
             sessions.map(SessionView::lease).max().unwrap_or_default().max(self.config.timing.lease());

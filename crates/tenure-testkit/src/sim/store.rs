@@ -17,7 +17,10 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(mistake: Option<Mistake>) -> Self {
-        Store { book: Book::default(), standby: Book::default(), mistake, timelines_forgotten: 0 }
+        // A server's first timeline is 1.
+        let mut book = Book::default();
+        book.promote();
+        Store { standby: book.clone(), book, mistake, timelines_forgotten: 0 }
     }
 
     /// The standby catches up.
@@ -51,7 +54,7 @@ impl Store {
             }
             Command::Beat(id) => Answer::Pulse(Ok(match book.beat(id, wall_ms) {
                 Pulse::Gone if self.mistake == Some(Mistake::BeatRevivesAnExpiredSession) => {
-                    Pulse::Alive { timeline: 0, asks: Vec::new() }
+                    Pulse::Alive { timeline: book.timeline(), asks: Vec::new() }
                 }
                 pulse => pulse,
             })),
@@ -83,6 +86,7 @@ impl Store {
 
     fn take(&mut self, take: &Take, wall_ms: i64) -> Option<Token> {
         let mut take = take.clone();
+        take.timeline -= self.timelines_forgotten.min(take.timeline);
         take.expire = take.expire.map(|expire| self.careless(&expire));
         if self.mistake == Some(Mistake::TakeWithoutCompareAndSwap) {
             let view = self.book.election(&take.election)?;
@@ -100,16 +104,20 @@ impl Store {
     }
 
     fn careless(&self, expire: &Expire) -> Expire {
-        match self.mistake {
-            Some(Mistake::ExpiryIgnoresTheBeat) => Expire { beat: None, ..expire.clone() },
-            _ => expire.clone(),
+        let mut expire = expire.clone();
+        expire.timeline -= self.timelines_forgotten.min(expire.timeline);
+        if self.mistake == Some(Mistake::ExpiryIgnoresTheBeat) {
+            expire.beat = None;
         }
+        expire
     }
 
     /// Where tokens forget the timeline, the answers still tell it: only the tokens are wrong.
     fn with_timeline(&self, mut answer: Answer) -> Answer {
-        if let Answer::Pulse(Ok(Pulse::Alive { timeline, .. })) = &mut answer {
-            *timeline += self.timelines_forgotten;
+        match &mut answer {
+            Answer::Pulse(Ok(Pulse::Alive { timeline, .. })) => *timeline += self.timelines_forgotten,
+            Answer::Observed(Ok(seen)) => seen.timeline += self.timelines_forgotten,
+            _ => {}
         }
         answer
     }

@@ -85,7 +85,7 @@ async fn put_some(store: &Sqlite) -> Result<(), tenure_core::port::StoreError> {
 }
 
 #[tokio::test]
-async fn a_disk_that_turns_read_only_passes_without_reopening() {
+async fn a_read_only_disk_is_refused_and_a_writable_one_is_not() {
     let Some(disk) = Disk::mount("4m") else { return };
     let path = disk.0.join("t.db");
     {

@@ -10,7 +10,7 @@
 //! A grant must outlive a power loss, or its token would be granted twice; so its commit waits for the disk. A beat
 //! need not: after a power loss every session of this machine is dead anyway. SQLite recovers a prefix of what was
 //! committed, so a beat that is lost takes nothing with it that was there before. On one machine with a fast disk a beat
-//! took 0.2 ms this way and 0.4 ms with `FULL`; a grant 0.8 ms, of which about half is the wait for the disk.
+//! took 0.2 ms this way and 0.4 ms with `FULL`; a grant 0.9 ms, of which about half is the wait for the disk.
 //!
 //! One connection writes, so that the writers of one process queue in memory, first come first served; those of
 //! several processes wait for each other as SQLite does, by trying again.
