@@ -72,7 +72,7 @@ async fn an_old_leader_writes_nothing() {
         [(0, token, &leader.id), (0, new, &leader.id), (0, token, &rival.id), (1, new, &rival.id)]
     {
         let refused = guard(&mut late, &key, slot, token, session).await;
-        assert_eq!(refused, Err(GuardError::NotHeld { election: key.clone(), slot: 0, token }));
+        assert_eq!(refused, Err(GuardError::NotHeld { election: key.clone(), slot, token }));
     }
     assert_eq!(guard(&mut late, &key, 0, new, &rival.id).await, Ok(()));
 }

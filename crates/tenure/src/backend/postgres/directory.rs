@@ -1,7 +1,7 @@
 //! The path of people.
 
 use async_trait::async_trait;
-use tenure_core::port::{Directory, ElectionView, Pause, Promises, StoreError, Term, Wake};
+use tenure_core::port::{Directory, ElectionView, Finding, Pause, Promises, StoreError, Term, Wake};
 use tenure_core::{ElectionKey, Name};
 
 use super::error::garbled;
@@ -15,7 +15,7 @@ impl Directory for Postgres {
     fn promises(&self) -> Promises {
         Promises {
             backend: "PostgreSQL",
-            at_most_one: "yes, for clock rates within 1.2×",
+            at_most_one: "yes, for clock rates within 1.2×; after a failover, if the old primary is gone",
             netsplit: "the side without the database has none",
             after_crash: "a lease; mode `connection`: at once",
         }
@@ -51,5 +51,13 @@ impl Directory for Postgres {
         let rows = self.shared.calls.run(message.into_sql()).await?;
         let row = rows.first().ok_or_else(|| garbled("a pause", "no row"))?;
         if get(row, "known")? { get(row, "changed") } else { Err(no_such_election(election)) }
+    }
+
+    async fn clock_seconds(&self) -> Result<Option<f64>, StoreError> {
+        self.server_seconds().await.map(Some)
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        self.findings().await
     }
 }

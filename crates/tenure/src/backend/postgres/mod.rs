@@ -26,6 +26,7 @@
 mod connection;
 mod directory;
 mod error;
+mod examine;
 mod guard;
 mod lane;
 mod listen;

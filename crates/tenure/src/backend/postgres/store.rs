@@ -164,8 +164,10 @@ impl Store for Postgres {
             .then("session_wait", std::slice::from_ref(&taker))?;
         if let Some(expire) = &take.expire {
             let (id, beat) = expire_values(expire);
-            let values =
-                [id.clone(), beat, taker.clone()].into_iter().chain(seen).chain([expire.timeline.into()]);
+            let values = [id.clone(), beat, taker.clone()]
+                .into_iter()
+                .chain(seen)
+                .chain([expire.timeline.into(), take.timeline.into()]);
             let values: Vec<_> = values.collect();
             message = message.then("session_lock", &[id])?.then("session_expire", &values)?;
         }
@@ -206,7 +208,7 @@ impl Store for Postgres {
 
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
         let (id, beat) = expire_values(expire);
-        let mut values = vec![Value::Null; 9];
+        let mut values = vec![Value::Null; 10];
         (values[0], values[1], values[8]) = (id.clone(), beat, expire.timeline.into());
         let message = Message::fresh(&self.queries)
             .then("session_wait", std::slice::from_ref(&id))?

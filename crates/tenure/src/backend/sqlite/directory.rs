@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tenure_core::port::{
-    Ask, AskKind, CandidateView, Directory, ElectionView, LeaseView, Observation, Pause, Promises, Scope,
-    SessionView, StoreError, Term, Via, Wake,
+    Ask, AskKind, CandidateView, Directory, ElectionView, Finding, LeaseView, Observation, Pause, Promises,
+    Scope, SessionView, StoreError, Term, Verdict, Via, Wake,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
@@ -158,6 +158,13 @@ impl Directory for Sqlite {
         self.in_place()?;
         let changed = self.pause(key, pause).await.explain(self.path(), "pausing or resuming an election")?;
         changed.ok_or_else(|| no_such_election(key))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        self.in_place()?;
+        let file = Finding::new("file", self.path().display().to_string(), Verdict::Good, "");
+        let kernel = "held by each session; a dead process is known dead at once";
+        Ok(vec![file, Finding::new("kernel lock", kernel, Verdict::Good, "")])
     }
 }
 

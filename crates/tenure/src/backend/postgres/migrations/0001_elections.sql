@@ -207,7 +207,8 @@ SELECT c.namespace,
             ELSE 'candidate' END AS status,
        s.beat_at AS last_heartbeat,
        coalesce(mine.token, (SELECT max(l.token) FROM tenure.leases l
-                             WHERE l.namespace = c.namespace AND l.name = c.election), 0) AS term,
+                             WHERE l.namespace = c.namespace AND l.name = c.election
+                               AND l.granted_at IS NOT NULL), 0) AS term,
        c.priority,
        c.capabilities,
        c.metadata,

@@ -21,3 +21,14 @@ SELECT current_setting('server_version_num')::bigint AS version,
        pg_is_in_recovery() AS in_recovery,
        current_setting('transaction_read_only')::boolean AS read_only,
        current_setting('synchronous_standby_names') AS standbys;
+
+-- name: server_clock
+-- Only its rate is of interest, and only to people.
+SELECT extract(epoch FROM clock_timestamp())::float8 AS seconds;
+
+-- name: server_examine
+SELECT 'PostgreSQL ' || current_setting('server_version') AS version,
+       tenure.timeline()::text AS timeline,
+       current_setting('synchronous_standby_names') AS standbys,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('fsync') AS fsync;

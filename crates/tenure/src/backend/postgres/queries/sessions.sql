@@ -60,7 +60,8 @@ SELECT pg_notify('tenure_wake', $2) FROM over;
 
 -- name: session_expire
 -- $1 the session, $2 the beat that was seen to stand still (null: it is known to be dead), $9 on which timeline.
--- Of a take: $3 who takes, $4 namespace, $5 name, $6 slot, $7 token, $8 holder, as seen. Null: nobody does.
+-- Of a take: $3 who takes, $4 namespace, $5 name, $6 slot, $7 token, $8 holder, as seen, $10 on which timeline. Null:
+-- nobody does.
 -- A take that is refused for what it saw expires nobody; and the lease that it wants is left to it.
 WITH over AS (
     UPDATE tenure.sessions s SET state = 'expired', ended_at = now()
@@ -68,7 +69,8 @@ WITH over AS (
       AND ($3::text IS NULL OR EXISTS (
           SELECT FROM tenure.leases l, tenure.sessions taker
           WHERE l.namespace = $4 AND l.name = $5 AND l.slot = $6 AND l.token = $7
-            AND l.session IS NOT DISTINCT FROM $8 AND taker.id = $3 AND taker.state = 'live'))
+            AND l.session IS NOT DISTINCT FROM $8 AND taker.id = $3 AND taker.state = 'live'
+            AND tenure.timeline() = $10))
     RETURNING s.id
 ), freed AS (
     UPDATE tenure.leases l SET session = NULL, reserved = NULL, via = 'takeover'
