@@ -136,7 +136,8 @@ async fn a_fence_refuses_a_token_lower_than_one_it_has_seen() {
     assert_eq!(fenced(&store, "it's", 5).await, Ok(()));
     assert_eq!(fenced(&store, "it's", 5).await, Ok(()));
     assert_eq!(fenced(&store, "it's", 7).await, Ok(()));
-    let stale = FenceError::Stale { name: "it's".into(), seen: Token::from_u64(7), given: Token::from_u64(6) };
+    let stale =
+        FenceError::Stale { name: "it's".into(), seen: Token::from_u64(7), given: Token::from_u64(6) };
     assert_eq!(fenced(&store, "it's", 6).await, Err(stale));
     assert_eq!(fenced(&store, "another", 1).await, Ok(()));
     assert!(matches!(fenced(&store, "x", u64::MAX).await, Err(FenceError::Store(_))));
