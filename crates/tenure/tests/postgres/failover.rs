@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::backend::postgres::{Postgres, PostgresOptions};
 use tenure_core::Token;
-use tenure_core::port::{Pulse, Release, Store, Trouble, Via};
+use tenure_core::port::{Pulse, Release, Scope, Store, Trouble, Via};
 use tenure_testkit::rig::{PgCluster, PgStandby};
 
 use crate::support::*;
@@ -52,6 +52,29 @@ async fn tokens_grow_over_a_promotion_that_lost_grants() {
     let taken = after.take(&take_over("b", &key, first, "a", 2)).await.unwrap().unwrap();
     assert!(taken > lost);
     assert_eq!(taken.to_string(), "2.1");
+}
+
+/// Chaos found it: a worker looked before it beat, was shown the lease that it had given back on the primary, took that
+/// for a grant whose answer was lost, and led under a token lower than the last.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_promotion_nobody_is_shown_what_it_held_before() {
+    let primary = PgCluster::start().unwrap();
+    let key = election("e");
+    let before = migrated(&primary.url()).await;
+    leading(&before, "a", &key).await;
+    standing(&before, "b", &key).await;
+    let holder = async |store: &Postgres, asker: &str| {
+        let seen = store.observe(&id(asker), &Scope::Standing).await.unwrap();
+        seen.elections[0].leases[0].holder.as_ref().map(|holder| holder.id.clone())
+    };
+    assert_eq!(holder(&before, "a").await, Some(id("a")));
+    let standby = PgStandby::of(&primary).unwrap();
+    standby.wait_caught_up().unwrap();
+    standby.promote().unwrap();
+    let after = Postgres::connect(PostgresOptions::new(standby.url())).await.unwrap();
+    assert_eq!(holder(&after, "a").await, None);
+    // The others must still wait for it to fall silent.
+    assert_eq!(holder(&after, "b").await, Some(id("a")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,6 +71,8 @@ WITH scope AS (
                     'id', s.id, 'name', s.name, 'beat', s.beat, 'lease_ms', s.lease_ms,
                     'live', s.state = 'live', 'beat_at_ms', tenure.ms(s.beat_at)) END) ORDER BY l.slot)
             FROM tenure.leases l LEFT JOIN tenure.sessions s ON s.id = l.session
+                -- What the asker held before a promotion is not its own any more, whatever the standby remembers.
+                AND NOT (s.id = $2 AND l.token >> 40 < tenure.timeline())
             WHERE l.namespace = e.namespace AND l.name = e.name AND l.slot < e.slots), '[]'),
         'candidates', coalesce((
             SELECT json_agg(json_build_object(
