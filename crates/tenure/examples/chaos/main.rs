@@ -40,6 +40,10 @@ of figures, and ends with 1 and the seed if anything was amiss.
   --seed S       draw the same faults again; a number, printed first by every run
   --only STAGE   servers, promotion, files or controls
 
+Less is promised, and so judged, in two places. In take-over mode `connection` two may believe for a while. And a leader
+whose grant was lost by the promotion of an asynchronous standby may believe until its trust ends, while the new server
+has granted a greater token already. In both, tokens must grow and stale writes be refused all the same.
+
 As root some workers live in network namespaces of their own, and the server on a disk that gets full. Otherwise those
 are left out. All traffic stays on this machine. Ctrl-C ends it and cleans up.
 

@@ -89,7 +89,7 @@ pub(crate) fn print(verdicts: &[Verdict], controls: &[Control], seed: u64) -> bo
     row(&mut table, "samples of belief", &|it| it.samples.to_string());
     row(&mut table, "terms", &|it| it.terms.to_string());
     row(&mut table, "overlap of belief, ms (must be 0)", &|it| ms(it.worst_overlap_ns));
-    row(&mut table, "  mode connection, ms (promises less)", &|it| ms(it.hasty_overlap_ns));
+    row(&mut table, "  where less is promised, ms (see --help)", &|it| ms(it.lesser_overlap_ns));
     row(&mut table, "stale writes accepted (must be 0)", &|it| it.stale_accepted.to_string());
     row(&mut table, "stale writes refused (must be > 0)", &|it| it.stale_refused.to_string());
     row(&mut table, "guarded writes confirmed", &|it| it.guarded.to_string());

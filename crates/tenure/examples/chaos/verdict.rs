@@ -17,6 +17,9 @@ use crate::servers::LEASE;
 pub(crate) enum Promise {
     /// At most one process believes, per slot, at any moment.
     AtMostOne,
+    /// The same, but for a leader whose grant a promotion lost: it may believe until its trust ends, by two thirds of a
+    /// lease, while the new server already granted a greater token.
+    AtMostOnePerTimeline,
     /// Two may believe for a while; tokens and fences still hold.
     Fencing,
 }
@@ -42,8 +45,8 @@ pub(crate) struct Verdict {
     pub(crate) samples: usize,
     pub(crate) terms: usize,
     pub(crate) worst_overlap_ns: u64,
-    /// In elections that promise fencing only.
-    pub(crate) hasty_overlap_ns: u64,
+    /// Where less is promised: in mode `connection`, and over a promotion that lost commits.
+    pub(crate) lesser_overlap_ns: u64,
     pub(crate) guarded: usize,
     pub(crate) guard_refused: usize,
     pub(crate) stale_accepted: usize,
@@ -90,19 +93,26 @@ pub(crate) async fn judge(stage: Stage, crew: &Crew, ledger: &Ledger) -> Result<
 
 impl Verdict {
     fn judge_belief(&mut self, stage: &Stage, terms: &[Term]) {
-        let strict = |lease: oracles::Lease| stage.promises[usize::from(lease.0)] == Promise::AtMostOne;
+        let promise = |lease: oracles::Lease| stage.promises[usize::from(lease.0)];
+        let trust_ns = u64::try_from(LEASE.as_nanos() * 2 / 3).unwrap_or(0);
         for overlap in overlaps(terms) {
-            if strict(overlap.lease) {
+            let forbidden = match promise(overlap.lease) {
+                Promise::AtMostOne => true,
+                Promise::AtMostOnePerTimeline => !overlap.over_a_promotion || overlap.ns > trust_ns,
+                Promise::Fencing => false,
+            };
+            if forbidden {
                 self.worst_overlap_ns = self.worst_overlap_ns.max(overlap.ns);
                 let name = &stage.names[usize::from(overlap.lease.0)];
                 let ms = overlap.ns as f64 / 1e6;
                 self.violations.push(format!("two leaders of {name} for {ms:.3} ms: {}", overlap.what));
             } else {
-                self.hasty_overlap_ns = self.hasty_overlap_ns.max(overlap.ns);
+                self.lesser_overlap_ns = self.lesser_overlap_ns.max(overlap.ns);
             }
         }
         self.violations.extend(tokens_that_did_not_grow(terms));
-        let kept: Vec<Term> = terms.iter().filter(|term| strict(term.lease)).cloned().collect();
+        let kept: Vec<Term> =
+            terms.iter().filter(|term| promise(term.lease) != Promise::Fencing).cloned().collect();
         self.gaps = gaps(terms, &stage.faults, u64::try_from(LEASE.as_nanos()).unwrap_or(0));
         (self.led_ns, self.total_ns) = led_and_total(&kept, stage.end_ns);
     }
