@@ -77,17 +77,19 @@ pub(crate) struct Crew {
     pub(crate) hands: Vec<Hand>,
     pub(crate) namespace: Option<Namespace>,
     pub(crate) starts: u32,
+    /// How many ended without having been told to.
+    pub(crate) fallen: usize,
     pub(crate) workplace: Workplace,
 }
 
 impl Crew {
     pub(crate) fn new() -> Result<Self, Failed> {
-        Ok(Self { hands: Vec::new(), namespace: None, starts: 0, workplace: Workplace::new()? })
+        Ok(Self { hands: Vec::new(), namespace: None, starts: 0, fallen: 0, workplace: Workplace::new()? })
     }
 
     /// Starts a hand that is away, as a new process.
     pub(crate) fn start(&mut self, worker: usize) -> Result<(), Failed> {
-        if self.hands[worker].child.is_some() {
+        if self.hands[worker].child.is_some() && !self.fell(worker) {
             return Ok(());
         }
         self.starts += 1;
@@ -111,6 +113,17 @@ impl Crew {
 
     pub(crate) fn start_all(&mut self) -> Result<(), Failed> {
         (0..self.hands.len()).try_for_each(|worker| self.start(worker))
+    }
+
+    /// Whether a hand that should be at work ended by itself. It is away from now on.
+    fn fell(&mut self, worker: usize) -> bool {
+        let hand = &mut self.hands[worker];
+        let fell = hand.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)));
+        if fell {
+            hand.child = None;
+            self.fallen += 1;
+        }
+        fell
     }
 
     /// `kill -9`.
@@ -147,6 +160,9 @@ impl Crew {
 
     /// Ends everybody, in good order if they can.
     pub(crate) fn end_all(&mut self) {
+        (0..self.hands.len()).for_each(|worker| {
+            self.fell(worker);
+        });
         for hand in &self.hands {
             if let Some(child) = &hand.child {
                 signal(child.id(), libc::SIGCONT);

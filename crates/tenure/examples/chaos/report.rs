@@ -99,12 +99,15 @@ pub(crate) fn print(verdicts: &[Verdict], controls: &[Control], seed: u64) -> bo
         format!("{:.1}", 100.0 * it.led_ns as f64 / it.total_ns.max(1) as f64)
     });
     row(&mut table, "time without a leader, s per slot", &|it| {
-        let slots = 3.0;
-        format!("{:.1}", (it.total_ns - it.led_ns) as f64 / 1e9 / slots)
+        format!("{:.1}", (it.total_ns - it.led_ns) as f64 / 1e9 / it.leases.max(1) as f64)
     });
-    table.print();
-    print_gaps(verdicts);
-    print_controls(controls);
+    if !verdicts.is_empty() {
+        table.print();
+        print_gaps(verdicts);
+    }
+    if !controls.is_empty() {
+        print_controls(controls);
+    }
     let violations: Vec<&String> = verdicts.iter().flat_map(|it| &it.violations).collect();
     for violation in &violations {
         println!("VIOLATION {violation}");

@@ -53,6 +53,8 @@ pub(crate) struct Verdict {
     pub(crate) stale_refused: usize,
     pub(crate) unknown: usize,
     pub(crate) gaps: Vec<Gap>,
+    /// How many leases there were that promise one believer.
+    pub(crate) leases: usize,
     pub(crate) led_ns: u64,
     pub(crate) total_ns: u64,
     pub(crate) violations: Vec<String>,
@@ -85,6 +87,9 @@ pub(crate) async fn judge(stage: Stage, crew: &Crew, ledger: &Ledger) -> Result<
             format!("{terms} terms, {guarded} guarded writes, {stale_refused} stale writes refused");
         verdict.violations.push(format!("too little happened to prove anything: {figures}"));
     }
+    if crew.fallen > 0 {
+        verdict.violations.push(format!("{} workers ended without having been told to", crew.fallen));
+    }
     for violation in &mut verdict.violations {
         *violation = format!("{}: {violation}", stage.name);
     }
@@ -114,6 +119,7 @@ impl Verdict {
         let kept: Vec<Term> =
             terms.iter().filter(|term| promise(term.lease) != Promise::Fencing).cloned().collect();
         self.gaps = gaps(terms, &stage.faults, u64::try_from(LEASE.as_nanos()).unwrap_or(0));
+        self.leases = oracles::by_lease(&kept).len();
         (self.led_ns, self.total_ns) = led_and_total(&kept, stage.end_ns);
     }
 
