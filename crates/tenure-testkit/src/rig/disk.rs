@@ -16,6 +16,18 @@ pub struct SmallDisk {
     _guard: Guard,
 }
 
+/// Unmounts the disk `$1`. If the test process was killed, the guard of a server that lives there is at work now as well,
+/// and finds its processes by their folder: under an unmounted disk it would find none. So lazily only in the end.
+const END_DISK: &str = r#"
+look=0
+until umount "$1"; do
+    look=$((look + 1))
+    [ "$look" -lt 100 ] || { umount -l "$1"; break; }
+    sleep 0.05
+done
+rmdir "$1"
+"#;
+
 impl SmallDisk {
     /// Whether we may mount, or why a test that needs a small disk must skip.
     pub fn available() -> std::result::Result<(), String> {
@@ -32,8 +44,7 @@ impl SmallDisk {
             .tempdir_in("/tmp")
             .context(|| "cannot make a folder in /tmp".to_owned())?;
         let text = folder.path().to_str().ok_or_else(|| Error::new("the folder's name is not UTF-8"))?;
-        // Lazily, since a server that lives there may be ended by its own guard a moment later.
-        let guard = Guard::new(r#"umount -l "$1"; rmdir "$1""#, &[text])?;
+        let guard = Guard::new(END_DISK, &[text])?;
         run(Command::new("mount").args([
             "-t",
             "tmpfs",

@@ -1,0 +1,202 @@
+//! The worker processes, as the process that breaks them sees them.
+//!
+//! A hand is *at work* (a child of ours, perhaps stopped) or *away* (killed, or ended in good order). Each start is a new
+//! process with a log of its own. All work in one temporary folder; its guard, a `sh` at the end of a pipe that only we
+//! hold, kills what still works there and removes the folder however we end.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tenure_testkit::rig::{FakeClock, Namespace};
+
+use crate::Failed;
+use crate::worker::Plan;
+
+/// A folder that ends the processes in it when it goes.
+pub(crate) struct Workplace {
+    path: PathBuf,
+    guard: Child,
+}
+
+const GUARD: &str = r#"trap '' HUP INT QUIT TERM
+read -r _
+for look in 1 2 3; do
+    find /proc/[0-9]*/cwd -prune -lname "$1" 2>/dev/null | cut -d/ -f3 | xargs -r kill -KILL
+    sleep 0.05
+done
+rm -rf "$1""#;
+
+impl Workplace {
+    pub(crate) fn new() -> Result<Self, Failed> {
+        let path = tempfile::Builder::new().prefix("tenure-chaos-").tempdir()?.keep().canonicalize()?;
+        let guard = Command::new("sh")
+            .args(["-c", GUARD, "tenure-chaos-guard"])
+            .arg(&path)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { path, guard })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Workplace {
+    fn drop(&mut self) {
+        // `wait` closes our end of the pipe first.
+        let _ = self.guard.wait();
+    }
+}
+
+/// One worker and how to start it.
+pub(crate) struct Hand {
+    pub(crate) plan: Plan,
+    /// How fast its clock runs, if not true.
+    pub(crate) rate: Option<f64>,
+    /// Whether it lives in the namespace.
+    pub(crate) inside: bool,
+    child: Option<Child>,
+}
+
+impl Hand {
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self { plan, rate: None, inside: false, child: None }
+    }
+}
+
+/// All workers of one stage.
+pub(crate) struct Crew {
+    /// Before the workplace: children of ours are reaped first.
+    pub(crate) hands: Vec<Hand>,
+    pub(crate) namespace: Option<Namespace>,
+    pub(crate) starts: u32,
+    /// How many ended without having been told to.
+    pub(crate) fallen: usize,
+    pub(crate) workplace: Workplace,
+}
+
+impl Crew {
+    pub(crate) fn new() -> Result<Self, Failed> {
+        Ok(Self { hands: Vec::new(), namespace: None, starts: 0, fallen: 0, workplace: Workplace::new()? })
+    }
+
+    /// Starts a hand that is away, as a new process.
+    pub(crate) fn start(&mut self, worker: usize) -> Result<(), Failed> {
+        if self.hands[worker].child.is_some() && !self.fell(worker) {
+            return Ok(());
+        }
+        self.starts += 1;
+        let hand = &mut self.hands[worker];
+        hand.plan.log = self.workplace.path.join(format!("worker-{worker}-{}.log", self.starts));
+        let program = std::env::current_exe()?;
+        let mut command = match self.namespace.as_ref().filter(|_| hand.inside) {
+            Some(namespace) => namespace.command(program),
+            None => Command::new(program),
+        };
+        command.args(["worker", &serde_json::to_string(&hand.plan)?]);
+        command.current_dir(&self.workplace.path).stdin(Stdio::piped()).stdout(Stdio::null());
+        // Ctrl-C is for us; we end them.
+        command.process_group(0);
+        if let Some(rate) = hand.rate {
+            FakeClock::true_time().rate(rate).apply(&mut command)?;
+        }
+        hand.child = Some(command.spawn()?);
+        Ok(())
+    }
+
+    pub(crate) fn start_all(&mut self) -> Result<(), Failed> {
+        (0..self.hands.len()).try_for_each(|worker| self.start(worker))
+    }
+
+    /// Whether a hand that should be at work ended by itself. It is away from now on.
+    fn fell(&mut self, worker: usize) -> bool {
+        let hand = &mut self.hands[worker];
+        let fell = hand.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)));
+        if fell {
+            hand.child = None;
+            self.fallen += 1;
+        }
+        fell
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self, worker: usize) {
+        if let Some(mut child) = self.hands[worker].child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// SIGTERM, and waits for the end. Whether it ended by itself in time.
+    pub(crate) fn end(&mut self, worker: usize) -> bool {
+        let Some(child) = self.hands[worker].child.as_mut() else { return true };
+        signal(child.id(), libc::SIGCONT);
+        signal(child.id(), libc::SIGTERM);
+        for _ in 0..500 {
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                self.hands[worker].child = None;
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.kill(worker);
+        false
+    }
+
+    pub(crate) fn stop(&self, worker: usize) {
+        self.signal(worker, libc::SIGSTOP);
+    }
+
+    pub(crate) fn go_on(&self, worker: usize) {
+        self.signal(worker, libc::SIGCONT);
+    }
+
+    /// Ends everybody, in good order if they can.
+    pub(crate) fn end_all(&mut self) {
+        (0..self.hands.len()).for_each(|worker| {
+            self.fell(worker);
+        });
+        for hand in &self.hands {
+            if let Some(child) = &hand.child {
+                signal(child.id(), libc::SIGCONT);
+                signal(child.id(), libc::SIGTERM);
+            }
+        }
+        (0..self.hands.len()).for_each(|worker| {
+            self.end(worker);
+        });
+    }
+
+    fn signal(&self, worker: usize, number: libc::c_int) {
+        if let Some(child) = &self.hands[worker].child {
+            signal(child.id(), number);
+        }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        (0..self.hands.len()).for_each(|worker| self.kill(worker));
+    }
+}
+
+/// Stops the calling process, until somebody lets it go on.
+pub(crate) fn stop_myself() {
+    signal(std::process::id(), libc::SIGSTOP);
+}
+
+/// Sends a signal to a process that was not reaped yet: a child of ours, or ourselves.
+#[allow(unsafe_code)]
+fn signal(pid: u32, number: libc::c_int) {
+    if let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 1) {
+        // SAFETY: kill(2) touches no memory of ours, and `pid` is a single process.
+        unsafe { libc::kill(pid, number) };
+    }
+}
