@@ -109,6 +109,8 @@ async fn helper(bench: &ElectionBench, args: &[&str], store: &str, word: &str) -
     let mut lines = BufReader::new(child.stdout.take().ok_or_else(lost)?).lines();
     while let Some(line) = lines.next_line().await? {
         if line.contains(word) {
+            // Somebody goes on reading, or the helper would have nobody to write to.
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok(child);
         }
     }

@@ -46,13 +46,13 @@ async fn hand_over(url: &str, rounds: u32) -> Result<Vec<Duration>, BenchError> 
     Ok(times)
 }
 
-/// Waits until the follower has seen who leads, as it has in a service that runs; and until it no longer sits out.
+/// Waits until the follower has seen who leads, as it has in a service that runs.
 async fn settled(follower: &Elector, token: tenure::Token) {
     let seen = || follower.view().is_some_and(|view| view.holders().any(|(lease, _)| lease.token == token));
     while !seen() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
 pub(crate) async fn candidate(url: &str, name: &str) -> Result<Tenure, BenchError> {

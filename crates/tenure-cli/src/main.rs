@@ -16,7 +16,14 @@ use crate::args::{Cli, Command};
 fn main() -> ExitCode {
     // Before any thread exists: the watchdog is this same program.
     child::watchdog_main_if_asked();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no failures; whoever closed the pipe does not want to know.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
+        }
+    };
     output::init(&cli.global);
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,

@@ -1,6 +1,6 @@
 //! What people and scripts see.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing_subscriber::EnvFilter;
@@ -8,6 +8,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Format, Global};
 
 static COLOUR_OUT: AtomicBool = AtomicBool::new(false);
+static UNREAD: AtomicBool = AtomicBool::new(false);
 static COLOUR_ERR: AtomicBool = AtomicBool::new(false);
 
 /// Colours with a meaning.
@@ -27,7 +28,7 @@ pub(crate) fn init(global: &Global) {
     COLOUR_OUT.store(wanted && std::io::stdout().is_terminal(), Ordering::Relaxed);
     COLOUR_ERR.store(wanted && std::io::stderr().is_terminal(), Ordering::Relaxed);
     let level = match global.verbose {
-        0 => "off",
+        0 => "tenure=warn",
         1 => "tenure=info,warn",
         _ => "tenure=debug,tenure_core=debug,info",
     };
@@ -69,7 +70,25 @@ pub(crate) fn note(global: &Global, ink: Ink, text: &str) {
 
 pub(crate) fn print_json(value: &impl serde::Serialize) {
     // All that we print are plain data structures, which cannot fail to serialize.
-    println!("{}", serde_json::to_string(value).unwrap_or_default());
+    print_line(&serde_json::to_string(value).unwrap_or_default());
+}
+
+/// Prints a line. Where nobody reads any more (`| head`), [`is_read`] says so, and commands leave in good order.
+pub(crate) fn print_line(line: &str) {
+    print_text(&format!("{line}\n"));
+}
+
+/// As [`print_line`], as it is.
+pub(crate) fn print_text(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        UNREAD.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether somebody still reads what we print.
+pub(crate) fn is_read() -> bool {
+    !UNREAD.load(Ordering::Relaxed)
 }
 
 /// A table with aligned columns.

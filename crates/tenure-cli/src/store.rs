@@ -31,6 +31,9 @@ pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) ->
     key(global, name)?;
     tenure::Timing::new(standing.lease, standing.beat).map_err(tenure::Error::from)?;
     let options = options(global)?;
+    if standing.takeover == TakeoverMode::Connection && !is_postgres(&options.url) {
+        return Err(Failure::usage("--takeover connection needs PostgreSQL; elsewhere leave it out"));
+    }
     let takeover = match standing.takeover {
         TakeoverMode::Lease => Takeover::Lease,
         TakeoverMode::Connection => Takeover::Connection,
@@ -60,4 +63,9 @@ pub(crate) fn candidate(tenure: &Tenure, global: &Global, name: &str, standing: 
         .requires(standing.requires.clone())
         .metadata("version", env!("CARGO_PKG_VERSION"));
     standing.metadata.iter().fold(builder, |builder, (key, value)| builder.metadata(key, value))
+}
+
+/// Whether an address leads to PostgreSQL, in any of the forms that it is written in.
+pub(crate) fn is_postgres(url: &str) -> bool {
+    url.starts_with("postgres") || url.contains('=') && !url.contains("://") && !url.starts_with("sqlite:")
 }

@@ -179,7 +179,7 @@ fn bad_input_names_itself_and_the_remedy() {
         (&["run", "two words", "--", "true"], 64, &["two words", "' '"]),
         (&["run", &"x".repeat(200), "--", "true"], 64, &["200", "128"]),
         (&["run", "n", "--lease", "1s", "--beat", "500ms", "--", "true"], 64, &["three beats", "1.5s"]),
-        (&["run", "n", "--lease", "1 parsec", "--", "true"], 2, &["parsec", "10s"]),
+        (&["run", "n", "--lease", "1 parsec", "--", "true"], 64, &["parsec", "10s"]),
         (&["leader", "list", "--store", "mysql://u:secret@h/d"], 64, &["mysql", "sqlite:", "postgres:"]),
         (&["leader", "list", "--store", "postgres://u:secret@127.0.0.1:1/d"], 69, &["127.0.0.1:1"]),
         (&["leader", "list", "--store", "sqlite:/proc/nowhere/x.db"], 64, &["/proc/nowhere", "mkdir"]),

@@ -160,7 +160,10 @@ impl Book {
         // A new row is of this timeline: nobody can have been granted it on an earlier one.
         let fresh = Lease { token: Token::first(self.timeline), ..Lease::default() };
         election.leases.resize(rows, fresh);
-        election.requires.clone_from(&candidacy.requires);
+        // Who requires nothing leaves what others require as it is.
+        if !others || !candidacy.requires.is_empty() {
+            election.requires.clone_from(&candidacy.requires);
+        }
         let joined_at = election.candidates.get(&candidacy.session).map_or(wall_ms, |(_, at)| *at);
         election.candidates.insert(candidacy.session.clone(), (candidacy.clone(), joined_at));
         self.wakes.push(Wake::Changed(candidacy.election.clone()));

@@ -1,6 +1,8 @@
 //! Starts one cluster for many test processes, runs a command with its address in `TENURE_TEST_PG`, and ends with the
 //! command's exit code. The cluster goes when this process does, however that happens.
 //!
+//! With `--durable` it waits for the disk as a server in production does; tests do without.
+//!
 //! `cargo run -p tenure-testkit --example with-postgres -- cargo nextest run`
 
 use std::process::{Command, ExitCode};
@@ -8,12 +10,14 @@ use std::process::{Command, ExitCode};
 use tenure_testkit::rig::{Error, PgCluster, SHARED_CLUSTER_VARIABLE};
 
 fn main() -> Result<ExitCode, Error> {
-    let mut words = std::env::args_os().skip(1);
+    let mut words = std::env::args_os().skip(1).peekable();
+    let durable = words.next_if(|word| word == "--durable").is_some();
     let Some(program) = words.next() else {
-        eprintln!("usage: with-postgres COMMAND [ARGUMENT ...]");
+        eprintln!("usage: with-postgres [--durable] COMMAND [ARGUMENT ...]");
         return Ok(ExitCode::from(2));
     };
-    let cluster = PgCluster::builder().settings(&[("max_connections", "300")]).start()?;
+    let builder = PgCluster::builder().settings(&[("max_connections", "300")]);
+    let cluster = if durable { builder.durable() } else { builder }.start()?;
     let status = Command::new(&program).args(words).env(SHARED_CLUSTER_VARIABLE, cluster.url()).status();
     match status {
         // A command that a signal ended has no code.

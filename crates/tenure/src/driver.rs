@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tenure_core::lease::{Answer, Command, CommandId, Event, Input, Machine, Stand};
-use tenure_core::port::{Backend, StoreError, Trouble};
+use tenure_core::port::{AskKind, Backend, StoreError, Trouble};
 use tenure_core::{ElectionKey, Moment, SessionId, Timing, Token};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -24,12 +24,26 @@ const CALLS_AT_ONCE: usize = 8;
 
 /// What the driver is told.
 pub(crate) enum Message {
-    Campaign { stand: Stand, seat: Arc<Seat>, reply: oneshot::Sender<Result<(), Error>> },
-    Withdraw { election: ElectionKey, reply: Option<oneshot::Sender<()>> },
-    Resign(ElectionKey),
+    Campaign {
+        stand: Stand,
+        seat: Arc<Seat>,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
+    Withdraw {
+        seat: Arc<Seat>,
+        reply: Option<oneshot::Sender<()>>,
+    },
+    /// Of one term, if it is said which.
+    Resign(ElectionKey, Option<Token>),
     WorkEnded(ElectionKey, Token),
-    Answer { id: CommandId, sent_at: Moment, answer: Answer },
+    Answer {
+        id: CommandId,
+        sent_at: Moment,
+        answer: Answer,
+    },
     Close(Option<oneshot::Sender<()>>),
+    /// Whoever closes has waited long enough: end the session if nothing runs any more.
+    CloseNow,
 }
 
 /// What the driver shares with handles.
@@ -132,11 +146,14 @@ impl Driver {
     fn receive(&mut self, message: Message) {
         match message {
             Message::Campaign { stand, seat, reply } => self.campaign(stand, seat, reply),
-            Message::Withdraw { election, reply } => self.withdraw(election, reply),
-            Message::Resign(election) => self.step(Input::Resign(election)),
+            // Of an elector that stands no longer, whoever stands by that name now.
+            Message::Withdraw { seat, reply } if !self.stands(&seat) => reply.into_iter().for_each(confirm),
+            Message::Withdraw { seat, reply } => self.withdraw(seat.key.clone(), reply),
+            Message::Resign(election, token) => self.resign(election, token),
             Message::WorkEnded(election, token) => self.work_ended(&election, token),
             Message::Answer { id, sent_at, answer } => self.step(Input::Answer { id, sent_at, answer }),
             Message::Close(reply) => self.close(reply),
+            Message::CloseNow => self.close_now(),
         }
     }
 
@@ -191,8 +208,30 @@ impl Driver {
             return;
         };
         place.leaving.extend(reply);
+        if let Some(term) = &place.term {
+            // Whoever works is to finish, as if asked by somebody else.
+            term.state.send_if_modified(|state| state.asked.replace(AskKind::Resign).is_none());
+        }
         self.step(Input::Withdraw(election.clone()));
         self.begin_finish(&election);
+    }
+
+    fn stands(&self, seat: &Arc<Seat>) -> bool {
+        self.seats.get(&seat.key).is_some_and(|place| Arc::ptr_eq(&place.seat, seat))
+    }
+
+    fn resign(&mut self, election: ElectionKey, token: Option<Token>) {
+        let term = self.seats.get(&election).and_then(|place| place.term.as_ref());
+        if term.is_some_and(|term| token.is_none_or(|token| term.token == token)) {
+            self.step(Input::Resign(election));
+        }
+    }
+
+    fn close_now(&mut self) {
+        let works = |place: &Place| place.term.as_ref().is_some_and(|term| term.has_workers());
+        if !self.stopped && !self.seats.values().any(works) {
+            self.step(Input::Stop);
+        }
     }
 
     fn close(&mut self, reply: Option<oneshot::Sender<()>>) {
@@ -274,10 +313,12 @@ impl Driver {
             let over = term.state.borrow().over;
             match over {
                 None => self.end_term(&key, Over::GivenUp),
+                // The lease is not given back while its work may run. Others lead once it is free or we fall silent.
                 Some(_) => {
-                    tracing::warn!(election = %key, token = %term.token, "work outlived its leadership; releasing");
-                    place.term = None;
-                    self.step(Input::Finished(key));
+                    tracing::warn!(election = %key, token = %term.token, "work outlives its leadership");
+                    let limit = now + self.timing.trust();
+                    place.limit = Some(limit);
+                    self.limits.insert((limit, key));
                 }
             }
         }
@@ -298,11 +339,7 @@ impl Driver {
                     self.withdraw(key, None);
                 }
             }
-            Event::Rejected { election, slots } => {
-                let Some(place) = self.seats.remove(&election) else { return };
-                let error = Error::Slots { election, slots, asked: place.asked_slots };
-                place.standing.into_iter().for_each(|reply| drop(reply.send(Err(error.clone()))));
-            }
+            Event::Rejected { election, slots } => self.rejected(election, slots),
             Event::Elected { election, slot, token } => self.elected(election, slot, token),
             Event::Asked { election, kind } => {
                 let Some(place) = self.seats.get_mut(&election) else { return };
@@ -345,6 +382,21 @@ impl Driver {
         }
     }
 
+    /// The election was changed while this candidate was away. It can not go on; its work, if any, is ended first.
+    fn rejected(&mut self, election: ElectionKey, slots: u32) {
+        let Some(place) = self.seats.get_mut(&election) else { return };
+        let error = Error::Slots { election: election.clone(), slots, asked: place.asked_slots };
+        tracing::warn!(%election, "{error}");
+        place.seat.fail(error.clone());
+        place.standing.take().into_iter().for_each(|reply| drop(reply.send(Err(error.clone()))));
+        if place.term.is_some() {
+            self.begin_finish(&election);
+        } else if let Some(place) = self.seats.remove(&election) {
+            place.leaving.into_iter().for_each(confirm);
+            self.stop_if_empty();
+        }
+    }
+
     fn elected(&mut self, election: ElectionKey, slot: u32, token: Token) {
         let Some(session) = self.machine.session().cloned() else { return };
         let Some(place) = self.seats.get_mut(&election) else { return };
@@ -381,10 +433,32 @@ impl Driver {
             let _permit = if urgent { None } else { calls.acquire().await.ok() };
             // Read before sending: the answer's delay must not lengthen trust.
             let sent_at = runtime.now();
-            let answer = perform(store.as_ref(), command, runtime.as_ref(), sent_at + timeout, timeout).await;
+            let panicked = unanswered(&command);
+            let call = async move {
+                perform(store.as_ref(), command, runtime.as_ref(), sent_at + timeout, timeout).await
+            };
+            // A call that panics is one whose outcome is unknown, and must not be waited for for ever.
+            let answer = tokio::spawn(call).await.unwrap_or(panicked);
             // A driver that is gone needs no answer.
             let _ = inbox.send(Message::Answer { id, sent_at, answer });
         });
+    }
+}
+
+/// The answer to a call that gave none.
+fn unanswered(command: &Command) -> Answer {
+    let error = StoreError::new(Trouble::Other, "a call to the store panicked");
+    match command {
+        Command::Open(_) | Command::Beat(_) => Answer::Pulse(Err(error)),
+        Command::Join(_) => Answer::Joined(Err(error)),
+        Command::Observe(..) => Answer::Observed(Err(error)),
+        Command::Take(_) => Answer::Taken(Err(error)),
+        Command::Ask(_) => Answer::Asked(Err(error)),
+        Command::End(_)
+        | Command::Leave(..)
+        | Command::Release(_)
+        | Command::Expire(_)
+        | Command::Watch(_) => Answer::Done(Err(error)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -129,9 +129,21 @@ pub(crate) struct Seat {
     term: watch::Sender<Option<Arc<Term>>>,
     view: watch::Sender<Option<Arc<ElectionView>>>,
     changes: broadcast::Sender<Change>,
+    /// Why this candidate can not go on, if so.
+    failure: Mutex<Option<Error>>,
 }
 
 impl Seat {
+    /// The candidate can not go on: whoever waits to be elected is told.
+    pub(crate) fn fail(&self, error: Error) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        self.term.send_modify(|_| {});
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn publish_term(&self, term: Option<Arc<Term>>) {
         self.term.send_replace(term);
     }
@@ -257,6 +269,7 @@ impl ElectorBuilder {
             term: watch::Sender::new(None),
             view: watch::Sender::new(None),
             changes: broadcast::Sender::new(CHANGES_KEPT),
+            failure: Mutex::new(None),
         });
         let (reply, standing) = oneshot::channel();
         self.tenure.send(Message::Campaign { stand, seat: seat.clone(), reply })?;
@@ -297,7 +310,7 @@ impl Elector {
 
     /// The leadership of this process, if it leads now. Holding it counts as working.
     pub fn leadership(&self) -> Option<Leadership> {
-        self.seat.term.borrow().as_ref().filter(|term| term.is_leader()).map(Term::handle)
+        self.seat.term.borrow().as_ref().and_then(Term::lead)
     }
 
     /// Waits until this process leads. A term that is to finish is not begun anew: this waits for the next one.
@@ -306,6 +319,9 @@ impl Elector {
         loop {
             if let Some(leadership) = term.borrow_and_update().as_ref().and_then(Term::begin) {
                 return Ok(leadership);
+            }
+            if let Some(error) = self.seat.failure() {
+                return Err(error);
             }
             if self.tenure.is_closed() {
                 return Err(Error::Closed);
@@ -351,7 +367,8 @@ impl Elector {
     ///
     /// The work's future is dropped when leadership is lost, or when the leader was asked to finish and the grace is
     /// over; then the process campaigns again. The lease is given back only after the future has returned or been
-    /// dropped. When it returns, the candidate leaves the election.
+    /// dropped. When it returns, the candidate leaves the election. Work that blocks its thread can not be dropped: it
+    /// keeps the lease, though not the leadership, until it yields.
     pub async fn run_while_leader<F, T>(self, mut work: impl FnMut(Leadership) -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,
@@ -359,8 +376,9 @@ impl Elector {
         loop {
             let leadership = self.elected().await?;
             let outcome = tokio::select! {
-                outcome = work(leadership.clone()) => Some(outcome),
+                biased;
                 _ = leadership.lost() => None,
+                outcome = work(leadership.clone()) => Some(outcome),
             };
             drop(leadership);
             if let Some(outcome) = outcome {
@@ -372,14 +390,14 @@ impl Elector {
 
     /// Steps down if it leads, and goes on standing.
     pub fn resign(&self) -> Result<(), Error> {
-        self.tenure.send(Message::Resign(self.seat.key.clone()))
+        self.tenure.send(Message::Resign(self.seat.key.clone(), None))
     }
 
     /// Finishes, gives the lease back, and stands no longer.
     pub async fn stop(self) -> Result<(), Error> {
         let (reply, left) = oneshot::channel();
         let election = self.seat.key.clone();
-        self.tenure.send(Message::Withdraw { election: election.clone(), reply: Some(reply) })?;
+        self.tenure.send(Message::Withdraw { seat: self.seat.clone(), reply: Some(reply) })?;
         let limit = self.seat.grace + self.tenure.timing().lease() * 2;
         let runtime = self.tenure.runtime();
         tokio::select! {
@@ -417,7 +435,7 @@ impl Elector {
 impl Drop for Elector {
     fn drop(&mut self) {
         // A driver that is gone has left everything.
-        let _ = self.tenure.send(Message::Withdraw { election: self.seat.key.clone(), reply: None });
+        let _ = self.tenure.send(Message::Withdraw { seat: self.seat.clone(), reply: None });
     }
 }
 

@@ -36,6 +36,9 @@ pub enum Error {
     /// This process already stands in that election. Doesn't affect the standing candidate.
     #[error("this process already stands in election {0}; use its elector, or open a second Tenure")]
     AlreadyStanding(ElectionKey),
+    /// Work goes on, or the store does not answer. What is held is given back when they do, or runs out by itself.
+    #[error("not closed within {0:?}: work goes on, or the store does not answer")]
+    NotClosed(Duration),
     /// The client was closed. Nothing was done.
     #[error("this Tenure was closed")]
     Closed,

@@ -16,9 +16,8 @@ use crate::{Error, GuardError};
 
 /// Proof of leadership, valid as long as it is trusted.
 ///
-/// Holding it says that work is going on: after the leader was asked to finish, or lost its leadership, the lease is
-/// given back only when every clone has been dropped (or two thirds of a lease later, whichever is first). Drop it
-/// when the work is done.
+/// Holding it says that work is going on: after the leader was asked to finish, or lost its leadership, this process
+/// gives the lease back, and campaigns again, only when every clone has been dropped. Drop it when the work is done.
 ///
 /// ```
 /// # use tenure::{Tenure, backend::memory::Memory};
@@ -105,12 +104,14 @@ impl Drop for Work {
 
 impl Term {
     pub(crate) fn is_leader(&self) -> bool {
-        // The flag first: it is set before a later beat can move the deadline on.
-        !self.ended.load(Ordering::Acquire) && self.trust.runtime.now() < self.trust.until()
+        // The flag last: the driver sets it before it publishes a deadline that is not this term's. Were it read first, a
+        // thread that is stopped in between would compare the clock with the deadline of a later session.
+        let until = self.trust.until();
+        self.trust.runtime.now() < until && !self.ended.load(Ordering::Acquire)
     }
 
     /// A handle for somebody who works under this term.
-    pub(crate) fn handle(self: &Arc<Self>) -> Leadership {
+    fn handle(self: &Arc<Self>) -> Leadership {
         let mut weak = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let work = weak.upgrade().unwrap_or_else(|| {
             let work = Arc::new(Work {
@@ -126,7 +127,14 @@ impl Term {
 
     /// A handle for work that is to begin: not under a term that is to finish.
     pub(crate) fn begin(self: &Arc<Self>) -> Option<Leadership> {
-        (self.is_leader() && self.state.borrow().asked.is_none()).then(|| self.handle())
+        self.lead().filter(|_| self.state.borrow().asked.is_none())
+    }
+
+    /// A handle, if this term leads. The handle comes first: from here on the driver waits for it, so that what is seen
+    /// afterwards stays so.
+    pub(crate) fn lead(self: &Arc<Self>) -> Option<Leadership> {
+        let handle = self.handle();
+        self.is_leader().then_some(handle)
     }
 
     pub(crate) fn has_workers(&self) -> bool {
@@ -169,7 +177,9 @@ impl Leadership {
 
     /// Until when leadership is trusted if no further beat is counted.
     pub fn trusted_until(&self) -> Moment {
-        if self.term.ended.load(Ordering::Acquire) { Moment::ZERO } else { self.term.trust.until() }
+        // The flag last, as in `is_leader`.
+        let until = self.term.trust.until();
+        if self.term.ended.load(Ordering::Acquire) { Moment::ZERO } else { until }
     }
 
     /// Completes when this process leads no longer. Stop the work then.
@@ -231,7 +241,9 @@ impl Leadership {
     pub async fn resign(self) -> Result<(), Error> {
         let Leadership { term, work } = self;
         let mut state = term.state.subscribe();
-        term.inbox.send(Message::Resign(term.election.clone())).map_err(|_| Error::Closed)?;
+        term.inbox
+            .send(Message::Resign(term.election.clone(), Some(term.token)))
+            .map_err(|_| Error::Closed)?;
         drop(work);
         state.wait_for(|state| state.over.is_some()).await.map(|_| ()).map_err(|_| Error::Closed)
     }

@@ -15,6 +15,9 @@ use crate::leadership::Trust;
 use crate::runtime::{Runtime, System};
 use crate::{Error, runtime};
 
+/// How long closing waits, beyond a lease, for work that is asked to finish.
+const CLOSE_GRACE: Duration = Duration::from_secs(5);
+
 /// A process that takes part: one session, one beat, any number of elections. Clones share it.
 ///
 /// ```
@@ -199,14 +202,28 @@ impl Tenure {
         self.inner.shared.trouble.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
-    /// Finishes and gives back everything, and ends the session. Others take over at once.
+    /// Finishes and gives back everything, and ends the session. Others take over at once. Bounded: when the store does
+    /// not answer, or work does not end, it gives up after a while and says so.
     pub async fn close(&self) -> Result<(), Error> {
         let (reply, closed) = oneshot::channel();
-        if self.send(Message::Close(Some(reply))).is_ok() {
+        if self.send(Message::Close(Some(reply))).is_err() {
             // A driver that has gone has closed.
-            let _ = closed.await;
+            return Ok(());
         }
-        Ok(())
+        let runtime = &self.inner.runtime;
+        let limit = CLOSE_GRACE + self.inner.timing.lease();
+        let start = runtime.now();
+        tokio::pin!(closed);
+        tokio::select! {
+            _ = &mut closed => return Ok(()),
+            () = runtime.sleep_until(start + limit) => {}
+        }
+        // The store does not confirm, or somebody's work does not end. With nothing running, the session may end anyhow.
+        let _ = self.send(Message::CloseNow);
+        tokio::select! {
+            _ = &mut closed => Ok(()),
+            () = runtime.sleep_until(start + limit * 2) => Err(Error::NotClosed(limit * 2)),
+        }
     }
 
     /// Waits for the first session, or says why there is none.

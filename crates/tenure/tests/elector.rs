@@ -255,3 +255,120 @@ fn status_says_what_a_candidate_is() {
         assert_eq!(leader.candidates().await.unwrap().len(), 2);
     });
 }
+
+/// The lease used to be given back two thirds of a lease after the loss, whether or not the work had ended.
+#[test]
+fn work_that_does_not_end_keeps_the_lease_from_others() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
+        let first = a.elector("nightly").grace(SECOND).start().await.unwrap();
+        let leadership = first.elected().await.unwrap();
+        let second = b.elector("nightly").start().await.unwrap();
+        first.resign().unwrap();
+        clock.advance(SECOND * 60).await;
+        assert!(!leadership.is_leader(), "its grace is over");
+        assert!(!second.is_leader(), "but its work is not");
+        drop(leadership);
+        clock.advance(SECOND * 2).await;
+        assert!(second.is_leader());
+    });
+}
+
+/// A handle of a term long past made the process resign the term it had now.
+#[test]
+fn an_old_handle_does_not_resign_a_new_term() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let tenure = tenure(&clock, &memory, "a").await;
+        let elector = tenure.elector("nightly").start().await.unwrap();
+        let old = elector.elected().await.unwrap();
+        let token = old.token();
+        elector.resign().unwrap();
+        let kept = old.clone();
+        drop(old);
+        let resigned = tokio::spawn(kept.resign());
+        clock.advance(SECOND * 5).await;
+        resigned.await.unwrap().unwrap();
+        clock.advance(SECOND * 5).await;
+        let now = elector.leadership().expect("it leads again");
+        assert_eq!(now.token().as_u64(), token.as_u64() + 1, "and was not made to resign twice");
+    });
+}
+
+/// Dropping the elector of a candidate that had left withdrew the next candidate of that name.
+#[test]
+fn an_old_elector_does_not_withdraw_a_new_one() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let tenure = tenure(&clock, &memory, "a").await;
+        tenure.elector("nightly").start().await.unwrap().stop().await.unwrap();
+        let next = tenure.elector("nightly").start().await.unwrap();
+        clock.advance(SECOND).await;
+        assert!(next.is_leader(), "the first one was dropped after it had stopped");
+    });
+}
+
+/// Callbacks were told of a stop only when the grace was over.
+#[test]
+fn a_stop_with_callbacks_hands_over_without_waiting() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
+        let told = Arc::new(AtomicU32::new(0));
+        let lost = told.clone();
+        let first = a.elector("nightly").on_lost(move |_| drop(lost.fetch_add(1, Ordering::SeqCst)));
+        let first = first.start().await.unwrap();
+        clock.settle().await;
+        let second = b.elector("nightly").start().await.unwrap();
+        clock.advance(SECOND).await;
+        drop(first);
+        clock.settle().await;
+        assert_eq!(told.load(Ordering::SeqCst), 1);
+        assert!(second.is_leader());
+    });
+}
+
+/// A candidate whose election was given other slots while it was away waited for ever.
+#[test]
+fn a_candidate_that_is_refused_when_it_comes_back_says_so() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let link = tenure_testkit::Cuttable::new(memory.clone());
+        let away =
+            Tenure::builder().store(link.clone()).runtime(Arc::new(clock.clone())).open().await.unwrap();
+        let elector = away.elector("nightly").start().await.unwrap();
+        clock.settle().await;
+        link.cut(true);
+        clock.advance(SECOND * 7).await;
+        let other = tenure(&clock, &memory, "b").await;
+        let watcher = other.elector("nightly").start().await.unwrap();
+        clock.advance(SECOND * 60).await;
+        assert!(watcher.is_leader());
+        watcher.stop().await.unwrap();
+        let _pair = other.elector("nightly").slots(2).start().await.unwrap();
+        link.cut(false);
+        let waiting =
+            tokio::spawn(async move { elector.elected().await.map(|leadership| leadership.token()) });
+        clock.advance(SECOND * 10).await;
+        assert!(matches!(waiting.await.unwrap(), Err(Error::Slots { slots: 2, asked: 1, .. })));
+    });
+}
+
+/// Closing waited for ever for a store that did not answer.
+#[test]
+fn closing_is_bounded_when_the_store_is_away() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let link = tenure_testkit::Cuttable::new(memory);
+        let tenure =
+            Tenure::builder().store(link.clone()).runtime(Arc::new(clock.clone())).open().await.unwrap();
+        let elector = tenure.elector("nightly").start().await.unwrap();
+        drop(elector.elected().await.unwrap());
+        link.cut(true);
+        drop(elector);
+        let closing = tokio::spawn(async move { tenure.close().await });
+        clock.advance(SECOND * 60).await;
+        closing.await.unwrap().unwrap();
+    });
+}

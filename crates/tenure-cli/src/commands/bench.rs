@@ -15,7 +15,7 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
         BenchCommand::HoldAdvisory => hold::hold_advisory(&url).await.map_err(failure)?,
         BenchCommand::HoldFlock { path } => hold::hold_flock(&path).await.map_err(failure)?,
         BenchCommand::Election { rounds, held, window } => {
-            let postgres = url.starts_with("postgres").then_some(url);
+            let postgres = store::is_postgres(&url).then_some(url);
             if postgres.is_none() {
                 output::note(
                     global,
@@ -29,7 +29,7 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
             let report = tenure_bench::election(&bench, &progress).await.map_err(failure)?;
             match global.output {
                 Format::Json => output::print_json(&report),
-                Format::Table => print!("{}", render(&report)),
+                Format::Table => output::print_text(&render(&report)),
             }
         }
     }

@@ -37,8 +37,8 @@ pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<u8, Failure
         ] {
             table.row(vec![(what.to_owned(), Ink::Bold), (value.to_owned(), Ink::Plain)]);
         }
-        println!("{}", table.render());
-        print!("{}", render(&findings));
+        output::print_line(&table.render());
+        output::print_text(&render(&findings));
     }
     Ok(u8::from(findings.iter().any(|finding| finding.verdict == Verdict::Bad)))
 }

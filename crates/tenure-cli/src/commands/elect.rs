@@ -30,7 +30,7 @@ pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure>
         }
     };
     tokio::pin!(limit);
-    loop {
+    while output::is_read() {
         tokio::select! {
             change = changes.next() => match change {
                 Some(change) => say(global, &args.name, &change),
@@ -41,7 +41,11 @@ pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure>
         }
     }
     drop(elector);
-    tenure.close().await?;
+    tokio::select! {
+        closed = tenure.close() => closed?,
+        // Told to end once more.
+        _ = signals.next() => {}
+    }
     Ok(0)
 }
 
@@ -86,5 +90,5 @@ fn say(global: &Global, name: &str, change: &Change) {
         }
         _ => Vec::new(),
     };
-    println!("{} {name} {}", paint(&format!("{word:>8}"), ink), words.join(", "));
+    output::print_line(&format!("{} {name} {}", paint(&format!("{word:>8}"), ink), words.join(", ")));
 }

@@ -1,6 +1,6 @@
 //! `tenure leader`: see and move leaders.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use tenure::election::may_lead;
@@ -43,7 +43,7 @@ async fn list(global: &Global, watch: bool, all: bool) -> Result<u8, Failure> {
             Ok(views) => {
                 let table = view::list(&views, all, wall_ms());
                 if !watch {
-                    print!("{table}");
+                    output::print_text(&table);
                 } else if table != shown {
                     redraw(&table);
                     shown = table;
@@ -54,7 +54,7 @@ async fn list(global: &Global, watch: bool, all: bool) -> Result<u8, Failure> {
             }
             Err(error) => return Err(error.into()),
         }
-        if !watch {
+        if !watch || !output::is_read() {
             return Ok(0);
         }
         tokio::select! {
@@ -69,12 +69,10 @@ fn redraw(text: &str) {
     if std::io::stdout().is_terminal() {
         // Home, each line cleared to its end, then everything below.
         let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();
-        print!("\x1b[H{lines}\x1b[J");
+        output::print_text(&format!("\x1b[H{lines}\x1b[J"));
     } else {
-        println!("{text}");
+        output::print_line(text);
     }
-    // A closed pipe ends us by its signal at the next write.
-    let _ = std::io::stdout().flush();
 }
 
 async fn show(global: &Global, name: &str, terms: u32) -> Result<u8, Failure> {
@@ -87,7 +85,7 @@ async fn show(global: &Global, name: &str, terms: u32) -> Result<u8, Failure> {
         value["terms"] = serde_json::to_value(&terms).unwrap_or_default();
         output::print_json(&value);
     } else {
-        print!("{}", view::show(&election, &terms, wall_ms()));
+        output::print_text(&view::show(&election, &terms, wall_ms()));
     }
     Ok(0)
 }
@@ -184,6 +182,9 @@ fn candidate<'v>(election: &'v ElectionView, to: &str) -> Result<&'v CandidateVi
         [candidate] => {
             let why = if candidate.observer { "it is an observer" } else { "it lacks a required capability" };
             Err(Failure::usage(format!("{to} may not lead {}: {why}", election.key)))
+        }
+        [] if election.candidates.is_empty() => {
+            Err(Failure::usage(format!("nobody stands for {}, so {to} can not lead it", election.key)))
         }
         [] => {
             let all: Vec<_> = election.candidates.iter().collect();

@@ -11,7 +11,7 @@ use crate::store;
 pub(crate) async fn run(global: &Global, args: MigrateArgs) -> Result<u8, Failure> {
     let options = store::options(global)?;
     if let MigrateCommand::Sql = args.command {
-        print!("{}", backend::migration_sql(&options.url)?);
+        output::print_text(&backend::migration_sql(&options.url)?);
         return Ok(0);
     }
     let store = backend::migrator(&options).await?;
@@ -53,13 +53,13 @@ pub(crate) async fn run(global: &Global, args: MigrateArgs) -> Result<u8, Failur
                     _ if status.pending.is_empty() => paint("up to date", Ink::Green),
                     _ => paint("run `tenure migrate up`", Ink::Yellow),
                 };
-                println!("{found}, this program needs {}: {verdict}", status.wanted);
+                output::print_line(&format!("{found}, this program needs {}: {verdict}", status.wanted));
                 let mut table = Table::new(&["pending", "name"]);
                 for (version, name) in &status.pending {
                     table.row(vec![(format!("{version:04}"), Ink::Plain), ((*name).to_owned(), Ink::Plain)]);
                 }
                 if !status.pending.is_empty() {
-                    print!("{}", table.render());
+                    output::print_text(&table.render());
                 }
             }
         }

@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use tenure::runtime::{now, sleep_until};
-use tenure::{Elector, Leadership, Status, Tenure};
+use tenure::{Elector, Leadership, Over, Status, Tenure};
 
 use super::signals::Signals;
 use crate::args::{Global, RunArgs};
-use crate::child::{Child, Ending, Spec};
+use crate::child::{Child, Ending, SpawnError, Spec};
 use crate::exit::{self, Failure};
 use crate::output::{self, Ink};
 use crate::store;
@@ -24,8 +24,8 @@ const FIRST_LOOK: Duration = Duration::from_secs(3);
 enum Office {
     /// The command ended, by itself or because we were told to end.
     Done(u8),
-    /// Leadership went to somebody else.
-    Gone,
+    /// Leadership is over, for this reason.
+    Gone(String),
 }
 
 pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
@@ -36,7 +36,11 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
     let elector = store::candidate(&tenure, global, &args.name, &args.standing).grace(grace).start().await?;
     let code = campaign(global, &args, &tenure, &elector, &mut signals).await;
     drop(elector);
-    tenure.close().await?;
+    tokio::select! {
+        closed = tenure.close() => closed?,
+        // Told to end once more: the store gets no farewell, and waits for the lease.
+        _ = ending(&mut signals) => {}
+    }
     code
 }
 
@@ -62,10 +66,10 @@ async fn campaign(
         );
         match office(args, tenure, leadership, signals).await? {
             Office::Done(code) => return Ok(code),
-            Office::Gone => {
-                output::note(global, Ink::Yellow, &format!("leadership of {} went to another", args.name));
+            Office::Gone(why) => {
+                output::note(global, Ink::Yellow, &format!("leads {} no longer: {why}", args.name));
                 if let Some(command) = &args.on_lost {
-                    on_lost(command, args, token).await;
+                    on_lost(command, args, token, signals).await;
                 }
                 if args.once {
                     return Ok(exit::LOST);
@@ -84,7 +88,8 @@ async fn wait_to_lead(
     first: bool,
 ) -> Result<Result<Leadership, u8>, Failure> {
     let limit = match (first, args.no_wait, args.wait) {
-        (true, true, _) => Some(FIRST_LOOK),
+        // After a failover nobody may lead for a lease; who leads is seen at once.
+        (true, true, _) => Some(FIRST_LOOK + args.standing.lease * 11 / 10),
         (true, false, wait) => wait,
         (false, _, _) => None,
     };
@@ -109,15 +114,24 @@ async fn wait_to_lead(
     };
     tokio::select! {
         leadership = elector.elected() => Ok(Ok(leadership?)),
-        () = too_late => not_acquired(global, args),
-        () = somebody_else => not_acquired(global, args),
+        () = too_late => not_acquired(global, args, elector),
+        () = somebody_else => not_acquired(global, args, elector),
         // Told to end before we led, or between two times in office.
         signal = ending(signals) => Ok(Err(if first { 128 + signal as u8 } else { exit::LOST })),
     }
 }
 
-fn not_acquired(global: &Global, args: &RunArgs) -> Result<Result<Leadership, u8>, Failure> {
-    output::note(global, Ink::Yellow, &format!("somebody else leads {}", args.name));
+fn not_acquired(
+    global: &Global,
+    args: &RunArgs,
+    elector: &Elector,
+) -> Result<Result<Leadership, u8>, Failure> {
+    let why = match elector.status() {
+        Status::Follower => "somebody else leads",
+        Status::Paused => "it is paused",
+        _ => "nobody leads yet",
+    };
+    output::note(global, Ink::Yellow, &format!("{} was not acquired: {why}", args.name));
     Ok(Err(exit::NOT_ACQUIRED))
 }
 
@@ -148,6 +162,11 @@ async fn office(
     };
     let child = match Child::spawn(spec).await {
         Ok(child) => child,
+        // Trust ended before the command began.
+        Err(SpawnError::TrustEnded) => {
+            leadership.resign().await?;
+            return Ok(Office::Gone("trust ran out before the command began".into()));
+        }
         Err(error) => return Err(Failure::new(error.exit_code() as u8, error.to_string())),
     };
     tracing::debug!(pid = child.pid(), watchdog = child.watchdog_pid(), "the command runs");
@@ -164,13 +183,13 @@ async fn office(
                     told = until;
                 }
             }
-            _ = leadership.lost() => {
+            over = leadership.lost() => {
                 child.end().await;
-                return Ok(Office::Gone);
+                return Ok(Office::Gone(reason(over)));
             }
-            _ = leadership.asked() => {
+            asked = leadership.asked() => {
                 keep_trusted(&child, &leadership, tenure, child.end()).await;
-                return Ok(Office::Gone);
+                return Ok(Office::Gone(format!("asked to {}", asked.word())));
             }
             signal = signals.next() => {
                 child.signal(signal);
@@ -185,9 +204,17 @@ async fn office(
         // The watchdog was quicker than the next counted beat. Whatever the store says by now, this term is over.
         Ending::EndedForTrust => {
             leadership.resign().await?;
-            Ok(Office::Gone)
+            Ok(Office::Gone("no beat was counted in time".into()))
         }
         ending => Ok(Office::Done(ending.exit_code() as u8)),
+    }
+}
+
+/// Why a term ended, in words.
+fn reason(over: Over) -> String {
+    match over {
+        Over::Lost(why) => why.as_str().to_owned(),
+        _ => "given up".to_owned(),
     }
 }
 
@@ -236,13 +263,18 @@ fn environment(args: &RunArgs, tenure: &Tenure, leadership: &Leadership) -> Vec<
 }
 
 /// Runs the user's own reaction. Its failure is told and changes nothing.
-async fn on_lost(command: &str, args: &RunArgs, token: tenure::Token) {
+async fn on_lost(command: &str, args: &RunArgs, token: tenure::Token, signals: &mut Signals) {
     let status = tokio::process::Command::new("sh")
         .args(["-c", command])
         .env("TENURE_ELECTION", &args.name)
         .env("TENURE_TOKEN", token.as_u64().to_string())
-        .status()
-        .await;
+        .kill_on_drop(true)
+        .status();
+    let status = tokio::select! {
+        status = status => status,
+        // A hook that hangs does not keep us from ending.
+        _ = ending(signals) => return,
+    };
     match status {
         Ok(status) if status.success() => {}
         Ok(status) => eprintln!("tenure: --on-lost ended with {status}"),

@@ -43,6 +43,9 @@ pub(crate) async fn run(global: &Global, args: WatchArgs) -> Result<u8, Failure>
             // The store may come back; say so and go on.
             Err(error) => eprintln!("{} {error}", output::paint_err("store:", Ink::Yellow)),
         }
+        if !output::is_read() {
+            return Ok(0);
+        }
         tokio::select! {
             () = changes.next() => {}
             _ = signals.next() => return Ok(0),
@@ -52,7 +55,9 @@ pub(crate) async fn run(global: &Global, args: WatchArgs) -> Result<u8, Failure>
 
 fn say(global: &Global, election: &ElectionView) {
     if global.output == Format::Json {
-        output::print_json(&json!({"at_ms": wall_ms(), "election": view::json_of(election)}));
+        let mut line = serde_json::to_value(view::json_of(election)).unwrap_or_default();
+        line["at_ms"] = json!(wall_ms());
+        output::print_json(&line);
         return;
     }
     let led: Vec<_> = leaders(election)
@@ -64,11 +69,12 @@ fn say(global: &Global, election: &ElectionView) {
         (None, true) => paint("nobody leads", Ink::Red),
         (None, false) => paint(&led.join(", "), Ink::Green),
     };
-    println!(
+    let line = format!(
         "{}  {state}, {} standing",
         paint(&election.key.to_string(), Ink::Bold),
         election.candidates.len()
     );
+    output::print_line(&line);
 }
 
 /// Says when it is time to look again: at a hint of the store, and now and then without one.

@@ -107,7 +107,9 @@ impl Machine {
     fn note_free(&mut self, key: &ElectionKey, open: &[&LeaseView], now: Moment, entropy: &mut dyn Entropy) {
         let Some(campaign) = self.campaigns.get_mut(key) else { return };
         if open.is_empty() {
+            // Somebody has had it since: who stepped down earlier stands like everybody else.
             campaign.released_by = None;
+            campaign.hold_off = Moment::ZERO;
         }
         let old = std::mem::take(&mut campaign.free);
         campaign.free = open

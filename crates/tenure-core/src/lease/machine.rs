@@ -215,7 +215,7 @@ impl Machine {
                     campaign.released_by = Some(by);
                     self.consider(&election, now, entropy);
                 }
-                self.curious.insert(election);
+                self.look_unless_taking(election);
             }
             Wake::Changed(election) => {
                 if self.campaigns.contains_key(&election) {
@@ -264,6 +264,13 @@ impl Machine {
         }
         for key in affected {
             self.consider(&key, now, entropy);
+            self.look_unless_taking(key);
+        }
+    }
+
+    /// A look beside a take would show the past by the time the take is answered.
+    fn look_unless_taking(&mut self, key: ElectionKey) {
+        if self.campaigns.get(&key).is_some_and(|campaign| campaign.phase != Phase::Taking) {
             self.curious.insert(key);
         }
     }

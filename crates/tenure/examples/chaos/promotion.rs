@@ -68,7 +68,7 @@ pub(crate) fn run(
     crew.end_all();
     let ledger = Ledger::open(&forwarder.url("postgres"))?;
     let names = vec!["orders".into(), "pool".into()];
-    let promises = vec![Promise::AtMostOnePerTimeline; 2];
+    let promises = vec![Promise::AtMostOne; 2];
     let stage = Stage { name: "promotion", names, promises, faults, end_ns, commits_survive: false };
     runtime.block_on(judge(stage, &crew, &ledger))
 }

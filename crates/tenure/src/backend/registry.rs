@@ -79,9 +79,12 @@ fn scheme(url: &str) -> Result<&'static Scheme, StoreError> {
     let matches = |scheme: &&Scheme| scheme.prefixes.iter().any(|prefix| url.starts_with(prefix));
     SCHEMES.iter().find(matches).ok_or_else(|| {
         // Whatever follows the scheme may hold a password.
-        let given = url.split_once(':').map_or("no scheme", |(scheme, _)| scheme);
+        let given = url.split_once(':').map_or("without a scheme", |(scheme, _)| scheme);
         let known: Vec<_> = SCHEMES.iter().flat_map(|scheme| scheme.prefixes.first()).copied().collect();
-        let message = format!("unknown store {given:?}; an address begins with one of: {}", known.join(", "));
+        let message = format!(
+            "unknown store {given:?}; an address begins with one of: {}; for a file, sqlite:PATH",
+            known.join(", ")
+        );
         StoreError::new(Trouble::Address, message)
     })
 }

@@ -27,6 +27,7 @@ use super::error::{explain, timed_out};
 use super::lane::{Lane, connect, last_rows};
 use super::listen::{Task, direct_listener, jittered, locked, sign_of_life};
 use super::literal::render;
+use super::message::Message;
 
 /// How many sessions are watched at most, each on a connection of its own. The others' leases are waited out.
 const WATCHED_MAX: usize = 32;
@@ -156,7 +157,7 @@ impl Inner {
     /// Waits until the session's lock is free. `false`: there is nothing to wait for.
     async fn await_death(&self, session: &SessionId) -> Result<bool, StoreError> {
         let watched = render(QUERIES.get("session_watched"), &[session.as_str().into()])?;
-        if self.lane.run(watched.clone()).await?.is_empty() {
+        if self.lane.run(Message::for_user(&QUERIES).plain(&watched, true)).await?.is_empty() {
             return Ok(false);
         }
         let told = |error: sqlx::Error| explain(&error, &self.place);

@@ -6,7 +6,8 @@ use tenure_core::{ElectionKey, Name};
 
 use super::error::garbled;
 use super::literal::Value;
-use super::store::{Message, hint, key};
+use super::message::Message;
+use super::store::{hint, key};
 use super::{Postgres, get};
 use crate::backend::memory::no_such_election;
 
@@ -48,7 +49,7 @@ impl Directory for Postgres {
             }
             None => message.then("election_resume", &[namespace, name, hint.as_str().into()])?,
         };
-        let rows = self.shared.calls.run(message.into_sql()).await?;
+        let rows = self.shared.calls.run(message).await?;
         let row = rows.first().ok_or_else(|| garbled("a pause", "no row"))?;
         if get(row, "known")? { get(row, "changed") } else { Err(no_such_election(election)) }
     }

@@ -14,7 +14,8 @@ use tenure_core::{ElectionKey, SessionId, Token};
 use super::error::{explain, sqlstate};
 use super::lane::last_rows;
 use super::literal::{Value, render};
-use super::store::{Message, int, key};
+use super::message::Message;
+use super::store::{int, key};
 use super::{Postgres, QUERIES, Queries, get};
 use crate::{FenceError, GuardError};
 
@@ -89,7 +90,7 @@ async fn guard_with(
     let message = Message::for_user(queries)
         .then("lease_bound", &[Value::Int(lease_ms)])?
         .then("lease_guard", &values)?;
-    let rows = last_rows(conn, message.into_sql()).await.map_err(|error| explain(&error, HERE))?;
+    let rows = last_rows(conn, message.quick()).await.map_err(|error| explain(&error, HERE))?;
     match rows.first() {
         None => Err(GuardError::NotHeld { election: election.clone(), slot, token }),
         Some(row) if get(row, "lasting")? => Ok(()),

@@ -19,7 +19,8 @@ use tenure_core::Moment;
 use tenure_core::port::StoreError;
 use tokio::sync::Semaphore;
 
-use super::error::{explain, is_fatal, timed_out};
+use super::error::{explain, is_fatal, sqlstate, timed_out};
+use super::message::Message;
 use crate::runtime::now;
 
 /// How long a connection may lie idle before it is dropped rather than used: less than what firewalls allow.
@@ -27,6 +28,9 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// How long any one call may take. The machine gives up on its own calls far sooner; this is for everybody else.
 pub(super) const CALL_MAX: Duration = Duration::from_secs(30);
+
+/// `invalid_sql_statement_name`: this connection was not told of the statement. Nothing of the message has happened.
+const UNKNOWN_STATEMENT: &str = "26000";
 
 /// Connections for one kind of call.
 pub(super) struct Lane {
@@ -45,12 +49,22 @@ impl Lane {
     }
 
     /// Sends one message and returns the rows of its last statement, once everything in it is committed.
-    pub(super) async fn run(&self, sql: String) -> Result<Vec<PgRow>, StoreError> {
-        self.try_run(sql).await?.map_err(|error| explain(&error, &self.place))
+    pub(super) async fn run(&self, message: Message<'_>) -> Result<Vec<PgRow>, StoreError> {
+        let answer = self.try_with(message.quick(), message.whole()).await?;
+        answer.map_err(|error| explain(&error, &self.place))
     }
 
-    /// As [`run`](Self::run), with the driver's error.
+    /// Sends plain SQL, and returns the driver's error if there is one.
     pub(super) async fn try_run(&self, sql: String) -> Result<sqlx::Result<Vec<PgRow>>, StoreError> {
+        self.try_with(sql, None).await
+    }
+
+    /// Sends `sql`, and `otherwise` if the connection does not know a statement of it.
+    async fn try_with(
+        &self,
+        sql: String,
+        otherwise: Option<String>,
+    ) -> Result<sqlx::Result<Vec<PgRow>>, StoreError> {
         let call = async {
             let _place = self.places.acquire().await.map_err(|_| timed_out(&self.place))?;
             let mut connection = match self.take_idle() {
@@ -60,7 +74,12 @@ impl Lane {
                     Err(error) => return Ok(Err(error)),
                 },
             };
-            let rows = last_rows(&mut connection, sql).await;
+            let mut rows = last_rows(&mut connection, sql).await;
+            if let (Err(error), Some(whole)) = (&rows, otherwise)
+                && sqlstate(error) == Some(UNKNOWN_STATEMENT)
+            {
+                rows = last_rows(&mut connection, whole).await;
+            }
             match &rows {
                 Err(error) if is_fatal(error) => self.idle().clear(),
                 _ => self.idle().push((connection, now())),

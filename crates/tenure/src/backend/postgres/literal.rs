@@ -3,8 +3,9 @@
 //! The lease path must work through PgBouncer in transaction mode, where consecutive round trips of one client may run
 //! on different server connections. A driver's prepared statements are state of one of those: sqlx parses in one round
 //! trip, binds in the next, and names its statements `sqlx_s_1`, `sqlx_s_2`, … in every client, so through a pooler the
-//! second round trip fails, or finds *another client's statement of that name and runs it*. So nothing here is prepared:
-//! a call is one message with its arguments written into it, as libpq's `PQescapeLiteral` and pgx's simple protocol do.
+//! second round trip fails, or finds *another client's statement of that name and runs it*. So the driver prepares
+//! nothing here: a call is one message with its arguments written into it, as libpq's `PQescapeLiteral` and pgx's simple
+//! protocol do (`message.rs` says how it is planned only once all the same).
 //! It is also one round trip where a prepared statement's first use takes two, and several statements in one message are
 //! one transaction.
 //!
@@ -80,6 +81,25 @@ pub(super) fn render(sql: &str, values: &[Value<'_>]) -> Result<String, StoreErr
     Ok(out)
 }
 
+/// A statement as the server need see it.
+pub(super) fn without_comments(sql: &str) -> String {
+    let mut out = String::with_capacity(sql.len());
+    let mut rest = sql;
+    while let Some(at) = rest.find(['$', '\'', '"', '-', '/']) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if rest.starts_with("--") {
+            rest = rest.find('\n').map_or("", |end| &rest[end..]);
+        } else {
+            let (kept, after) = rest.split_at(opaque(rest));
+            out.push_str(kept);
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
 /// The length of the quoted text or comment at the beginning of `sql`; of one character if there is none.
 fn opaque(sql: &str) -> usize {
     let until = |from: usize, end: &str| sql[from..].find(end).map_or(sql.len(), |at| from + at + end.len());
@@ -97,7 +117,7 @@ fn opaque(sql: &str) -> usize {
     }
 }
 
-fn write(out: &mut String, value: &Value<'_>) -> Result<(), StoreError> {
+pub(super) fn write(out: &mut String, value: &Value<'_>) -> Result<(), StoreError> {
     match value {
         Value::Text(text) => write_text(out, text)?,
         Value::Json(json) => {

@@ -31,6 +31,7 @@ mod guard;
 mod lane;
 mod listen;
 mod literal;
+mod message;
 mod migrate;
 mod options;
 mod store;
@@ -57,7 +58,7 @@ use error::{garbled, timed_out};
 use lane::Lane;
 use listen::Ears;
 use literal::Value;
-use store::Message;
+use message::Message;
 
 /// The statements, as they are in the files.
 static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
@@ -152,7 +153,7 @@ impl Postgres {
         };
         let store = Postgres { shared: Arc::new(shared), queries: QUERIES.clone() };
         // Here and now, so that a wrong address is told of at once.
-        store.in_time(store.shared.calls.run("SELECT 1".into())).await?;
+        store.in_time(store.shared.calls.run(Message::for_user(&QUERIES).plain("SELECT 1", true))).await?;
         Ok(store)
     }
 
@@ -216,7 +217,7 @@ impl Postgres {
 
     /// Runs one named statement on a connection for calls.
     async fn call(&self, name: &str, values: &[Value<'_>]) -> Result<Vec<PgRow>, StoreError> {
-        self.shared.calls.run(Message::new(&self.queries).then(name, values)?.into_sql()).await
+        self.shared.calls.run(Message::new(&self.queries).then(name, values)?).await
     }
 }
 

@@ -8,62 +8,9 @@ use tenure_core::port::{
 use tenure_core::{ElectionKey, SessionId, Token};
 
 use super::error::garbled;
-use super::literal::{Value, render};
-use super::{Postgres, Queries, get, get_json};
-
-/// How long any call waits for a lock of another transaction. A call that its caller gave up goes on in the server, which
-/// does not look at the socket while it waits: without a bound, the retries of a beat that can not get through would pile
-/// up there until no connection is left.
-const BOUNDED_WAIT: &str = "SET LOCAL lock_timeout = 1000;\n";
-
-/// Several statements in one message are one transaction. Each must see what those before it waited for, which a
-/// snapshot for the whole transaction would not, whatever a role's default says.
-const FRESH_SNAPSHOTS: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n";
-
-/// In front of what strict mode must not lose.
-const STRICT: &str = "SELECT tenure.strict()";
-
-/// A message, being written.
-pub(super) struct Message<'q> {
-    queries: &'q Queries,
-    sql: String,
-}
-
-impl<'q> Message<'q> {
-    /// A message for somebody else's transaction, whose settings are not ours.
-    pub(super) fn for_user(queries: &'q Queries) -> Self {
-        Message { queries, sql: String::new() }
-    }
-
-    /// A transaction of its own.
-    pub(super) fn new(queries: &'q Queries) -> Self {
-        Message { queries, sql: BOUNDED_WAIT.into() }
-    }
-
-    /// A transaction of its own in which later statements see what earlier ones waited for.
-    pub(super) fn fresh(queries: &'q Queries) -> Self {
-        Message { queries, sql: [FRESH_SNAPSHOTS, BOUNDED_WAIT].concat() }
-    }
-
-    /// The next statement, if it is wanted.
-    fn plain(mut self, statement: &str, wanted: bool) -> Self {
-        if wanted {
-            self.sql.push_str(statement);
-            self.sql.push_str(";\n");
-        }
-        self
-    }
-
-    /// The next statement, by its name.
-    pub(super) fn then(self, name: &str, values: &[Value<'_>]) -> Result<Self, StoreError> {
-        let statement = render(self.queries.get(name), values)?;
-        Ok(self.plain(&statement, true))
-    }
-
-    pub(super) fn into_sql(self) -> String {
-        self.sql
-    }
-}
+use super::literal::Value;
+use super::message::{Message, STRICT};
+use super::{Postgres, get, get_json};
 
 #[async_trait]
 impl Store for Postgres {
@@ -77,7 +24,8 @@ impl Store for Postgres {
         let values =
             [session.id.as_str().into(), session.name.as_str().into(), Value::Int(lease_ms), takeover.into()];
         let message = self.strict_message().then("session_open", &values)?;
-        let rows = self.shared.calls.run(message.into_sql()).await?;
+        let rows = self.shared.calls.run(message).await?;
+        self.warm_up();
         let Some(row) = rows.first() else { return Ok(Pulse::Gone) };
         if let Some(held) = held {
             self.shared.connections.keep(&session.id, held);
@@ -87,7 +35,7 @@ impl Store for Postgres {
 
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
         let message = self.strict_message().then("session_beat", &[session.as_str().into()])?;
-        let rows = self.shared.beats.run(message.into_sql()).await?;
+        let rows = self.shared.beats.run(message).await?;
         let Some(row) = rows.first() else { return Ok(Pulse::Gone) };
         Ok(Pulse::Alive { timeline: timeline(get(row, "timeline")?)?, asks: get_json(row, "asks")? })
     }
@@ -97,7 +45,7 @@ impl Store for Postgres {
         let message = Message::fresh(&self.queries)
             .then("session_lock", &[session.as_str().into()])?
             .then("session_end", &[session.as_str().into(), hint.as_str().into()])?;
-        self.shared.calls.run(message.into_sql()).await?;
+        self.shared.calls.run(message).await?;
         self.shared.connections.let_go(session);
         Ok(())
     }
@@ -127,7 +75,7 @@ impl Store for Postgres {
             .then("election_upsert", &upsert)?
             .then("election_lock", &key(election))?
             .then("candidate_join", &join)?;
-        let rows = self.shared.calls.run(message.into_sql()).await?;
+        let rows = self.shared.calls.run(message).await?;
         let row = rows.first().ok_or_else(|| garbled("a candidacy", "no row"))?;
         Ok(match (get(row, "live")?, get(row, "standing")?) {
             (false, _) => Joined::Gone,
@@ -175,7 +123,7 @@ impl Store for Postgres {
         let timeline = take.timeline.into();
         let values = [namespace, name, slot, taker, token, holder, hint.as_str().into(), timeline];
         let message = message.then("lease_lock", &lock)?.then("lease_take", &values)?;
-        let rows = self.shared.calls.run(message.into_sql()).await?;
+        let rows = self.shared.calls.run(message).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let token = get::<Option<i64>>(row, "token")?;
         token.map(|token| Ok(Token::from_u64(number(token, "a token")?))).transpose()
@@ -203,7 +151,8 @@ impl Store for Postgres {
             (*leave).into(),
             hint.as_str().into(),
         ];
-        self.call("lease_release", &values).await.map(drop)
+        let message = Message::lazy(&self.queries).then("lease_release", &values)?;
+        self.shared.calls.run(message).await.map(drop)
     }
 
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
@@ -214,7 +163,7 @@ impl Store for Postgres {
             .then("session_wait", std::slice::from_ref(&id))?
             .then("session_lock", &[id])?
             .then("session_expire", &values)?;
-        self.shared.calls.run(message.into_sql()).await.map(drop)
+        self.shared.calls.run(message).await.map(drop)
     }
 
     async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
@@ -241,6 +190,29 @@ impl Store for Postgres {
 }
 
 impl Postgres {
+    /// Has what a hand-over needs planned before there is one: a take of nothing by nobody. Its failure is told by the
+    /// first real call.
+    fn warm_up(&self) {
+        let store = self.clone();
+        tokio::spawn(async move {
+            let (none, nought) = (Value::from(""), Value::Int(0));
+            let seen = [none.clone(), none.clone(), nought.clone(), none.clone()];
+            let take = [&seen[..], &[nought.clone(), Value::Null, none.clone(), nought.clone()]].concat();
+            let release = [none.clone(), none.clone(), nought.clone(), nought, none.clone(), Value::Null];
+            let release = [&release[..], &[none.clone(), false.into(), none.clone()]].concat();
+            let message = Message::fresh(&store.queries)
+                .then("session_wait", std::slice::from_ref(&none))
+                .and_then(|message| message.then("session_lock", &[none]))
+                .and_then(|message| message.then("session_expire", &[const { Value::Null }; 10]))
+                .and_then(|message| message.then("lease_lock", &seen))
+                .and_then(|message| message.then("lease_take", &take))
+                .and_then(|message| message.then("lease_release", &release));
+            if let Ok(message) = message {
+                let _ = store.shared.calls.run(message).await;
+            }
+        });
+    }
+
     /// A message whose commit strict mode must not lose.
     fn strict_message(&self) -> Message<'_> {
         Message::new(&self.queries).plain(STRICT, self.shared.strict)

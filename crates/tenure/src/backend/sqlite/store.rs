@@ -75,8 +75,11 @@ impl Sqlite {
             return Ok(Joined::Gone);
         }
         let found = change.transaction.one(of_election!(self, "election_slots", key).bind(session)).await?;
+        // Who requires nothing leaves what others require as it is.
+        let mut keep = false;
         if let Some(row) = found {
             let (slots, others): (u32, bool) = (row.try_get("slots")?, row.try_get("others")?);
+            keep = others && candidacy.requires.is_empty();
             if slots != candidacy.slots && slots != 0 && others {
                 change.commit().await?;
                 return Ok(Joined::SlotsDiffer { slots });
@@ -85,7 +88,8 @@ impl Sqlite {
         let upsert = of_election!(self, "election_upsert", key)
             .bind(candidacy.slots)
             .bind(json(&candidacy.requires)?)
-            .bind(change.wall_ms);
+            .bind(change.wall_ms)
+            .bind(keep);
         change.transaction.execute(upsert).await?;
         change.transaction.execute(of_election!(self, "lease_make", key).bind(candidacy.slots)).await?;
         let join = of_election!(self, "candidate_join", key)

@@ -8,11 +8,16 @@ SELECT FROM tenure.sessions WHERE id = $1 FOR KEY SHARE;
 -- $10 requires, $11 the hint. `live`: the session is; `standing`: the slots agree too.
 WITH me AS (
     SELECT s.id FROM tenure.sessions s WHERE s.id = $3 AND s.state = 'live'
-), agreed AS (
-    UPDATE tenure.elections e SET slots = $9, requires = $10 FROM me
-    WHERE e.namespace = $1 AND e.name = $2 AND (e.slots IN ($9, 0) OR NOT EXISTS (
+), others AS (
+    SELECT EXISTS (
         SELECT FROM tenure.candidates c JOIN tenure.sessions s ON s.id = c.session AND s.state = 'live'
-        WHERE c.namespace = $1 AND c.election = $2 AND c.session <> $3))
+        WHERE c.namespace = $1 AND c.election = $2 AND c.session <> $3) AS stand
+), agreed AS (
+    -- Who requires nothing leaves what others require as it is.
+    UPDATE tenure.elections e
+    SET slots = $9, requires = CASE WHEN others.stand AND $10 = '[]'::jsonb THEN e.requires ELSE $10 END
+    FROM me, others
+    WHERE e.namespace = $1 AND e.name = $2 AND (e.slots IN ($9, 0) OR NOT others.stand)
     RETURNING e.slots
 ), made AS (
     -- A new row is of this timeline: nobody can have been granted it on an earlier one.

@@ -8,7 +8,8 @@ WHERE e.namespace = ?1 AND e.name = ?2;
 -- name: election_upsert
 INSERT INTO tenure_elections (namespace, name, slots, requires, created_at)
 VALUES (?1, ?2, ?3, ?4, ?5)
-ON CONFLICT (namespace, name) DO UPDATE SET slots = excluded.slots, requires = excluded.requires;
+ON CONFLICT (namespace, name) DO UPDATE
+SET slots = excluded.slots, requires = CASE WHEN ?6 THEN requires ELSE excluded.requires END;
 
 -- name: election_paused
 SELECT paused_at IS NOT NULL FROM tenure_elections WHERE namespace = ?1 AND name = ?2;
