@@ -8,7 +8,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 use tenure::runtime::now;
 
-use crate::BenchError;
+use crate::{BenchError, REST};
 
 /// A folder of the run's own, removed at its end.
 pub(crate) struct Folder(PathBuf);
@@ -52,11 +52,14 @@ pub(crate) async fn notify(url: &str, rounds: u32) -> Result<(Vec<Duration>, Vec
     let mut far_sender = PgConnection::connect(url).await?;
     let (mut one_way, mut round_trip) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
+        tokio::time::sleep(REST).await;
         let start = now();
         let (sent, heard) =
             tokio::join!(near_sender.execute(AssertSqlSafe(format!("NOTIFY {there}"))), listener.recv());
-        (sent?, heard?);
+        sent?;
+        heard?;
         one_way.push(now().since(start));
+        tokio::time::sleep(REST).await;
         let start = now();
         let answer = async {
             listener.recv().await?;
@@ -64,7 +67,9 @@ pub(crate) async fn notify(url: &str, rounds: u32) -> Result<(Vec<Duration>, Vec
         };
         let (sent, answered, heard) =
             tokio::join!(near_sender.execute(AssertSqlSafe(format!("NOTIFY {there}"))), answer, far.recv());
-        (sent?, answered?, heard?);
+        sent?;
+        answered?;
+        heard?;
         round_trip.push(now().since(start));
     }
     Ok((one_way, round_trip))
@@ -84,6 +89,7 @@ pub(crate) async fn sqlite_write(folder: &Folder, rounds: u32) -> Result<Vec<Dur
         .await?;
     let mut times = Vec::new();
     for _ in 0..rounds {
+        tokio::time::sleep(REST).await;
         let start = now();
         connection.execute("UPDATE t SET n = n + 1 WHERE id = 1").await?;
         times.push(now().since(start));

@@ -6,7 +6,7 @@ use tenure::runtime::now;
 use tenure::{Elector, Tenure};
 
 use crate::bare::{self, Folder};
-use crate::{BenchError, Row, median_ms, row};
+use crate::{BenchError, REST, Row, median_ms, row};
 
 pub(crate) async fn postgres(url: &str, rounds: u32) -> Result<Vec<Row>, BenchError> {
     let (one_way, round_trip) = bare::notify(url, rounds).await?;
@@ -52,7 +52,7 @@ async fn settled(follower: &Elector, token: tenure::Token) {
     while !seen() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(REST).await;
 }
 
 pub(crate) async fn candidate(url: &str, name: &str) -> Result<Tenure, BenchError> {

@@ -16,6 +16,10 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::port::StoreError;
 
+/// The rest before each round, on both sides. A hand-over comes out of the blue, and so must what it is compared with:
+/// what is done back to back finds every cache warm and every thread awake.
+const REST: Duration = Duration::from_millis(100);
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct ElectionBench {

@@ -20,6 +20,9 @@ use crate::{Error, Tenure};
 /// How many changes a slow watcher may fall behind before some are dropped.
 const CHANGES_KEPT: usize = 256;
 
+type OnElected = Box<dyn Fn(&Leadership) + Send + Sync>;
+type OnLost = Box<dyn Fn(Over) + Send + Sync>;
+
 /// The most places an election can have.
 const SLOTS_MAX: u32 = 1000;
 
@@ -62,8 +65,8 @@ pub struct ElectorBuilder {
     slots: u32,
     metadata: BTreeMap<String, String>,
     grace: Duration,
-    on_elected: Option<Box<dyn Fn(&Leadership) + Send + Sync>>,
-    on_lost: Option<Box<dyn Fn(Over) + Send + Sync>>,
+    on_elected: Option<OnElected>,
+    on_lost: Option<OnLost>,
 }
 
 /// What this candidate is at the moment.
@@ -407,11 +410,7 @@ impl Elector {
         }
     }
 
-    fn spawn_callbacks(
-        &self,
-        on_elected: Option<Box<dyn Fn(&Leadership) + Send + Sync>>,
-        on_lost: Option<Box<dyn Fn(Over) + Send + Sync>>,
-    ) {
+    fn spawn_callbacks(&self, on_elected: Option<OnElected>, on_lost: Option<OnLost>) {
         let mut term = self.seat.term.subscribe();
         tokio::spawn(async move {
             loop {

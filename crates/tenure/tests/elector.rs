@@ -317,7 +317,9 @@ fn a_stop_with_callbacks_hands_over_without_waiting() {
         let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
         let told = Arc::new(AtomicU32::new(0));
         let lost = told.clone();
-        let first = a.elector("nightly").on_lost(move |_| drop(lost.fetch_add(1, Ordering::SeqCst)));
+        let first = a.elector("nightly").on_lost(move |_| {
+            lost.fetch_add(1, Ordering::SeqCst);
+        });
         let first = first.start().await.unwrap();
         clock.settle().await;
         let second = b.elector("nightly").start().await.unwrap();

@@ -10,6 +10,8 @@ pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod queries;
 mod registry;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -21,12 +21,13 @@ pub struct StoreOptions {
 }
 
 type Opening<'a, T> = BoxFuture<'a, Result<Arc<T>, StoreError>>;
+type Opener<T> = fn(&StoreOptions) -> Opening<'_, T>;
 
 /// A kind of store, as an address begins.
 struct Scheme {
     prefixes: &'static [&'static str],
-    open: fn(&StoreOptions) -> Opening<'_, dyn Backend>,
-    migrator: Option<fn(&StoreOptions) -> Opening<'_, dyn Migrate>>,
+    open: Opener<dyn Backend>,
+    migrator: Option<Opener<dyn Migrate>>,
     script: Option<fn() -> String>,
 }
 

@@ -8,7 +8,8 @@ use super::error::{explain, garbled, sqlstate};
 use super::lane::{connect, last_rows};
 use super::literal::{Value, render};
 use super::{Postgres, QUERIES};
-use crate::backend::migrations::{Migrate, Migration, SchemaStatus, status};
+use crate::backend::migrations::{Migrate, Migration, SchemaStatus};
+use crate::backend::schema::status;
 
 /// All that there are, in order.
 const MIGRATIONS: &[Migration] =

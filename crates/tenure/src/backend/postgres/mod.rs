@@ -51,8 +51,8 @@ pub(crate) use migrate::script;
 pub use options::PostgresOptions;
 pub(crate) use wiring::{migrator_for_url, open_url};
 
-use super::migrations;
 use super::queries::Queries;
+use super::schema;
 use connection::Connections;
 use error::{garbled, timed_out};
 use lane::Lane;
@@ -121,13 +121,13 @@ impl Postgres {
         let store = Self::connect_unchecked(options).await?;
         let checked = async {
             store.check_server().await?;
-            migrations::check(&store.status().await?, &store.shared.place)
+            schema::check(&store.status().await?, &store.shared.place)
         };
         store.in_time(checked).await?;
         Ok(store)
     }
 
-    /// Connects without a look at the tables: for [`Migrate`](migrations::Migrate).
+    /// Connects without a look at the tables: for [`Migrate`](super::migrations::Migrate).
     pub async fn connect_unchecked(options: PostgresOptions) -> Result<Postgres, StoreError> {
         let address = options.address()?;
         let direct = options.direct_address()?;

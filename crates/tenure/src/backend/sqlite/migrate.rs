@@ -13,7 +13,8 @@ use tenure_core::port::{StoreError, Trouble};
 use super::Sqlite;
 use super::connection::{Explain, Transaction, query};
 use super::error;
-use crate::backend::migrations::{self, Migrate, Migration, SchemaStatus};
+use crate::backend::migrations::{Migrate, Migration, SchemaStatus};
+use crate::backend::schema;
 use crate::runtime;
 
 /// All steps, in order.
@@ -50,7 +51,7 @@ impl Sqlite {
 
     async fn apply(&self) -> sqlx::Result<Result<Vec<(i64, &'static str)>, SchemaStatus>> {
         let mut transaction = Transaction::write(&self.inner.pools.writes).await?;
-        let status = migrations::status(MIGRATIONS, self.version(&mut transaction).await?);
+        let status = schema::status(MIGRATIONS, self.version(&mut transaction).await?);
         if status.found > Some(status.wanted) {
             return Ok(Err(status));
         }
@@ -95,7 +96,7 @@ impl Migrate for Sqlite {
             sqlx::Result::Ok(found)
         };
         let found = read.await.explain(self.path(), "reading the version of its tables")?;
-        Ok(migrations::status(MIGRATIONS, found))
+        Ok(schema::status(MIGRATIONS, found))
     }
 
     async fn migrate(&self) -> Result<Vec<(i64, &'static str)>, StoreError> {
@@ -106,13 +107,9 @@ impl Migrate for Sqlite {
                 other => break other.explain(self.path(), "bringing its tables up to date")?,
             }
         };
-        applied.map_err(|status| {
-            match migrations::check(&status, &format!("sqlite:{}", self.path().display())) {
-                Err(error) => error,
-                Ok(()) => {
-                    StoreError::new(Trouble::Other, "the schema changed while it was looked at; try again")
-                }
-            }
+        applied.map_err(|status| match schema::check(&status, &format!("sqlite:{}", self.path().display())) {
+            Err(error) => error,
+            Ok(()) => StoreError::new(Trouble::Other, "the schema changed while it was looked at; try again"),
         })
     }
 }
