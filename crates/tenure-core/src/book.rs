@@ -157,7 +157,7 @@ impl Book {
         election.slots = candidacy.slots;
         // Rows of a former, larger number of slots stay: their tokens must never be granted again.
         let rows = election.leases.len().max(candidacy.slots as usize);
-        // A new row is of this timeline: nobody can have been granted it on an earlier one.
+        // A new row is of this timeline, so that its first grant is too.
         let fresh = Lease { token: Token::first(self.timeline), ..Lease::default() };
         election.leases.resize(rows, fresh);
         // Who requires nothing leaves what others require as it is.

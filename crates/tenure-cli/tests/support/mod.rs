@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct World {
     pub folder: TempDir,
     pub store: String,
-    _database: Option<FreshDatabase>,
+    database: Option<FreshDatabase>,
 }
 
 /// One line of a child: it lived, under this token.
@@ -31,15 +31,19 @@ impl World {
     pub fn sqlite() -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let store = format!("sqlite:{}", folder.path().join("tenure.db").display());
-        World { folder, store, _database: None }
+        World { folder, store, database: None }
     }
 
     pub fn postgres() -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let database = fresh_database().expect("a database");
-        let world = World { folder, store: database.url().to_owned(), _database: Some(database) };
+        let world = World { folder, store: database.url().to_owned(), database: Some(database) };
         world.ok(&["migrate", "up"]);
         world
+    }
+
+    pub fn is_postgres(&self) -> bool {
+        self.database.is_some()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

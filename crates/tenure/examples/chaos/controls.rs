@@ -202,7 +202,11 @@ async fn beat_that_revives(scene: &Scene, sabotaged: bool) -> Result<bool, Faile
 async fn take_without_cas(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
     let mut store = scene.store().await?;
     if sabotaged {
-        store.sabotage("lease_take", "AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6", "");
+        store.sabotage(
+            "lease_take",
+            "AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6",
+            "AND ($6::text IS NULL OR true)",
+        );
         let holder_is_dead =
             "AND NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live')";
         store.sabotage("lease_take", holder_is_dead, "");

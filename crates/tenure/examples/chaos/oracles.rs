@@ -62,8 +62,6 @@ pub(crate) fn by_lease(terms: &[Term]) -> BTreeMap<Lease, Vec<Term>> {
 pub(crate) struct Overlap {
     pub(crate) lease: Lease,
     pub(crate) ns: u64,
-    /// Whether a promotion lies between the two grants.
-    pub(crate) over_a_promotion: bool,
     pub(crate) what: String,
 }
 
@@ -82,9 +80,7 @@ pub(crate) fn overlaps(terms: &[Term]) -> Vec<Overlap> {
                         other.worker,
                         tenure::Token::from_u64(other.token)
                     );
-                    let timelines = [one, other].map(|term| tenure::Token::from_u64(term.token).timeline());
-                    let over_a_promotion = timelines[0] != timelines[1];
-                    found.push(Overlap { lease, ns, over_a_promotion, what });
+                    found.push(Overlap { lease, ns, what });
                 }
             }
         }

@@ -17,9 +17,6 @@ use crate::servers::LEASE;
 pub(crate) enum Promise {
     /// At most one process believes, per slot, at any moment.
     AtMostOne,
-    /// The same, but for a leader whose grant a promotion lost: it may believe until its trust ends, by two thirds of a
-    /// lease, while the new server already granted a greater token.
-    AtMostOnePerTimeline,
     /// Two may believe for a while; tokens and fences still hold.
     Fencing,
 }
@@ -97,11 +94,9 @@ pub(crate) async fn judge(stage: Stage, crew: &Crew, ledger: &Ledger) -> Result<
 impl Verdict {
     fn judge_belief(&mut self, stage: &Stage, terms: &[Term]) {
         let promise = |lease: oracles::Lease| stage.promises[usize::from(lease.0)];
-        let trust_ns = u64::try_from(LEASE.as_nanos() * 2 / 3).unwrap_or(0);
         for overlap in overlaps(terms) {
             let forbidden = match promise(overlap.lease) {
                 Promise::AtMostOne => true,
-                Promise::AtMostOnePerTimeline => !overlap.over_a_promotion || overlap.ns > trust_ns,
                 Promise::Fencing => false,
             };
             if forbidden {

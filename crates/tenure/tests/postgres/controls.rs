@@ -35,7 +35,11 @@ async fn a_guard_without_a_lock_accepts_a_stale_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_take_without_compare_and_swap_has_two_winners() {
     let (_database, mut store) = fresh().await;
-    store.sabotage("lease_take", "AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6", "");
+    store.sabotage(
+        "lease_take",
+        "AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6",
+        "AND ($6::text IS NULL OR true)",
+    );
     let holder_is_dead =
         "AND NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live')";
     store.sabotage("lease_take", holder_is_dead, "");
@@ -54,7 +58,11 @@ async fn an_expiry_without_compare_and_swap_kills_the_living() {
         let mut store = store.clone();
         let name = format!("s{broken}");
         if broken {
-            store.sabotage("session_expire", "s.beat = coalesce($2::bigint, s.beat)", "true");
+            store.sabotage(
+                "session_expire",
+                "s.beat = coalesce($2::bigint, s.beat)",
+                "($2::bigint IS NULL OR true)",
+            );
         }
         opened(&store, &name).await;
         store.beat(&id(&name)).await.unwrap();

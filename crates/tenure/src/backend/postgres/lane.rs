@@ -1,7 +1,7 @@
 //! A few connections for one kind of call.
 //!
 //! Not sqlx's pool, for two reasons. That pool pings a connection when it comes back, so each call would be two round
-//! trips. And a call that is given up (the machine gives up on each call after a beat) would come back with its
+//! trips. And a call that is given up (the machine gives up on each call after half a beat) would come back with its
 //! statement still running, and hold its place until the server or TCP answers: behind a network that swallows packets, a
 //! handful of given-up beats would leave none for the next. Here a connection comes back only after a whole answer;
 //! otherwise it is dropped, socket and all, and its place is free at once.

@@ -20,7 +20,7 @@ WITH me AS (
     WHERE e.namespace = $1 AND e.name = $2 AND (e.slots IN ($9, 0) OR NOT others.stand)
     RETURNING e.slots
 ), made AS (
-    -- A new row is of this timeline: nobody can have been granted it on an earlier one.
+    -- A new row is of this timeline, so that its first grant is too.
     INSERT INTO tenure.leases (namespace, name, slot, token)
     SELECT $1, $2, slot, tenure.timeline() << 40 FROM agreed, generate_series(0, $9 - 1) AS slot
     ON CONFLICT (namespace, name, slot) DO NOTHING
