@@ -27,9 +27,9 @@ pub(crate) async fn cost(
     for elector in &electors {
         drop(elector.elected().await?);
     }
-    // Whatever becoming leader set off is over; and servers' sessions that fall idle report what they did within ten
-    // seconds.
-    tokio::time::sleep(Duration::from_secs(if counted.is_some() { 12 } else { 3 })).await;
+    // Whatever becoming leader set off is over. Sessions of a server report what they did only when they have been idle for
+    // ten seconds, the listener's answers to ten thousand notifications among them.
+    tokio::time::sleep(Duration::from_secs(if counted.is_some() { 30 } else { 3 })).await;
     let before = (transactions(counted).await?, cpu());
     tokio::time::sleep(window).await;
     let after = (transactions(counted).await?, cpu());
