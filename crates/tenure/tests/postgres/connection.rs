@@ -42,11 +42,11 @@ async fn a_connections_end_tells_of_the_death_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_in_good_order_is_no_death() {
-    let (_database, store) = fresh().await;
+    let (database, store) = fresh().await;
     let mut wakes = store.wakes();
     store.open(&new_session("a", LEASE, Takeover::Connection)).await.unwrap();
     store.watch(&[id("a")]);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    until_blocked(&database, 1).await;
     store.end(&id("a")).await.unwrap();
     assert!(!within(Duration::from_millis(500), &mut wakes, &Wake::Died(id("a"))).await);
 }
@@ -57,7 +57,7 @@ async fn a_watchers_own_broken_connection_says_nothing() {
     let mut wakes = store.wakes();
     store.open(&new_session("a", LEASE, Takeover::Connection)).await.unwrap();
     store.watch(&[id("a")]);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    until_blocked(&database, 1).await;
     let kill = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     assert_eq!(database.psql(kill).unwrap(), "t");

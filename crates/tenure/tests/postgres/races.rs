@@ -148,10 +148,10 @@ async fn beats_go_on_while_every_other_connection_waits() {
     let takes: Vec<_> = (0..8).map(|_| (store.clone(), take.clone())).collect();
     let takes: Vec<_> =
         takes.into_iter().map(|(store, take)| tokio::spawn(async move { store.take(&take).await })).collect();
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    let session = id("b");
-    let beat = tokio::time::timeout(std::time::Duration::from_millis(500), store.beat(&session)).await;
-    assert!(matches!(beat, Ok(Ok(Pulse::Alive { .. }))), "{beat:?}");
+    until_blocked(&database, 4).await;
+    let beat = store.beat(&id("b")).await;
+    assert!(matches!(beat, Ok(Pulse::Alive { .. })), "{beat:?}");
+    assert!(blocked(&database) > 0, "the takes were still waiting");
     for take in takes {
         take.abort();
     }

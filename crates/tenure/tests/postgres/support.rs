@@ -88,3 +88,17 @@ pub(crate) async fn leading(store: &Postgres, session: &str, key: &ElectionKey) 
     let token = tenure_core::port::Directory::election(store, key).await.unwrap().unwrap().leases[0].token;
     store.take(&free_take(session, key, token)).await.unwrap().unwrap()
 }
+
+/// How many sessions of this database wait for a lock.
+pub(crate) fn blocked(database: &FreshDatabase) -> usize {
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    database.psql(waiting).unwrap().trim().parse().unwrap()
+}
+
+/// Waits until so many do. Only a hang makes this fail.
+pub(crate) async fn until_blocked(database: &FreshDatabase, wanted: usize) {
+    while blocked(database) < wanted {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
