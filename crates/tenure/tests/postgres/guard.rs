@@ -12,7 +12,7 @@ use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_holds_a_take_over_back_until_the_commit() {
-    let (_database, store) = fresh().await;
+    let (database, store) = fresh().await;
     let key = election("e");
     let token = leading(&store, "a", &key).await;
     standing(&store, "b", &key).await;
@@ -26,7 +26,7 @@ async fn a_guard_holds_a_take_over_back_until_the_commit() {
     let take = take_over("b", &key, token, "a", 0);
     let again = take.clone();
     let waiting = tokio::spawn(async move { taker.take(&take).await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    until_blocked(&database, 1).await;
     assert!(!waiting.is_finished());
     tx.commit().await.unwrap();
     let taken = waiting.await.unwrap().unwrap();
@@ -145,13 +145,13 @@ async fn a_fence_refuses_a_token_lower_than_one_it_has_seen() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_greater_token_waits_for_the_transaction_of_the_one_before() {
-    let (_database, store) = fresh().await;
+    let (database, store) = fresh().await;
     fenced(&store, "f", 5).await.unwrap();
     let mut old = store.pool().begin().await.unwrap();
     fence(&mut old, "f", Token::from_u64(5)).await.unwrap();
     let newer = store.clone();
     let waiting = tokio::spawn(async move { fenced(&newer, "f", 6).await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    until_blocked(&database, 1).await;
     assert!(!waiting.is_finished());
     old.commit().await.unwrap();
     waiting.await.unwrap().unwrap();
