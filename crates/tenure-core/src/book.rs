@@ -25,7 +25,7 @@ const TERMS_KEPT: usize = 100;
 /// let mut book = Book::default();
 /// let id = SessionId::generate(&mut SplitMix::new(1));
 /// let session =
-///     NewSession { id: id.clone(), name: "a".into(), lease: std::time::Duration::from_secs(10), takeover: Default::default() };
+///     NewSession { id: id.clone(), name: "a".into(), lease: std::time::Duration::from_secs(10), takeover: Default::default(), owner: None };
 /// assert!(matches!(book.open(&session, 0), Pulse::Alive { .. }));
 /// book.end(&id, 0);
 /// assert_eq!(book.beat(&id, 0), Pulse::Gone);
@@ -79,6 +79,14 @@ impl Book {
         self.sessions.get(id)
     }
 
+    /// See [`Directory::sessions`](crate::port::Directory::sessions).
+    pub fn sessions(&self, which: Option<&[SessionId]>) -> Vec<SessionView> {
+        match which {
+            Some(ids) => ids.iter().filter_map(|id| self.sessions.get(id)).cloned().collect(),
+            None => self.sessions.values().filter(|session| session.live).cloned().collect(),
+        }
+    }
+
     /// See [`Store::open`](crate::port::Store::open).
     pub fn open(&mut self, session: &NewSession, wall_ms: i64) -> Pulse {
         if self.sessions.contains_key(&session.id) {
@@ -91,6 +99,7 @@ impl Book {
             lease_ms: u64::try_from(session.lease.as_millis()).unwrap_or(u64::MAX),
             live: true,
             beat_at_ms: wall_ms,
+            owner: session.owner.clone(),
         };
         self.sessions.insert(session.id.clone(), view);
         Pulse::Alive { timeline: self.timeline, asks: Vec::new() }

@@ -22,6 +22,8 @@ const NAME_MAX: usize = 128;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$", example = "nightly"))]
 pub struct Name(Arc<str>);
 
 /// Why a name was refused. Nothing was done.
@@ -100,6 +102,7 @@ impl fmt::Display for Name {
 
 /// Which election: a name within a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ElectionKey {
     /// The tenant.
     pub namespace: Name,
@@ -130,6 +133,8 @@ impl fmt::Display for ElectionKey {
 /// them would be held by all of them at once. People see the candidate's id; the rules compare only sessions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", schema(value_type = String, example = "5b1c8a40c7d94f0e9a7a3c6ad0b1e2f3"))]
 pub struct SessionId(Arc<str>);
 
 impl SessionId {

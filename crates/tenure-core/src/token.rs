@@ -26,6 +26,8 @@ const GRANT_BITS: u32 = 40;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", schema(value_type = u64, example = 7))]
 pub struct Token(u64);
 
 impl Token {

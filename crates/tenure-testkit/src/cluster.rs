@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure::backend::memory::Memory;
 use tenure::port::{
-    Ask, Candidacy, Directory, ElectionView, Expire, Joined, NewSession, Observation, Pause, Promises, Pulse,
-    Release, Scope, Store, StoreError, Take, Term, Trouble, Wakes,
+    Ask, Candidacy, Directory, ElectionView, Expire, Joined, NewSession, Observation, Office, Pause,
+    Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble, Wakes,
 };
 use tenure::{ElectionKey, Elector, Name, SessionId, Tenure, Token};
 
@@ -192,4 +192,9 @@ impl<B: Directory> Directory for Cuttable<B> {
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
         self.linked()?.set_paused(key, pause).await
     }
+    async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
+        self.linked()?.sessions(which).await
+    }
 }
+
+impl<B: Send + Sync + 'static> Office for Cuttable<B> {}

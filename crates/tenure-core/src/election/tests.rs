@@ -7,8 +7,15 @@ use crate::port::SessionView;
 
 fn candidate(id: &str, priority: i32, session: u64) -> CandidateView {
     let id_of_session = crate::SessionId::from_stored(&format!("{session:04}"));
-    let session =
-        SessionView { id: id_of_session, name: id.into(), beat: 0, lease_ms: 1, live: true, beat_at_ms: 0 };
+    let session = SessionView {
+        id: id_of_session,
+        name: id.into(),
+        beat: 0,
+        lease_ms: 1,
+        live: true,
+        beat_at_ms: 0,
+        owner: None,
+    };
     let (observer, capabilities) = (false, Vec::new());
     let metadata = Default::default();
     CandidateView { id: id.into(), session, priority, observer, capabilities, metadata, joined_at_ms: 0 }

@@ -18,6 +18,7 @@ impl Machine {
             name: self.config.name.clone(),
             lease: self.config.timing.lease(),
             takeover: self.config.takeover,
+            owner: None,
         };
         self.command(Command::Open(session), Pending::Open(id));
     }

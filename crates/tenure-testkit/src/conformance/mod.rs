@@ -198,6 +198,7 @@ pub fn new_session(id: &SessionId, name: &str) -> NewSession {
         name: name.into(),
         lease: Duration::from_secs(3600),
         takeover: Takeover::Lease,
+        owner: None,
     }
 }
 

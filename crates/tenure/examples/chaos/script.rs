@@ -22,7 +22,13 @@ pub(crate) struct Actor {
 /// Opens a session and lets it stand.
 pub(crate) async fn stand(store: &Postgres, name: &str, election: &ElectionKey) -> Result<Actor, Failed> {
     let session = SessionId::from_stored(&format!("{name}@{election}"));
-    let new = NewSession { id: session.clone(), name: name.into(), lease: LEASE, takeover: Takeover::Lease };
+    let new = NewSession {
+        id: session.clone(),
+        name: name.into(),
+        lease: LEASE,
+        takeover: Takeover::Lease,
+        owner: None,
+    };
     store.open(&new).await?;
     let candidacy = Candidacy {
         session: session.clone(),

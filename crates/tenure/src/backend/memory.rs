@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use tenure_core::book::Book;
 use tenure_core::port::{
-    Ask, Candidacy, Directory, ElectionView, Expire, Joined, NewSession, Observation, Pause, Promises, Pulse,
-    Release, Scope, Store, StoreError, Take, Term, Trouble, Wake, WakeSource, Wakes,
+    Ask, Candidacy, Directory, ElectionView, Expire, Joined, NewSession, Observation, Office, Pause,
+    Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble, Wake, WakeSource,
+    Wakes,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 use tokio::sync::broadcast;
@@ -138,10 +139,16 @@ impl Directory for Memory {
         Ok(self.locked().history(key, limit))
     }
 
+    async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
+        Ok(self.locked().sessions(which))
+    }
+
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
         self.with(|book, _| book.set_paused(key, pause)).ok_or_else(|| no_such_election(key))
     }
 }
+
+impl Office for Memory {}
 
 /// The error for an election that nobody ever stood for.
 pub(crate) fn no_such_election(key: &ElectionKey) -> StoreError {

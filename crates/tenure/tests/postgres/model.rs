@@ -75,6 +75,7 @@ impl Pair {
                     name: "n".into(),
                     lease: Duration::from_secs(5),
                     takeover: Takeover::Lease,
+                    owner: None,
                 };
                 assert_eq!(self.store.open(&new).await.unwrap(), self.book.open(&new, 0));
             }

@@ -32,7 +32,7 @@ pub(crate) fn election(name: &str) -> ElectionKey {
 }
 
 pub(crate) fn new_session(name: &str, lease: Duration, takeover: Takeover) -> NewSession {
-    NewSession { id: id(name), name: name.into(), lease, takeover }
+    NewSession { id: id(name), name: name.into(), lease, takeover, owner: None }
 }
 
 pub(crate) fn candidacy(session: &str, key: &ElectionKey) -> Candidacy {

@@ -1,8 +1,10 @@
 //! The path of people.
 
 use async_trait::async_trait;
-use tenure_core::port::{Directory, ElectionView, Finding, Pause, Promises, StoreError, Term, Wake};
-use tenure_core::{ElectionKey, Name};
+use tenure_core::port::{
+    Directory, ElectionView, Finding, Office, Pause, Promises, SessionView, StoreError, Term, Wake,
+};
+use tenure_core::{ElectionKey, Name, SessionId};
 
 use super::error::garbled;
 use super::literal::Value;
@@ -37,6 +39,13 @@ impl Directory for Postgres {
         rows.iter().map(term).collect()
     }
 
+    async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
+        let views = self.elections(None).await?;
+        let candidates = views.into_iter().flat_map(|view| view.candidates);
+        let sessions = candidates.map(|candidate| candidate.session);
+        Ok(sessions.filter(|s| which.is_none_or(|ids| ids.contains(&s.id))).collect())
+    }
+
     async fn set_paused(&self, election: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
         let hint = hint(&Wake::Changed(election.clone()));
         let message = Message::fresh(&self.queries).then("election_lock", &key(election))?;
@@ -62,3 +71,5 @@ impl Directory for Postgres {
         self.findings().await
     }
 }
+
+impl Office for Postgres {}

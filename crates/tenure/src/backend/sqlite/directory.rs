@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tenure_core::port::{
-    Ask, AskKind, CandidateView, Directory, ElectionView, Finding, LeaseView, Observation, Pause, Promises,
-    Scope, SessionView, StoreError, Term, Verdict, Via, Wake,
+    Ask, AskKind, CandidateView, Directory, ElectionView, Finding, LeaseView, Observation, Office, Pause,
+    Promises, Scope, SessionView, StoreError, Term, Verdict, Via, Wake,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
@@ -154,6 +154,13 @@ impl Directory for Sqlite {
         self.terms(key, limit).await.explain(self.path(), "reading the terms of an election")
     }
 
+    async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
+        let views = self.elections(None).await?;
+        let candidates = views.into_iter().flat_map(|view| view.candidates);
+        let sessions = candidates.map(|candidate| candidate.session);
+        Ok(sessions.filter(|s| which.is_none_or(|ids| ids.contains(&s.id))).collect())
+    }
+
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
         self.in_place()?;
         let changed = self.pause(key, pause).await.explain(self.path(), "pausing or resuming an election")?;
@@ -221,6 +228,7 @@ fn session_view(row: &SqliteRow) -> sqlx::Result<SessionView> {
         lease_ms: row.try_get::<i64, _>("lease_ms")?.cast_unsigned(),
         live: row.try_get("live")?,
         beat_at_ms: row.try_get("beat_at")?,
+        owner: None,
     })
 }
 
@@ -244,3 +252,5 @@ fn token(row: &SqliteRow) -> sqlx::Result<Token> {
 fn json<T: serde::de::DeserializeOwned>(row: &SqliteRow, column: &str) -> sqlx::Result<T> {
     serde_json::from_str(row.try_get(column)?).map_err(|error| broken(column, error))
 }
+
+impl Office for Sqlite {}

@@ -1,0 +1,24 @@
+//! `/v1`: elections for whatever can speak HTTP, and the document that describes it.
+
+mod elections;
+
+use tenure::port::Verb;
+use utoipa::OpenApi as _;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::routes;
+
+use crate::route::{Need, Routes};
+
+#[derive(utoipa::OpenApi)]
+#[openapi(info(title = "Tenure", description = "One leads, many share."))]
+struct Document;
+
+/// The document without its paths.
+pub(crate) fn document() -> OpenApi {
+    Document::openapi()
+}
+
+/// The routes of the API.
+pub(crate) fn routes() -> Routes {
+    Routes::new().api(Need::In(Verb::Read), routes!(elections::show))
+}

@@ -1,0 +1,37 @@
+//! What every handler can reach.
+
+use std::sync::Arc;
+
+use tenure::port::Backend;
+use tenure::runtime::Runtime;
+
+use crate::access::Access;
+use crate::board::Board;
+use crate::route::Routes;
+
+/// What every handler can reach. Clones share it.
+#[derive(Clone)]
+pub struct App {
+    pub(crate) store: Arc<dyn Backend>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+}
+
+impl App {
+    /// A server's inside, without its sockets.
+    pub fn new(store: Arc<dyn Backend>, access: Access, runtime: Arc<dyn Runtime>) -> App {
+        let board = Board::watching(store.clone(), runtime.clone());
+        App { store, board, access: Arc::new(access), runtime }
+    }
+
+    /// Every route of this server, with what it needs.
+    pub fn routes(&self) -> Routes {
+        Routes::new().merge(crate::api::routes()).merge(crate::pages::routes())
+    }
+
+    /// The service that answers requests.
+    pub fn router(&self) -> axum::Router {
+        self.routes().into_router(self.clone())
+    }
+}

@@ -1,0 +1,25 @@
+//! Tenure over HTTP: `tenure serve`.
+//!
+//! A server has no truth of its own. Everything that it says comes from the store, so any replica can answer anything,
+//! and a replica that dies takes nothing with it.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`listen`] | sockets, TLS, time-outs, shutting down |
+//! | [`access`] | who asks, and whether they may: one gate for every route |
+//! | [`board`] | what the store looks like, watched and kept in memory |
+//! | [`api`] | `/v1`, and the document that describes it |
+//! | [`pages`] | the dashboard |
+//! | [`problem`] | what went wrong, for programs and for people |
+//! | [`route`] | the table of all routes, each with what it needs |
+
+pub mod access;
+pub mod api;
+mod app;
+pub mod board;
+pub mod listen;
+pub mod pages;
+pub mod problem;
+pub mod route;
+
+pub use crate::app::App;

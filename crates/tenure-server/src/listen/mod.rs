@@ -1,0 +1,1 @@
+//! Sockets, TLS, time-outs, shutting down.

@@ -1,0 +1,120 @@
+//! The table of all routes.
+//!
+//! A route gets into the router only through [`Routes`], and only together with its [`Need`]. So there is no route that
+//! the gate does not guard, and a test that walks this table walks everything that there is.
+
+use axum::Router;
+use axum::routing::MethodRouter;
+use http::Method;
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::{PathItem, Paths};
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+
+use crate::App;
+use crate::access::gate;
+use tenure::port::Verb;
+
+/// What a route asks of whoever calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing: health, the login page, style sheets.
+    Nothing,
+    /// To be somebody. What is shown is narrowed to what they may see.
+    Known,
+    /// This verb in the namespace that the query names (`?namespace=`, else `default`).
+    In(Verb),
+    /// This verb over everything: a grant in `*`.
+    Over(Verb),
+    /// To be the owner of the session that the path names.
+    Session,
+    /// Both: to own the session, and this verb in the namespace that the query names.
+    SessionIn(Verb),
+}
+
+/// A route, as the table has it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The method.
+    pub method: Method,
+    /// The path, with its parameters in braces.
+    pub path: String,
+    /// What it asks of whoever calls it.
+    pub need: Need,
+}
+
+/// Routes, being gathered.
+#[derive(Default)]
+pub struct Routes {
+    routers: Vec<(Need, OpenApiRouter<App>)>,
+    table: Vec<Entry>,
+}
+
+impl Routes {
+    /// None yet.
+    pub fn new() -> Routes {
+        Routes::default()
+    }
+
+    /// Adds documented handlers of the API: `routes.api(Need::In(Verb::Read), routes!(show))`.
+    #[must_use]
+    pub fn api(mut self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
+        self.table.extend(entries(&handlers.1, need));
+        self.routers.push((need, OpenApiRouter::new().routes(handlers)));
+        self
+    }
+
+    /// Adds a handler that is not part of the API: a page, a style sheet.
+    #[must_use]
+    pub fn page(mut self, need: Need, method: Method, path: &str, handler: MethodRouter<App>) -> Routes {
+        self.table.push(Entry { method, path: path.into(), need });
+        self.routers.push((need, OpenApiRouter::new().route(path, handler)));
+        self
+    }
+
+    /// All of both.
+    #[must_use]
+    pub fn merge(mut self, other: Routes) -> Routes {
+        self.routers.extend(other.routers);
+        self.table.extend(other.table);
+        self
+    }
+
+    /// The table.
+    pub fn table(&self) -> &[Entry] {
+        &self.table
+    }
+
+    /// The router, each route behind the gate, and the document that describes those of the API.
+    pub fn split(self, app: &App, document: OpenApi) -> (Router<App>, OpenApi) {
+        let mut all = OpenApiRouter::with_openapi(document);
+        for (need, router) in self.routers {
+            let layer = axum::middleware::from_fn_with_state((app.clone(), need), gate);
+            all = all.merge(router.route_layer(layer));
+        }
+        all.split_for_parts()
+    }
+
+    /// The service.
+    pub fn into_router(self, app: App) -> Router {
+        self.split(&app, crate::api::document()).0.with_state(app)
+    }
+}
+
+fn entries(paths: &Paths, need: Need) -> impl Iterator<Item = Entry> {
+    let methods = |item: &PathItem| {
+        let known = [
+            (Method::GET, item.get.is_some()),
+            (Method::PUT, item.put.is_some()),
+            (Method::POST, item.post.is_some()),
+            (Method::DELETE, item.delete.is_some()),
+            (Method::PATCH, item.patch.is_some()),
+        ];
+        known.into_iter().filter(|(_, there)| *there).map(|(method, _)| method)
+    };
+    let entries: Vec<_> = paths
+        .paths
+        .iter()
+        .flat_map(|(path, item)| methods(item).map(move |method| Entry { method, path: path.clone(), need }))
+        .collect();
+    entries.into_iter()
+}
