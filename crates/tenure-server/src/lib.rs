@@ -22,6 +22,7 @@ pub mod board;
 mod bounded;
 mod limits;
 pub mod listen;
+pub mod metrics;
 pub mod pages;
 pub mod problem;
 pub mod replica;

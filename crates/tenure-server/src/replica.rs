@@ -7,28 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::port::Backend;
-use tenure::{ElectionKey, Error, Tenure};
+use tenure::{Error, Tenure};
 
 use crate::App;
+use crate::app::SERVERS;
 use crate::server::StartError;
 use crate::settings::{Bound, Settings};
 
-/// The namespace of what servers keep among themselves.
-pub const NAMESPACE: &str = "tenure";
-/// The election of the replicas.
-pub const ELECTION: &str = "servers";
 /// How often the leader clears away.
 const FORGET_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// How long deeds, and credentials that are worth nothing, are remembered.
 const REMEMBER_MS: i64 = 400 * 24 * 3600 * 1000;
 /// How soon clearing away is tried again after it failed.
 const RETRY: Duration = Duration::from_secs(60);
-
-/// The election of the replicas.
-pub fn election() -> ElectionKey {
-    let name = |text: &str| text.parse().expect("a name that this program chose");
-    ElectionKey::new(name(NAMESPACE), name(ELECTION))
-}
 
 /// Opens this server's own session.
 pub(crate) async fn open(settings: &Settings, store: Arc<dyn Backend>) -> Result<Tenure, StartError> {
@@ -53,8 +44,8 @@ pub(crate) async fn stand(
     let first = addresses.first().map(Bound::url).unwrap_or_default();
     let address = settings.advertise.clone().unwrap_or(first);
     let elector = tenure
-        .elector(ELECTION)
-        .namespace(NAMESPACE)
+        .elector(SERVERS.name.as_str())
+        .namespace(SERVERS.namespace.as_str())
         .id(&settings.name)
         .priority(settings.priority)
         .metadata("address", address)
@@ -62,18 +53,27 @@ pub(crate) async fn stand(
         .start()
         .await?;
     tokio::spawn(async move {
-        let done = elector.run_while_leader(|_| keep_house(app.clone())).await;
-        if let Err(error) = done
-            && !matches!(error, Error::Closed)
-        {
-            tracing::error!("this server does not stand among the replicas any more: {error}");
+        loop {
+            match elector.elected().await {
+                // Nothing that can not be left at any moment: who is asked to finish does so at once.
+                Ok(leadership) => tokio::select! {
+                    _ = leadership.lost() => {}
+                    _ = leadership.asked() => {}
+                    never = keep_house(&app) => match never {},
+                },
+                Err(Error::Closed) => return,
+                Err(error) => {
+                    tracing::error!("this server does not stand among the replicas any more: {error}");
+                    return;
+                }
+            }
         }
     });
     Ok(())
 }
 
 /// Clears away what nobody asks for any more, day by day.
-async fn keep_house(app: App) -> std::convert::Infallible {
+async fn keep_house(app: &App) -> std::convert::Infallible {
     tracing::info!("this replica keeps house for all");
     loop {
         let before = app.runtime.wall_ms() - REMEMBER_MS;

@@ -118,7 +118,7 @@ fn local(stream: tokio::net::UnixStream, shop: &Arc<Shop>) {
 /// Says that there is no place, without waiting for anybody to hear it.
 fn refuse(mut stream: TcpStream, full: Full) {
     tracing::warn!(?full, "a connection was refused");
-    metrics::counter!("tenure_http_connections_refused_total").increment(1);
+    crate::metrics::refused("too-many-connections");
     tokio::spawn(async move {
         let body = r#"{"type":"urn:tenure:too-many-connections","title":"Service Unavailable","status":503,"code":"too-many-connections","detail":"this server has as many connections as it takes","remedy":"close some, or try another replica","retry_after":1}"#;
         let text = format!(

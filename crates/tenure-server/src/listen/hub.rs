@@ -10,6 +10,7 @@ use tenure::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::activity::{Activity, Word};
+use crate::metrics::{Gauged, names};
 use crate::settings::{Limits, Settings, Timeouts};
 
 /// All connections.
@@ -35,6 +36,7 @@ pub(crate) struct Place {
     number: u64,
     peer: Option<IpAddr>,
     pub(crate) activity: Arc<Activity>,
+    _gauged: Gauged,
 }
 
 /// Why a connection was not let in.
@@ -80,8 +82,7 @@ impl Hub {
         let activity = Activity::new(self.runtime.clone());
         inside.connections.insert(number, activity.clone());
         self.count.send_replace(inside.connections.len());
-        metrics::gauge!("tenure_http_connections").set(inside.connections.len() as f64);
-        Ok(Place { hub: self.clone(), number, peer, activity })
+        Ok(Place { hub: self.clone(), number, peer, activity, _gauged: Gauged::new(names::CONNECTIONS) })
     }
 
     /// Ends what waits too long, until it is aborted.
@@ -135,6 +136,5 @@ impl Drop for Place {
             }
         }
         self.hub.count.send_replace(inside.connections.len());
-        metrics::gauge!("tenure_http_connections").set(inside.connections.len() as f64);
     }
 }
