@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
 /// One leads, many share: run one of many.
@@ -14,7 +15,7 @@ use crate::exit;
     version,
     about,
     long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production.",
-    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure doctor                              is this store fit, and how fast?",
+    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -72,6 +73,9 @@ pub(crate) enum Command {
     /// Say what changes in elections, line by line
     #[command(after_help = "Examples:\n  tenure watch\n  tenure watch nightly -o json | jq .leader")]
     Watch(WatchArgs),
+    /// Serve elections over HTTP, and a page in the browser
+    #[command(after_help = serve::EXAMPLES)]
+    Serve(ServeArgs),
     /// See and move leaders
     #[command(
         after_help = "Examples:\n  tenure leader list -w\n  tenure leader show nightly\n  tenure leader transfer nightly --to node-2\n  tenure leader pause nightly --reason 'database upgrade'"

@@ -1,14 +1,16 @@
 //! What every handler can reach.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use tenure::port::Backend;
 use tenure::runtime::Runtime;
-use tenure::{ElectionKey, Name};
+use tenure::{ElectionKey, Name, Tenure};
+use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::board::Board;
 use crate::route::Routes;
+use crate::settings::Settings;
 
 /// The election in which the servers of a store stand: who they are, and which of them keeps house.
 pub(crate) static SERVERS: LazyLock<ElectionKey> = LazyLock::new(|| {
@@ -23,13 +25,22 @@ pub struct App {
     pub(crate) board: Arc<Board>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) replica: Arc<OnceLock<Tenure>>,
+    pub(crate) closing: watch::Sender<bool>,
 }
 
 impl App {
-    /// A server's inside, without its sockets.
+    /// A server's inside, without its sockets and without a place among the replicas.
     pub fn new(store: Arc<dyn Backend>, access: Access, runtime: Arc<dyn Runtime>) -> App {
+        App::with(store, access, &Settings { runtime, ..Settings::default() })
+    }
+
+    /// A server's inside, set up like this.
+    pub fn with(store: Arc<dyn Backend>, access: Access, settings: &Settings) -> App {
+        let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
-        App { store, board, access: Arc::new(access), runtime }
+        let closing = watch::Sender::new(false);
+        App { store, board, access: Arc::new(access), runtime, replica: Arc::default(), closing }
     }
 
     /// Every route of this server, with what it needs.
@@ -43,5 +54,20 @@ impl App {
     /// The service that answers requests.
     pub fn router(&self) -> axum::Router {
         self.routes().into_router(self.clone())
+    }
+
+    /// This server's own session, if it stands among the replicas.
+    pub fn tenure(&self) -> Option<&Tenure> {
+        self.replica.get()
+    }
+
+    pub(crate) fn serve_as(&self, tenure: Tenure) {
+        // Said once, when the server starts.
+        let _ = self.replica.set(tenure);
+    }
+
+    /// The server is about to end: streams end, and nobody new is sent here.
+    pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
     }
 }
