@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure::port::{Backend, SessionView, StoreError, Trouble};
-use tenure::runtime::Runtime;
+use tenure::port::{Backend, ElectionView, SessionView, StoreError, Trouble};
+use tenure::runtime::{Draw, Runtime};
 use tenure::{ElectionKey, Moment, SessionId};
+use tenure_core::lease::{Onlooker, Turn};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -43,6 +44,8 @@ struct Desk {
     nudge: Notify,
     /// The last round of looks that is over.
     round: watch::Sender<u64>,
+    /// Who decides for candidates that cannot watch for themselves. It sees all that is seen here.
+    onlooker: Mutex<Onlooker>,
 }
 
 /// What was seen, all in all.
@@ -104,6 +107,7 @@ impl Board {
             wanted: Mutex::new(Wanted::everything()),
             nudge: Notify::new(),
             round: watch::Sender::new(0),
+            onlooker: Mutex::default(),
         });
         let ear = tokio::spawn(looking::listen(desk.clone(), store.wakes()));
         let eye = tokio::spawn(looking::look_on(desk.clone(), store, runtime));
@@ -157,6 +161,11 @@ impl Board {
         self.looked(|wanted| wanted.all = true).await
     }
 
+    /// What the candidate of this session is to do about an election as it was seen last.
+    pub(crate) fn turn(&self, view: &ElectionView, session: &SessionId, runtime: &dyn Runtime) -> Turn {
+        self.desk.onlooker().turn(view, session, runtime.now(), &mut Draw(runtime))
+    }
+
     async fn looked(&self, want: impl FnOnce(&mut Wanted)) -> Result<Arc<Seen>, StoreError> {
         let mut round = self.desk.round.subscribe();
         let mine = self.desk.want(want);
@@ -176,6 +185,10 @@ impl Drop for Board {
 impl Desk {
     fn seen(&self) -> Arc<Seen> {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn onlooker(&self) -> MutexGuard<'_, Onlooker> {
+        self.onlooker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
