@@ -1,6 +1,7 @@
 //! `/v1`: elections for whatever can speak HTTP, and the document that describes it.
 
 mod elections;
+mod given;
 mod sessions;
 
 use tenure::port::Verb;
