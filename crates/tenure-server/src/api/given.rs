@@ -85,7 +85,8 @@ fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, "malformed-body", format!("the body is no JSON: {error}")).remedy(REMEDY)
+    Problem::new(StatusCode::BAD_REQUEST, "malformed-body", format!("the body is no JSON: {error}"))
+        .remedy(REMEDY)
 }
 
 /// Names the field: where the reader stood, or the one that the message quotes (``missing field `id` ``).

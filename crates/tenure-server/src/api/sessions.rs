@@ -25,10 +25,10 @@ use tenure::{ElectionKey, Name, SessionId, Timing};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use crate::api::given::{At, Given, In};
 pub(crate) use self::hints::Hints;
 use crate::App;
 use crate::access::Principal;
+use crate::api::given::{At, Given, In};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
@@ -94,10 +94,7 @@ async fn open(
 #[utoipa::path(post, path = "/v1/sessions/{session}/renew", tag = "sessions", params(("session" = SessionId, Path)),
     responses((status = 200, body = Pulse), (status = 403, body = Problem),
         (status = 410, body = Problem, description = "the session has ended; all that it held is lost")))]
-async fn renew(
-    State(app): State<App>,
-    At(session): At<SessionId>,
-) -> Result<Json<Pulse>, Problem> {
+async fn renew(State(app): State<App>, At(session): At<SessionId>) -> Result<Json<Pulse>, Problem> {
     alive(app.store.beat(&session).await?, &session).map(Json)
 }
 
