@@ -34,7 +34,8 @@ pub(super) async fn listen(desk: Arc<Desk>, mut wakes: Wakes) {
 }
 
 /// Looks, for ever.
-pub(super) async fn look_on(desk: Arc<Desk>, store: Arc<dyn Backend>, runtime: Arc<dyn Runtime>) {
+pub(super) async fn look_on(desk: Arc<Desk>) {
+    let (store, runtime) = (desk.store.clone(), desk.runtime.clone());
     let mut eye = Eye {
         desk,
         store,
@@ -121,7 +122,7 @@ impl Eye {
         }
         for view in observation.elections {
             let key = view.key.clone();
-            let entry = Entry::new(view);
+            let entry = Entry::new(view, old.get(&key).map(Arc::as_ref));
             // What has not changed has been rendered already.
             let known = old.get(&key).filter(|known| known.is_same(&entry)).cloned();
             seen.elections.insert(key, known.unwrap_or_else(|| Arc::new(entry)));

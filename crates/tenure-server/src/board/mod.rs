@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure::port::{Backend, ElectionView, SessionView, StoreError, Trouble};
+use tenure::port::{Backend, ElectionView, Finding, SessionView, StoreError, Term, Trouble};
 use tenure::runtime::{Draw, Runtime};
 use tenure::{ElectionKey, Moment, SessionId};
 use tenure_core::lease::{Onlooker, Turn};
@@ -27,16 +27,21 @@ use self::wanted::Wanted;
 /// How long a request waits for the first look of a server that has just begun.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
+/// How often the store is examined at most.
+const EXAMINED_EVERY: Duration = Duration::from_secs(30);
+/// How many terms of an election are shown at most: stores keep no more.
+pub const TERMS_MAX: u32 = 100;
+
 /// Everything that the server knows of the store.
-#[derive(Debug)]
 pub struct Board {
     desk: Arc<Desk>,
     tasks: [AbortHandle; 2],
 }
 
 /// What the board shares with the tasks that keep it.
-#[derive(Debug)]
 struct Desk {
+    store: Arc<dyn Backend>,
+    runtime: Arc<dyn Runtime>,
     seen: RwLock<Arc<Seen>>,
     changes: watch::Sender<u64>,
     /// What is to be looked at next.
@@ -46,7 +51,11 @@ struct Desk {
     round: watch::Sender<u64>,
     /// Who decides for candidates that cannot watch for themselves. It sees all that is seen here.
     onlooker: Mutex<Onlooker>,
+    findings: tokio::sync::Mutex<Option<(Moment, Findings)>>,
 }
+
+/// What an examination of the store found.
+pub type Findings = Arc<[Finding]>;
 
 /// What was seen, all in all.
 #[derive(Clone, Debug, Default)]
@@ -101,16 +110,20 @@ impl Seen {
 impl Board {
     /// A board that is kept up to date until it is dropped.
     pub fn watching(store: Arc<dyn Backend>, runtime: Arc<dyn Runtime>) -> Arc<Board> {
+        let wakes = store.wakes();
         let desk = Arc::new(Desk {
+            store,
+            runtime,
             seen: RwLock::default(),
             changes: watch::Sender::new(0),
             wanted: Mutex::new(Wanted::everything()),
             nudge: Notify::new(),
             round: watch::Sender::new(0),
             onlooker: Mutex::default(),
+            findings: tokio::sync::Mutex::default(),
         });
-        let ear = tokio::spawn(looking::listen(desk.clone(), store.wakes()));
-        let eye = tokio::spawn(looking::look_on(desk.clone(), store, runtime));
+        let ear = tokio::spawn(looking::listen(desk.clone(), wakes));
+        let eye = tokio::spawn(looking::look_on(desk.clone()));
         Arc::new(Board { desk, tasks: [ear.abort_handle(), eye.abort_handle()] })
     }
 
@@ -159,6 +172,24 @@ impl Board {
     /// Looks at everything now.
     pub async fn look_at_all(&self) -> Result<Arc<Seen>, StoreError> {
         self.looked(|wanted| wanted.all = true).await
+    }
+
+    /// The last terms of an election, newest first, at most [`TERMS_MAX`]. Read once after each change, however many ask.
+    pub async fn terms(&self, election: &Entry) -> Result<Arc<[Term]>, StoreError> {
+        election.terms(self.desk.store.as_ref()).await
+    }
+
+    /// What there is to know about the store as it is set up; examined at most every [`EXAMINED_EVERY`].
+    pub async fn findings(&self) -> Result<Findings, StoreError> {
+        // Whoever comes while it is examined waits for what comes of it.
+        let mut last = self.desk.findings.lock().await;
+        let now = self.desk.runtime.now();
+        if let Some((_, findings)) = last.as_ref().filter(|(at, _)| now.since(*at) < EXAMINED_EVERY) {
+            return Ok(findings.clone());
+        }
+        let findings: Findings = self.desk.store.examine().await?.into();
+        *last = Some((now, findings.clone()));
+        Ok(findings)
     }
 
     /// What the candidate of this session is to do about an election as it was seen last.
@@ -220,5 +251,11 @@ impl Desk {
         *place = Arc::new(seen);
         drop(place);
         self.changes.send_replace(number);
+    }
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board").field("seen", &self.seen()).finish_non_exhaustive()
     }
 }
