@@ -1,14 +1,21 @@
 //! What every handler can reach.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use tenure::port::Backend;
 use tenure::runtime::Runtime;
+use tenure::{ElectionKey, Name};
 
 use crate::access::Access;
 use crate::api::Hints;
 use crate::board::Board;
 use crate::route::Routes;
+
+/// The election in which the servers of a store stand: who they are, and which of them keeps house.
+pub(crate) static SERVERS: LazyLock<ElectionKey> = LazyLock::new(|| {
+    let name = |text: &str| text.parse::<Name>().expect("a name");
+    ElectionKey::new(name("tenure"), name("servers"))
+});
 
 /// What every handler can reach. Clones share it.
 #[derive(Clone)]
@@ -30,7 +37,10 @@ impl App {
 
     /// Every route of this server, with what it needs.
     pub fn routes(&self) -> Routes {
-        Routes::new().merge(crate::api::routes()).merge(crate::pages::routes())
+        Routes::new()
+            .merge(crate::metrics::routes())
+            .merge(crate::api::routes())
+            .merge(crate::pages::routes())
     }
 
     /// The service that answers requests.

@@ -18,6 +18,7 @@ pub mod api;
 mod app;
 pub mod board;
 pub mod listen;
+pub mod metrics;
 pub mod pages;
 pub mod problem;
 pub mod route;
