@@ -8,6 +8,7 @@ use tenure::{ElectionKey, Name, Tenure};
 use tokio::sync::watch;
 
 use crate::access::Access;
+use crate::api::Hints;
 use crate::board::Board;
 use crate::route::Routes;
 use crate::settings::Settings;
@@ -23,6 +24,7 @@ pub(crate) static SERVERS: LazyLock<ElectionKey> = LazyLock::new(|| {
 pub struct App {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
+    pub(crate) hints: Arc<Hints>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: Arc<OnceLock<Tenure>>,
@@ -39,8 +41,9 @@ impl App {
     pub fn with(store: Arc<dyn Backend>, access: Access, settings: &Settings) -> App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
-        let closing = watch::Sender::new(false);
-        App { store, board, access: Arc::new(access), runtime, replica: Arc::default(), closing }
+        let (hints, closing) = (Hints::of(&store), watch::Sender::new(false));
+        let access = Arc::new(access);
+        App { store, board, hints, access, runtime, replica: Arc::default(), closing }
     }
 
     /// Every route of this server, with what it needs.

@@ -1,12 +1,18 @@
 //! `/v1`: elections for whatever can speak HTTP, and the document that describes it.
 
 mod elections;
+mod given;
+mod sessions;
+mod shape;
+mod shown;
+mod store;
 
 use tenure::port::Verb;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::routes;
 
+pub(crate) use self::sessions::Hints;
 use crate::route::{Need, Routes};
 
 #[derive(utoipa::OpenApi)]
@@ -20,5 +26,13 @@ pub(crate) fn document() -> OpenApi {
 
 /// The routes of the API.
 pub(crate) fn routes() -> Routes {
-    Routes::new().api(Need::In(Verb::Read), routes!(elections::show))
+    let read = Need::In(Verb::Read);
+    Routes::new()
+        .api(Need::Known, routes!(elections::list))
+        .api(read, routes!(elections::show))
+        .api(read, routes!(elections::leader))
+        .api(read, routes!(elections::candidates))
+        .api(read, routes!(elections::history))
+        .api(Need::Known, routes!(store::show))
+        .merge(sessions::routes())
 }

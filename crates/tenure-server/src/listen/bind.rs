@@ -84,8 +84,12 @@ impl Listener {
     pub(crate) async fn run(self, shop: Arc<Shop>) {
         loop {
             let accepted = match &self {
-                Listener::Tcp { listener, .. } => listener.accept().await.map(|(stream, peer)| tcp(stream, peer, &shop)),
-                Listener::Unix { listener, .. } => listener.accept().await.map(|(stream, _)| local(stream, &shop)),
+                Listener::Tcp { listener, .. } => {
+                    listener.accept().await.map(|(stream, peer)| tcp(stream, peer, &shop))
+                }
+                Listener::Unix { listener, .. } => {
+                    listener.accept().await.map(|(stream, _)| local(stream, &shop))
+                }
             };
             if let Err(error) = accepted {
                 // Out of descriptors, or the client left at once: the listener itself is sound.
