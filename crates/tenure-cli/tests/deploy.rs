@@ -73,7 +73,9 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     until(
         "the server leads the servers",
         || {
-            served.ask("POST", "/v1/elections/servers/resign?namespace=tenure", "{}").starts_with("HTTP/1.1 2")
+            served
+                .ask("POST", "/v1/elections/servers/resign?namespace=tenure", "{}")
+                .starts_with("HTTP/1.1 2")
         },
         || served.ask("GET", "/v1/elections/servers?namespace=tenure", ""),
     );
