@@ -33,5 +33,5 @@ pub(crate) async fn show(
     let view = seen.elections.get(&key).ok_or_else(|| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-election", format!("nobody ever stood for {key}"))
     })?;
-    Ok(Json(view.as_ref().clone()))
+    Ok(Json(ElectionView::clone(view)))
 }
