@@ -3,6 +3,8 @@
 //! There is one gate, in front of every route; it knows the route's [`Need`] and who asks, and denies what nobody
 //! allowed.
 
+pub mod token;
+
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
