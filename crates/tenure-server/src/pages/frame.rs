@@ -3,17 +3,18 @@
 use axum::extract::{Form, FromRequestParts};
 use axum::response::{IntoResponse, Response};
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION, REFERRER_POLICY, SET_COOKIE,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION, REFERRER_POLICY,
+    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use serde::Deserialize;
 use tenure::Name;
-use tenure::port::Verb;
+use tenure::port::{Deed, Verb};
 
 use super::assets::{self, LOGO, SCRIPT, STYLE};
+use super::election::within;
 use super::parts;
 use crate::App;
 use crate::access::{Access, Principal};
@@ -34,6 +35,7 @@ pub(super) struct Visit {
     pub(super) host: String,
     /// The path and query of this page.
     pub(super) here: String,
+    request_id: String,
     theme: Theme,
 }
 
@@ -46,6 +48,30 @@ impl Visit {
     /// What the audit calls the visitor.
     pub(super) fn name(&self) -> &str {
         self.principal.as_ref().map_or("nobody", |principal| &principal.name)
+    }
+
+    /// Writes down what the visitor did.
+    pub(super) async fn record(
+        &self,
+        app: &App,
+        action: &str,
+        namespace: Option<&Name>,
+        target: &str,
+        detail: String,
+    ) {
+        let deed = Deed {
+            n: 0,
+            at_ms: app.runtime.wall_ms(),
+            principal: self.name().into(),
+            action: action.into(),
+            namespace: namespace.cloned(),
+            target: target.into(),
+            detail,
+            request_id: self.request_id.clone(),
+        };
+        if let Err(error) = within(app.store.record(&deed)).await {
+            tracing::warn!(%error, action, target, "a deed could not be recorded");
+        }
     }
 
     /// Where this server is, as its visitor reached it.
@@ -61,11 +87,13 @@ impl FromRequestParts<App> for Visit {
         let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = host.or_else(|| parts.uri.authority().map(|authority| authority.as_str()));
         let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
+        let request_id = parts.headers.get("x-request-id").and_then(|id| id.to_str().ok());
         Ok(Visit {
             principal: parts.extensions.get::<Principal>().cloned(),
             guarded: !matches!(*app.access, Access::Open),
             host: host.unwrap_or("localhost").to_owned(),
             here: here.to_owned(),
+            request_id: request_id.unwrap_or_default().to_owned(),
             theme: Theme::of(cookie(&parts.headers, "tenure_theme").unwrap_or_default()),
         })
     }
@@ -256,7 +284,15 @@ mod tests {
         for stays in ["/", "/elections/a?namespace=b", "/audit?before=3"] {
             assert_eq!(own_path(stays), stays);
         }
-        for leaves in ["", "//evil.example", "/\\evil.example", "https://evil.example", "/\t/evil", "evil", "/a\r\nX: y"] {
+        for leaves in [
+            "",
+            "//evil.example",
+            "/\\evil.example",
+            "https://evil.example",
+            "/\t/evil",
+            "evil",
+            "/a\r\nX: y",
+        ] {
             assert_eq!(own_path(leaves), "/", "{leaves:?}");
         }
     }

@@ -37,7 +37,11 @@ pub(super) fn says(view: &ElectionView) -> String {
         .holders()
         .map(|(lease, holder)| format!("{} under token {}", holder_id(view, holder), lease.token))
         .collect();
-    if led.is_empty() { format!("nobody leads {key}") } else { format!("{key} is led by {}", led.join(" and ")) }
+    if led.is_empty() {
+        format!("nobody leads {key}")
+    } else {
+        format!("{key} is led by {}", led.join(" and "))
+    }
 }
 
 /// A state: its shape, and the word for it.
