@@ -6,6 +6,7 @@ use tenure::port::Backend;
 use tenure::runtime::Runtime;
 
 use crate::access::Access;
+use crate::api::Hints;
 use crate::board::Board;
 use crate::route::Routes;
 
@@ -14,6 +15,7 @@ use crate::route::Routes;
 pub struct App {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
+    pub(crate) hints: Arc<Hints>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
 }
@@ -22,7 +24,8 @@ impl App {
     /// A server's inside, without its sockets.
     pub fn new(store: Arc<dyn Backend>, access: Access, runtime: Arc<dyn Runtime>) -> App {
         let board = Board::watching(store.clone(), runtime.clone());
-        App { store, board, access: Arc::new(access), runtime }
+        let hints = Hints::of(&store);
+        App { store, board, hints, access: Arc::new(access), runtime }
     }
 
     /// Every route of this server, with what it needs.

@@ -1,12 +1,15 @@
 //! `/v1`: elections for whatever can speak HTTP, and the document that describes it.
 
 mod elections;
+mod given;
+mod sessions;
 
 use tenure::port::Verb;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::routes;
 
+pub(crate) use self::sessions::Hints;
 use crate::route::{Need, Routes};
 
 #[derive(utoipa::OpenApi)]
@@ -20,5 +23,5 @@ pub(crate) fn document() -> OpenApi {
 
 /// The routes of the API.
 pub(crate) fn routes() -> Routes {
-    Routes::new().api(Need::In(Verb::Read), routes!(elections::show))
+    Routes::new().api(Need::In(Verb::Read), routes!(elections::show)).merge(sessions::routes())
 }

@@ -1,11 +1,11 @@
 //! The task that looks, and the task that listens for hints of where to look.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::port::{Backend, Observation, Scope, SessionView, StoreError, Trouble, Wakes};
+use tenure::port::{Backend, Scope, SessionView, StoreError, Trouble, Wakes};
 use tenure::runtime::Runtime;
 use tenure::{ElectionKey, Moment, SessionId};
 
@@ -34,7 +34,8 @@ pub(super) async fn listen(desk: Arc<Desk>, mut wakes: Wakes) {
 }
 
 /// Looks, for ever.
-pub(super) async fn look_on(desk: Arc<Desk>, store: Arc<dyn Backend>, runtime: Arc<dyn Runtime>) {
+pub(super) async fn look_on(desk: Arc<Desk>) {
+    let (store, runtime) = (desk.store.clone(), desk.runtime.clone());
     let mut eye = Eye {
         desk,
         store,
@@ -71,6 +72,9 @@ impl Eye {
     /// One round: at most one request for elections, and one for beats.
     async fn look(&mut self, mut wanted: Wanted) {
         let begun = self.runtime.now();
+        for session in std::mem::take(&mut wanted.died) {
+            self.desk.onlooker().died(session);
+        }
         let looked = self.elections(&mut wanted, begun).await;
         let looked = match looked {
             Ok(seen) => self.beats(seen).await,
@@ -84,7 +88,7 @@ impl Eye {
             }
             Ok(None) => return,
             Err(error) => {
-                self.back_off(&wanted);
+                self.back_off();
                 tracing::warn!(%error, "the store can not be looked at");
                 Seen { latency, trouble: Some(error), ..(*self.desk.seen()).clone() }
             }
@@ -98,9 +102,13 @@ impl Eye {
         if !wanted.all && wanted.elections.is_empty() {
             return Ok(None);
         }
-        let observation =
-            if wanted.all { self.everything().await? } else { self.only(&wanted.elections).await? };
+        let scope = match wanted.all {
+            true => Scope::All,
+            false => Scope::Only(wanted.elections.iter().cloned().collect()),
+        };
+        let observation = within(self.store.observe(&nobody(), &scope)).await?;
         let returned = self.runtime.now();
+        self.desk.onlooker().saw(&observation, returned, wanted.all);
         let mut seen = (*self.desk.seen()).clone();
         seen.timeline = observation.timeline;
         if wanted.all {
@@ -114,31 +122,12 @@ impl Eye {
         }
         for view in observation.elections {
             let key = view.key.clone();
-            let entry = Entry::new(view);
+            let entry = Entry::new(view, old.get(&key).map(Arc::as_ref));
             // What has not changed has been rendered already.
             let known = old.get(&key).filter(|known| known.is_same(&entry)).cloned();
             seen.elections.insert(key, known.unwrap_or_else(|| Arc::new(entry)));
         }
         Ok(Some(seen))
-    }
-
-    /// Looks at these elections, in one moment of the store.
-    async fn only(&self, keys: &BTreeSet<ElectionKey>) -> Result<Observation, StoreError> {
-        let scope = Scope::Only(keys.iter().cloned().collect());
-        within(self.store.observe(&nobody(), &scope)).await
-    }
-
-    /// Looks at everything. The timeline is read before and after: if it is the same, so it was in between.
-    async fn everything(&self) -> Result<Observation, StoreError> {
-        let none = Scope::Only(Vec::new());
-        loop {
-            let before = within(self.store.observe(&nobody(), &none)).await?;
-            let elections = within(self.store.elections(None)).await?;
-            let after = within(self.store.observe(&nobody(), &none)).await?;
-            if before.timeline == after.timeline {
-                return Ok(Observation { timeline: after.timeline, elections, strays: Vec::new() });
-            }
-        }
     }
 
     /// Looks at the beats, if they are due.
@@ -161,15 +150,14 @@ impl Eye {
         Ok(Some(seen))
     }
 
-    /// Leaves the store alone for a while, longer each time, and remembers what was to be looked at.
-    fn back_off(&mut self, wanted: &Wanted) {
+    /// Leaves the store alone for a while, longer each time; then everything is looked at.
+    fn back_off(&mut self) {
         let (first, most) = BACK_OFF;
         let pause = (first * 2u32.saturating_pow(self.failures.min(10))).min(most);
         let spread = self.runtime.random() % 1000;
         self.failures = self.failures.saturating_add(1);
         self.rest = self.runtime.now() + pause * (750 + u32::try_from(spread / 2).unwrap_or(0)) / 1000;
         self.all_at = self.rest;
-        self.desk.wanted().died.extend(wanted.died.iter().cloned());
     }
 
     /// Waits for something to look at.

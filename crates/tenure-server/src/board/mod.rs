@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure::port::{Backend, SessionView, StoreError, Trouble};
-use tenure::runtime::Runtime;
+use tenure::port::{Backend, ElectionView, Finding, SessionView, StoreError, Term, Trouble};
+use tenure::runtime::{Draw, Runtime};
 use tenure::{ElectionKey, Moment, SessionId};
+use tenure_core::lease::{Onlooker, Turn};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -26,16 +27,21 @@ use self::wanted::Wanted;
 /// How long a request waits for the first look of a server that has just begun.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
+/// How often the store is examined at most.
+const EXAMINED_EVERY: Duration = Duration::from_secs(30);
+/// How many terms of an election are shown at most: stores keep no more.
+pub const TERMS_MAX: u32 = 100;
+
 /// Everything that the server knows of the store.
-#[derive(Debug)]
 pub struct Board {
     desk: Arc<Desk>,
     tasks: [AbortHandle; 2],
 }
 
 /// What the board shares with the tasks that keep it.
-#[derive(Debug)]
 struct Desk {
+    store: Arc<dyn Backend>,
+    runtime: Arc<dyn Runtime>,
     seen: RwLock<Arc<Seen>>,
     changes: watch::Sender<u64>,
     /// What is to be looked at next.
@@ -43,7 +49,13 @@ struct Desk {
     nudge: Notify,
     /// The last round of looks that is over.
     round: watch::Sender<u64>,
+    /// Who decides for candidates that cannot watch for themselves. It sees all that is seen here.
+    onlooker: Mutex<Onlooker>,
+    findings: tokio::sync::Mutex<Option<(Moment, Findings)>>,
 }
+
+/// What an examination of the store found.
+pub type Findings = Arc<[Finding]>;
 
 /// What was seen, all in all.
 #[derive(Clone, Debug, Default)]
@@ -98,15 +110,20 @@ impl Seen {
 impl Board {
     /// A board that is kept up to date until it is dropped.
     pub fn watching(store: Arc<dyn Backend>, runtime: Arc<dyn Runtime>) -> Arc<Board> {
+        let wakes = store.wakes();
         let desk = Arc::new(Desk {
+            store,
+            runtime,
             seen: RwLock::default(),
             changes: watch::Sender::new(0),
             wanted: Mutex::new(Wanted::everything()),
             nudge: Notify::new(),
             round: watch::Sender::new(0),
+            onlooker: Mutex::default(),
+            findings: tokio::sync::Mutex::default(),
         });
-        let ear = tokio::spawn(looking::listen(desk.clone(), store.wakes()));
-        let eye = tokio::spawn(looking::look_on(desk.clone(), store, runtime));
+        let ear = tokio::spawn(looking::listen(desk.clone(), wakes));
+        let eye = tokio::spawn(looking::look_on(desk.clone()));
         Arc::new(Board { desk, tasks: [ear.abort_handle(), eye.abort_handle()] })
     }
 
@@ -157,6 +174,29 @@ impl Board {
         self.looked(|wanted| wanted.all = true).await
     }
 
+    /// The last terms of an election, newest first, at most [`TERMS_MAX`]. Read once after each change, however many ask.
+    pub async fn terms(&self, election: &Entry) -> Result<Arc<[Term]>, StoreError> {
+        election.terms(self.desk.store.as_ref()).await
+    }
+
+    /// What there is to know about the store as it is set up; examined at most every [`EXAMINED_EVERY`].
+    pub async fn findings(&self) -> Result<Findings, StoreError> {
+        // Whoever comes while it is examined waits for what comes of it.
+        let mut last = self.desk.findings.lock().await;
+        let now = self.desk.runtime.now();
+        if let Some((_, findings)) = last.as_ref().filter(|(at, _)| now.since(*at) < EXAMINED_EVERY) {
+            return Ok(findings.clone());
+        }
+        let findings: Findings = self.desk.store.examine().await?.into();
+        *last = Some((now, findings.clone()));
+        Ok(findings)
+    }
+
+    /// What the candidate of this session is to do about an election as it was seen last.
+    pub(crate) fn turn(&self, view: &ElectionView, session: &SessionId, runtime: &dyn Runtime) -> Turn {
+        self.desk.onlooker().turn(view, session, runtime.now(), &mut Draw(runtime))
+    }
+
     async fn looked(&self, want: impl FnOnce(&mut Wanted)) -> Result<Arc<Seen>, StoreError> {
         let mut round = self.desk.round.subscribe();
         let mine = self.desk.want(want);
@@ -176,6 +216,10 @@ impl Drop for Board {
 impl Desk {
     fn seen(&self) -> Arc<Seen> {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn onlooker(&self) -> MutexGuard<'_, Onlooker> {
+        self.onlooker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
@@ -207,5 +251,11 @@ impl Desk {
         *place = Arc::new(seen);
         drop(place);
         self.changes.send_replace(number);
+    }
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board").field("seen", &self.seen()).finish_non_exhaustive()
     }
 }
