@@ -5,20 +5,25 @@
 
 use std::str::FromStr;
 
-use axum::extract::{Form, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tenure::election::{by_rank, may_lead};
-use tenure::port::{Ask, AskKind, Backend, CandidateView, ElectionView, Pause};
-use tenure::{ElectionKey, Name, SessionId, Token};
+use tenure::operator::{self, Refusal};
+use tenure::port::{CandidateView, ElectionView, Pause};
+use tenure::{ElectionKey, Name, Token};
 
 use super::election::{Asked, unknown, within};
 use super::frame::{Visit, go, page, trouble};
+use super::given::{Got, Posted};
 use super::parts;
 use crate::App;
 use crate::problem::Problem;
+
+/// The longest reason, in characters.
+const REASON_MAX: usize = 500;
 
 /// What an operator can do to an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +72,7 @@ pub(super) struct About {
 #[serde(deny_unknown_fields)]
 pub(super) struct Deed {
     /// The newest token that the operator saw.
-    seen: Token,
+    seen: u64,
     /// The session that shall lead.
     #[serde(default)]
     to: String,
@@ -79,8 +84,8 @@ pub(super) struct Deed {
 pub(super) async fn question(
     State(app): State<App>,
     visit: Visit,
-    Path((election, action)): Path<(Name, String)>,
-    Query(about): Query<About>,
+    Got(Path((election, action))): Got<Path<(Name, String)>>,
+    Got(Query(about)): Got<Query<About>>,
 ) -> Response {
     let key = ElectionKey::new(about.namespace, election);
     let asked = async {
@@ -100,8 +105,7 @@ pub(super) async fn question(
 
 fn confirm(action: Action, view: &ElectionView, to: &str) -> Markup {
     let key = &view.key;
-    let leaders: Vec<_> = view.holders().map(|(_, holder)| parts::holder_id(view, holder)).collect();
-    let (leaders, plural) = (leaders.join(", "), leaders.len() > 1);
+    let leaders = leaders(view).join(", ");
     let (title, button, class) = match action {
         Action::Transfer => ("Transfer", "Transfer", "button main"),
         Action::Resign => ("Resign", "Resign", "button danger"),
@@ -114,7 +118,7 @@ fn confirm(action: Action, view: &ElectionView, to: &str) -> Markup {
             input type="hidden" name="seen" value=(newest(view).as_u64());
             @match action {
                 Action::Transfer => {
-                    p { @if leaders.is_empty() { "Nobody leads now." } @else { span.strong { (leaders) } (if plural { " lead" } else { " leads" }) " now, and is asked to finish and hand over." } }
+                    p { @if leaders.is_empty() { "Nobody leads now." } @else { span.strong { (leaders) } " will be asked to finish what it does and to hand over." } }
                     (choices(view, to))
                 },
                 Action::Resign => p { span.strong { (leaders) } " is asked to finish what it does and to let another candidate lead." },
@@ -125,7 +129,7 @@ fn confirm(action: Action, view: &ElectionView, to: &str) -> Markup {
                     }
                     div.field {
                         label for="reason" { "Reason" }
-                        input #reason name="reason" maxlength="500" autocomplete="off" placeholder="Maintenance until noon";
+                        input #reason name="reason" maxlength=(REASON_MAX) autocomplete="off" placeholder="Maintenance until noon";
                         small { "For the others, who will wonder." }
                     }
                 },
@@ -172,6 +176,10 @@ fn eligible(view: &ElectionView, candidate: &CandidateView) -> bool {
         && view.held_by(&candidate.session.id).next().is_none()
 }
 
+fn leaders(view: &ElectionView) -> Vec<&str> {
+    view.holders().map(|(_, holder)| parts::holder_id(view, holder)).collect()
+}
+
 /// The newest token of an election: it grows with every change of a leader.
 fn newest(view: &ElectionView) -> Token {
     view.leases.iter().map(|lease| lease.token).max().unwrap_or(Token::ZERO)
@@ -180,9 +188,9 @@ fn newest(view: &ElectionView) -> Token {
 pub(super) async fn act(
     State(app): State<App>,
     visit: Visit,
-    Path((election, action)): Path<(Name, String)>,
-    Query(asked): Query<Asked>,
-    Form(deed): Form<Deed>,
+    Got(Path((election, action))): Got<Path<(Name, String)>>,
+    Got(Query(asked)): Got<Query<Asked>>,
+    Posted(deed): Posted<Deed>,
 ) -> Response {
     let key = ElectionKey::new(asked.namespace, election);
     match done(&app, &visit, &key, &action, &deed).await {
@@ -200,17 +208,28 @@ async fn done(
 ) -> Result<&'static str, Problem> {
     let action: Action = action.parse()?;
     let view = within(app.store.election(key)).await?.ok_or_else(|| unknown(key))?;
-    let store = app.store.as_ref();
+    let (store, by) = (app.store.as_ref(), visit.name());
     let (happened, detail) = match action {
-        Action::Transfer => transfer(store, &view, deed, visit.name()).await?,
-        Action::Resign => resign(store, &view, deed, visit.name()).await?,
-        Action::Pause => {
-            let reason = deed.reason.trim().to_owned();
-            let pause =
-                Pause { by: visit.name().into(), reason: reason.clone(), at_ms: app.runtime.wall_ms() };
-            (within(store.set_paused(key, Some(&pause))).await?, reason)
+        Action::Transfer => {
+            still_so(&view, deed)?;
+            let to = operator::candidate(&view, &deed.to).map_err(refused)?;
+            let detail = format!("to {} ({})", to.id, to.session.id.short());
+            match bounded(operator::transfer(store, &view, &deed.to, by)).await {
+                Err(Refusal::LeadsAlready { .. }) => (false, detail),
+                other => (other.map(|_| true).map_err(refused)?, detail),
+            }
         }
-        Action::Resume => (within(store.set_paused(key, None)).await?, String::new()),
+        Action::Resign => {
+            still_so(&view, deed)?;
+            bounded(operator::resign(store, &view, None, by)).await.map_err(refused)?;
+            (true, format!("{} asked", leaders(&view).join(", ")))
+        }
+        Action::Pause => {
+            let reason: String = deed.reason.trim().chars().take(REASON_MAX).collect();
+            let pause = Pause { by: by.into(), reason: reason.clone(), at_ms: app.runtime.wall_ms() };
+            (within(operator::pause(store, key, &pause)).await?.is_some(), reason)
+        }
+        Action::Resume => (within(operator::resume(store, key)).await?, String::new()),
     };
     if happened {
         visit.record(app, action.word(), Some(&key.namespace), key.name.as_str(), detail).await;
@@ -220,50 +239,14 @@ async fn done(
     Ok(if happened { action.word() } else { "already" })
 }
 
-async fn transfer(
-    store: &dyn Backend,
-    view: &ElectionView,
-    deed: &Deed,
-    by: &str,
-) -> Result<(bool, String), Problem> {
-    let to = SessionId::from_stored(&deed.to);
-    let Some(candidate) = view.candidate(&to) else {
-        let detail = format!("no candidate of {} has the session {:?}", view.key, deed.to);
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "no-such-candidate", detail)
-            .field("to")
-            .remedy("go back and choose one of those who stand now"));
-    };
-    let detail = format!("to {} ({})", candidate.id, candidate.session.id.short());
-    if view.held_by(&to).next().is_some() {
-        return Ok((false, detail));
-    }
-    if !eligible(view, candidate) {
-        let said = format!("{} may not lead {}", candidate.id, view.key);
-        return Err(Problem::new(StatusCode::CONFLICT, "may-not-lead", said).field("to"));
-    }
-    still_so(view, deed)?;
-    // Of several holders, the least makes way.
-    let rank = |session: &SessionId| view.candidate(session).map_or(i32::MIN, |candidate| candidate.priority);
-    let least = view.holders().min_by_key(|(_, holder)| rank(&holder.id)).map(|(lease, _)| lease.slot);
-    ask(store, view, least, AskKind::Transfer(to), by).await?;
-    Ok((true, detail))
-}
-
-async fn resign(
-    store: &dyn Backend,
-    view: &ElectionView,
-    deed: &Deed,
-    by: &str,
-) -> Result<(bool, String), Problem> {
-    still_so(view, deed)?;
-    let leaders: Vec<_> = view.holders().map(|(_, holder)| parts::holder_id(view, holder)).collect();
-    ask(store, view, None, AskKind::Resign, by).await?;
-    Ok((true, format!("{} was asked", leaders.join(", "))))
+/// A wish, granted or refused within a bound.
+async fn bounded<T>(wish: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    within(async { Ok(wish.await) }).await?
 }
 
 /// Refuses what was meant for somebody else.
 fn still_so(view: &ElectionView, deed: &Deed) -> Result<(), Problem> {
-    if newest(view) == deed.seen {
+    if newest(view).as_u64() == deed.seen {
         return Ok(());
     }
     let detail =
@@ -271,28 +254,10 @@ fn still_so(view: &ElectionView, deed: &Deed) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::CONFLICT, "leader-changed", detail).remedy("look again, then decide"))
 }
 
-/// Asks the holder of one slot, or of all.
-async fn ask(
-    store: &dyn Backend,
-    view: &ElectionView,
-    slot: Option<u32>,
-    kind: AskKind,
-    by: &str,
-) -> Result<(), Problem> {
-    let mut asked = 0;
-    for (lease, _) in view.holders().filter(|(lease, _)| slot.is_none_or(|slot| slot == lease.slot)) {
-        let ask = Ask {
-            election: view.key.clone(),
-            slot: lease.slot,
-            token: lease.token,
-            kind: kind.clone(),
-            by: by.to_owned(),
-        };
-        asked += u32::from(within(store.ask(&ask)).await?);
+fn refused(refusal: Refusal) -> Problem {
+    match refusal {
+        Refusal::Store(error) => error.into(),
+        other => Problem::new(StatusCode::CONFLICT, "refused", other.to_string())
+            .remedy("look again, and choose among those who stand now"),
     }
-    if asked == 0 {
-        let detail = format!("nobody leads {}, so there is nobody to ask", view.key);
-        return Err(Problem::new(StatusCode::CONFLICT, "nobody-leads", detail));
-    }
-    Ok(())
 }

@@ -9,6 +9,7 @@ use tenure::{ElectionKey, Name};
 
 use super::election::within;
 use super::frame::{Visit, page, trouble};
+use super::given::Got;
 use super::{parts, words};
 use crate::App;
 
@@ -26,7 +27,11 @@ pub(super) struct Which {
     before: Option<i64>,
 }
 
-pub(super) async fn show(State(app): State<App>, visit: Visit, Query(which): Query<Which>) -> Response {
+pub(super) async fn show(
+    State(app): State<App>,
+    visit: Visit,
+    Got(Query(which)): Got<Query<Which>>,
+) -> Response {
     let mut deeds: Vec<Deed> = Vec::new();
     let mut before = which.before;
     let mut more = true;

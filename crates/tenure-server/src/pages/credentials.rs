@@ -1,6 +1,6 @@
 //! Who may do what: credentials, and tokens made and revoked.
 
-use axum::extract::{Form, Path, State};
+use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
@@ -9,6 +9,7 @@ use tenure::port::{Credential, Grant, Proof, Realm, Verb};
 
 use super::election::within;
 use super::frame::{Visit, go, page, trouble};
+use super::given::{Got, Posted};
 use super::{parts, words};
 use crate::App;
 use crate::access::token::Token;
@@ -202,7 +203,7 @@ impl Wanted {
     }
 }
 
-pub(super) async fn create(State(app): State<App>, visit: Visit, Form(wanted): Form<Wanted>) -> Response {
+pub(super) async fn create(State(app): State<App>, visit: Visit, Posted(wanted): Posted<Wanted>) -> Response {
     let made = async {
         let token = Token::generate(|| app.runtime.random());
         let credential = wanted.credential(&token, visit.name(), app.runtime.wall_ms())?;
@@ -216,7 +217,11 @@ pub(super) async fn create(State(app): State<App>, visit: Visit, Form(wanted): F
     made.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
 }
 
-pub(super) async fn question(State(app): State<App>, visit: Visit, Path(id): Path<String>) -> Response {
+pub(super) async fn question(
+    State(app): State<App>,
+    visit: Visit,
+    Got(Path(id)): Got<Path<String>>,
+) -> Response {
     match find(&app, &id).await {
         Err(problem) => trouble(&visit, &problem),
         Ok(credential) => {
@@ -235,7 +240,11 @@ pub(super) async fn question(State(app): State<App>, visit: Visit, Path(id): Pat
     }
 }
 
-pub(super) async fn revoke(State(app): State<App>, visit: Visit, Path(id): Path<String>) -> Response {
+pub(super) async fn revoke(
+    State(app): State<App>,
+    visit: Visit,
+    Got(Path(id)): Got<Path<String>>,
+) -> Response {
     let revoked = async {
         let mut credential = find(&app, &id).await?;
         if credential.revoked_at_ms.is_none() {

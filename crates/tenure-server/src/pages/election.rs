@@ -1,5 +1,6 @@
 //! One election: leaders, candidates, terms, and what operators did to it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
@@ -15,13 +16,13 @@ use tenure::{ElectionKey, Moment, Name};
 
 use super::act::Action;
 use super::frame::{Visit, page, trouble};
+use super::given::Got;
 use super::{audit, home, parts, timeline, words};
 use crate::App;
 use crate::board::Seen;
 use crate::problem::Problem;
 
-/// How many terms are drawn, and how many of them are listed.
-const TERMS: u32 = 60;
+/// How many terms are listed; all that the board has are drawn.
 const LISTED: usize = 12;
 /// Among how many deeds of a namespace those of this election are looked for.
 const DEEDS: u32 = 200;
@@ -41,8 +42,8 @@ pub(super) struct Asked {
 pub(super) async fn show(
     State(app): State<App>,
     visit: Visit,
-    Path(election): Path<Name>,
-    Query(asked): Query<Asked>,
+    Got(Path(election)): Got<Path<Name>>,
+    Got(Query(asked)): Got<Query<Asked>>,
 ) -> Response {
     let key = ElectionKey::new(asked.namespace, election);
     let seen = match app.board.known().await {
@@ -50,7 +51,7 @@ pub(super) async fn show(
         Err(error) => return trouble(&visit, &error.into()),
     };
     let Some(view) = seen.elections.get(&key) else { return trouble(&visit, &unknown(&key)) };
-    let terms = within(app.store.history(&key, TERMS)).await;
+    let terms = within(app.board.terms(view)).await;
     let deeds = within(app.store.deeds(Some(&key.namespace), None, DEEDS)).await;
     let (now, wall) = (app.runtime.now(), app.runtime.wall_ms());
     let content = html! {
@@ -280,7 +281,7 @@ fn standing(
     }
 }
 
-fn history(view: &ElectionView, terms: Result<Vec<Term>, StoreError>, wall: i64) -> Markup {
+fn history(view: &ElectionView, terms: Result<Arc<[Term]>, StoreError>, wall: i64) -> Markup {
     html! {
         section.card aria-labelledby="history" {
             header { h2 #history { "Terms" } (timeline::legend()) }

@@ -1,10 +1,10 @@
 //! What is around every page: who visits, in which light, and the frame itself.
 
-use axum::extract::{Form, FromRequestParts};
+use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION, REFERRER_POLICY,
-    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, LOCATION, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -15,6 +15,7 @@ use tenure::port::{Deed, Verb};
 
 use super::assets::{self, LOGO, SCRIPT, STYLE};
 use super::election::within;
+use super::given::Posted;
 use super::parts;
 use crate::App;
 use crate::access::{Access, Principal};
@@ -40,6 +41,21 @@ pub(super) struct Visit {
 }
 
 impl Visit {
+    /// Who looks, from where, at what.
+    pub(super) fn of(parts: &Parts, app: &App) -> Visit {
+        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let host = header("host").or_else(|| parts.uri.authority().map(|authority| authority.as_str()));
+        let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
+        Visit {
+            principal: parts.extensions.get::<Principal>().cloned(),
+            guarded: !matches!(*app.access, Access::Open),
+            host: host.unwrap_or("localhost").to_owned(),
+            here: here.to_owned(),
+            request_id: header("x-request-id").unwrap_or_default().to_owned(),
+            theme: Theme::of(cookie(&parts.headers, "tenure_theme").unwrap_or_default()),
+        }
+    }
+
     /// Whether the visitor may do this there.
     pub(super) fn may(&self, verb: Verb, namespace: Option<&Name>) -> bool {
         self.principal.as_ref().is_some_and(|principal| principal.may(verb, namespace))
@@ -84,18 +100,7 @@ impl FromRequestParts<App> for Visit {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Visit, Self::Rejection> {
-        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
-        let host = host.or_else(|| parts.uri.authority().map(|authority| authority.as_str()));
-        let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
-        let request_id = parts.headers.get("x-request-id").and_then(|id| id.to_str().ok());
-        Ok(Visit {
-            principal: parts.extensions.get::<Principal>().cloned(),
-            guarded: !matches!(*app.access, Access::Open),
-            host: host.unwrap_or("localhost").to_owned(),
-            here: here.to_owned(),
-            request_id: request_id.unwrap_or_default().to_owned(),
-            theme: Theme::of(cookie(&parts.headers, "tenure_theme").unwrap_or_default()),
-        })
+        Ok(Visit::of(parts, app))
     }
 }
 
@@ -269,7 +274,7 @@ pub(super) struct Choice {
     next: String,
 }
 
-pub(super) async fn choose_theme(Form(choice): Form<Choice>) -> Response {
+pub(super) async fn choose_theme(Posted(choice): Posted<Choice>) -> Response {
     let word = Theme::of(&choice.theme).word();
     let kept = format!("tenure_theme={word}; Path=/; Max-Age=31536000; SameSite=Lax; HttpOnly");
     (StatusCode::SEE_OTHER, [(SET_COOKIE, kept.as_str()), (LOCATION, own_path(&choice.next))]).into_response()

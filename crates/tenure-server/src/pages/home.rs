@@ -7,10 +7,12 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use tenure::port::{ElectionView, Verb};
+use tenure::port::{ElectionView, Finding, Verb, Verdict};
 use tenure::{ElectionKey, Moment, Name};
 
+use super::election::within;
 use super::frame::{Visit, page, trouble};
+use super::given::Got;
 use super::{first, parts, words};
 use crate::App;
 use crate::board::{Entry, Seen};
@@ -42,7 +44,11 @@ impl Filter {
     }
 }
 
-pub(super) async fn show(State(app): State<App>, visit: Visit, Query(filter): Query<Filter>) -> Response {
+pub(super) async fn show(
+    State(app): State<App>,
+    visit: Visit,
+    Got(Query(filter)): Got<Query<Filter>>,
+) -> Response {
     let seen = match app.board.known().await {
         Ok(seen) => seen,
         Err(error) => return trouble(&visit, &error.into()),
@@ -52,6 +58,11 @@ pub(super) async fn show(State(app): State<App>, visit: Visit, Query(filter): Qu
         .values()
         .filter(|view| !is_replicas(&view.key) && visit.may(Verb::Read, Some(&view.key.namespace)))
         .collect();
+    // How the store is set up is for those who look after it.
+    let findings = match seen.trouble.is_none() && visit.may(Verb::Read, None) {
+        true => within(app.board.findings()).await.ok(),
+        false => None,
+    };
     let now = app.runtime.now();
     let content = html! {
         div.head { div {
@@ -65,7 +76,7 @@ pub(super) async fn show(State(app): State<App>, visit: Visit, Query(filter): Qu
         }
         div #below .pair data-live {
             @if let Some(replicas) = replicas(&app, &seen, &visit) { (replicas) }
-            (store(&app, &seen))
+            (store(&app, &seen, findings.as_deref()))
         }
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
@@ -266,7 +277,7 @@ pub(super) fn last_beat(seen: &Seen, candidate: &tenure::port::CandidateView, no
     }
 }
 
-fn store(app: &App, seen: &Seen) -> Markup {
+fn store(app: &App, seen: &Seen, findings: Option<&[Finding]>) -> Markup {
     let promises = app.store.promises();
     html! {
         section.card aria-labelledby="store" {
@@ -276,12 +287,35 @@ fn store(app: &App, seen: &Seen) -> Markup {
             }
             div.body {
                 dl.facts {
-                    div { dt { "Backend" } dd { (promises.backend) } }
+                    div { dt { "Backend" } dd { (promises.backend) @if seen.timeline > 0 { ", timeline " (seen.timeline) } } }
                     div { dt { "Last look took" } dd { (latency(seen)) } }
                     div { dt { "At most one leader" } dd { (promises.at_most_one) } }
                     div { dt { "In a netsplit" } dd { (promises.netsplit) } }
                     div { dt { "After a crash" } dd { (promises.after_crash) } }
-                    @if seen.timeline > 0 { div { dt { "Timeline" } dd { (seen.timeline) } } }
+                }
+                @if let Some(findings) = findings.filter(|findings| !findings.is_empty()) { (examined(findings)) }
+            }
+        }
+    }
+}
+
+/// What an examination of the store found, in the words of `tenure doctor`.
+fn examined(findings: &[Finding]) -> Markup {
+    let worst = findings.iter().filter(|finding| finding.verdict != Verdict::Good).count();
+    html! {
+        details #examined open[worst > 0] {
+            summary { (words::count(findings.len(), "thing")) " examined, " @if worst == 0 { "all good" } @else { (worst) " could be better" } }
+            ul.findings {
+                @for finding in findings {
+                    li {
+                        @match finding.verdict {
+                            Verdict::Good => (parts::state("good", &finding.check)),
+                            Verdict::Fair => (parts::state("idle", &finding.check)),
+                            Verdict::Bad => (parts::state("bad", &finding.check)),
+                        }
+                        " " (finding.value)
+                        @if !finding.advice.is_empty() { p.soft.small { (finding.advice) } }
+                    }
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! A token becomes a cookie, and ceases to be one.
 
-use axum::extract::{Form, Query, State};
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{LOCATION, SET_COOKIE};
@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::frame::{Visit, own_path, page};
+use super::given::{Got, Posted};
 use super::parts;
 use crate::App;
 
@@ -21,7 +22,7 @@ pub(super) struct Then {
     next: String,
 }
 
-pub(super) async fn show(visit: Visit, Query(then): Query<Then>) -> Response {
+pub(super) async fn show(visit: Visit, Got(Query(then)): Got<Query<Then>>) -> Response {
     page(&visit, "Log in", "", form(&visit, own_path(&then.next), None))
 }
 
@@ -57,7 +58,11 @@ pub(super) struct Entering {
     next: String,
 }
 
-pub(super) async fn enter(State(app): State<App>, visit: Visit, Form(entering): Form<Entering>) -> Response {
+pub(super) async fn enter(
+    State(app): State<App>,
+    visit: Visit,
+    Posted(entering): Posted<Entering>,
+) -> Response {
     let token = entering.token.trim();
     if !visit.guarded || !is_known(&app, token).await {
         let wrong = "This token is unknown, expired or revoked.";

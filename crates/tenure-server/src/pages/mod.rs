@@ -24,6 +24,7 @@ mod credentials;
 mod election;
 mod first;
 mod frame;
+mod given;
 mod home;
 mod live;
 mod login;
