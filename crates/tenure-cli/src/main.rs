@@ -24,7 +24,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }
     };
-    output::init(&cli.global);
+    output::init(&cli.global, output::Log::of(&cli.command));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -50,6 +50,7 @@ async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
         Command::Run(args) => commands::run::run(&global, args).await,
         Command::Elect(args) => commands::elect::run(&global, args).await,
         Command::Watch(args) => commands::watch::run(&global, args).await,
+        Command::Serve(args) => commands::serve::run(&global, args).await,
         Command::Leader(args) => commands::leader::run(&global, args).await,
         Command::Migrate(args) => commands::migrate::run(&global, args).await,
         Command::Doctor(args) => commands::doctor::run(&global, args).await,

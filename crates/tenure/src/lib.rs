@@ -42,6 +42,7 @@ mod elector;
 mod error;
 mod guard;
 mod leadership;
+pub mod metrics;
 pub mod operator;
 pub mod runtime;
 mod tenure;

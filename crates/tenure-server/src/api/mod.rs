@@ -3,6 +3,9 @@
 mod elections;
 mod given;
 mod sessions;
+mod shape;
+mod shown;
+mod store;
 
 use tenure::port::Verb;
 use utoipa::OpenApi as _;
@@ -23,5 +26,13 @@ pub(crate) fn document() -> OpenApi {
 
 /// The routes of the API.
 pub(crate) fn routes() -> Routes {
-    Routes::new().api(Need::In(Verb::Read), routes!(elections::show)).merge(sessions::routes())
+    let read = Need::In(Verb::Read);
+    Routes::new()
+        .api(Need::Known, routes!(elections::list))
+        .api(read, routes!(elections::show))
+        .api(read, routes!(elections::leader))
+        .api(read, routes!(elections::candidates))
+        .api(read, routes!(elections::history))
+        .api(Need::Known, routes!(store::show))
+        .merge(sessions::routes())
 }
