@@ -1,16 +1,12 @@
 //! What `deploy/` ships speaks of things that exist.
 
-#![allow(unreachable_pub)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use support::{World, until};
+use crate::support::{World, until};
 
 fn shipped(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
