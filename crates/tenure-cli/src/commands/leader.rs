@@ -260,7 +260,7 @@ async fn until(
 }
 
 /// Who asks, for the others: the user and the host.
-fn operator() -> String {
+pub(super) fn operator() -> String {
     let user =
         std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "operator".into());
     let host = tenure::runtime::host_name();

@@ -8,5 +8,6 @@ pub(crate) mod migrate;
 pub(crate) mod run;
 pub(crate) mod shell;
 pub(crate) mod signals;
+pub(crate) mod token;
 pub(crate) mod view;
 pub(crate) mod watch;
