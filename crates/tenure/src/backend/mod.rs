@@ -16,4 +16,4 @@ mod schema;
 pub mod sqlite;
 
 pub(crate) use registry::no_hints;
-pub use registry::{StoreOptions, migration_sql, migrator, open};
+pub use registry::{StoreOptions, migration_sql, migrator, open, roles_sql};
