@@ -331,6 +331,21 @@ pub(crate) enum BenchCommand {
         #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
         window: Duration,
     },
+    /// Reading and renewing over HTTP beside the statements behind it, idle watchers, start-up
+    Server {
+        /// How many connections ask at once, on both sides
+        #[arg(long, default_value_t = 16)]
+        connections: usize,
+        /// For how long each side is measured
+        #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+        window: Duration,
+        /// How many idle watchers there are
+        #[arg(long, default_value_t = 1000)]
+        watchers: usize,
+        /// How often the server is started
+        #[arg(long, default_value_t = 5)]
+        starts: u32,
+    },
     /// Hold a bare advisory lock until killed
     #[command(hide = true)]
     HoldAdvisory,

@@ -9,6 +9,7 @@ use tenure::{ElectionKey, Name, Tenure};
 use tokio::sync::watch;
 
 use crate::access::{Access, Owners};
+use crate::api::Hints;
 use crate::board::Board;
 use crate::envelope;
 use crate::limits::Limiter;
@@ -26,6 +27,7 @@ pub(crate) static SERVERS: LazyLock<ElectionKey> = LazyLock::new(|| {
 pub struct App {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
+    pub(crate) hints: Arc<Hints>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: Arc<OnceLock<Tenure>>,
@@ -46,10 +48,11 @@ impl App {
     pub fn with(store: Arc<dyn Backend>, access: Access, settings: &Settings) -> App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
-        let closing = watch::Sender::new(false);
+        let (hints, closing) = (Hints::of(&store), watch::Sender::new(false));
         App {
             store,
             board,
+            hints,
             access: Arc::new(access),
             runtime,
             replica: Arc::default(),

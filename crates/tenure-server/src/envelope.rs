@@ -8,8 +8,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, REFERRER_POLICY, STRICT_TRANSPORT_SECURITY,
-    X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, REFERRER_POLICY,
+    STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -70,9 +70,13 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     let mut response = answered.unwrap_or_else(|_| {
         // The panic itself is on the error stream.
         tracing::error!(id = %id.0, %method, path, "a handler panicked; this is a mistake in tenure");
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "this is a mistake in tenure, not in the request")
-            .remedy(format!("report it with what the log says about request {}", id.0))
-            .into_response()
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "this is a mistake in tenure, not in the request",
+        )
+        .remedy(format!("report it with what the log says about request {}", id.0))
+        .into_response()
     });
     let took = app.runtime.now().since(began);
     let status = response.status();
@@ -111,12 +115,17 @@ fn dress(headers: &mut HeaderMap, id: &RequestId, tls: bool) {
 
 /// The answer where there is nothing.
 pub(crate) async fn nowhere(request: Request) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "no-such-path", format!("there is nothing at {}", request.uri().path()))
-        .remedy("/openapi.json lists what there is")
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no-such-path",
+        format!("there is nothing at {}", request.uri().path()),
+    )
+    .remedy("/openapi.json lists what there is")
 }
 
 /// The answer where there is something, but not that.
 pub(crate) async fn no_such_method(request: Request) -> Problem {
     let detail = format!("{} does not take {}", request.uri().path(), request.method());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", detail).remedy("/openapi.json lists what it takes")
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", detail)
+        .remedy("/openapi.json lists what it takes")
 }

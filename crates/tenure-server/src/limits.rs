@@ -121,7 +121,8 @@ impl Limiter {
         waited.map_err(|wait| {
             refused("rate");
             let detail = format!("more than {rate} requests in a second came from {name}");
-            too_many(detail, whole_seconds(wait)).remedy("ask less often, or watch instead of asking again and again")
+            too_many(detail, whole_seconds(wait))
+                .remedy("ask less often, or watch instead of asking again and again")
         })
     }
 
@@ -149,9 +150,13 @@ impl Limiter {
         }
         let busy = || {
             refused("overload");
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "this server has more to do than it can")
-                .remedy("try again, or ask another replica")
-                .retry_after(1)
+            Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "overloaded",
+                "this server has more to do than it can",
+            )
+            .remedy("try again, or ask another replica")
+            .retry_after(1)
         };
         let _queued = Queued::enter(&self.queued, self.limits.queue).ok_or_else(busy)?;
         let waited = tokio::time::timeout(self.patience, self.turns.clone().acquire_owned()).await;
@@ -185,7 +190,8 @@ impl Limiter {
         if accounts.of.len() >= accounts.clear_at.max(ACCOUNTS_KEPT) && !accounts.of.contains_key(name) {
             let (rate, burst) = (self.limits.rate_per_principal, self.limits.burst_per_principal);
             accounts.of.retain(|_, account| {
-                account.counts != [0; 3] || account.bucket.is_some_and(|bucket| !bucket.is_full(rate, burst, now))
+                account.counts != [0; 3]
+                    || account.bucket.is_some_and(|bucket| !bucket.is_full(rate, burst, now))
             });
             accounts.clear_at = accounts.of.len() * 2;
         }
@@ -204,13 +210,18 @@ impl Turn {
         let most = limiter.limits.streams;
         let stream = if before >= most {
             refused("streams");
-            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-watchers", format!("{most} watch already"))
-                .remedy("ask another replica")
-                .retry_after(5))
+            Err(Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too-many-watchers",
+                format!("{most} watch already"),
+            )
+            .remedy("ask another replica")
+            .retry_after(5))
         } else {
             let name = self.held.name.clone();
             limiter.count(&name, Kind::Stream, limiter.limits.streams_per_principal, now, || {
-                too_many(format!("{name} watches as much as one principal may"), 5).remedy("close some of the streams")
+                too_many(format!("{name} watches as much as one principal may"), 5)
+                    .remedy("close some of the streams")
             })
         };
         // Either the permit gives this back, or there is none.
@@ -313,7 +324,8 @@ mod tests {
 
     #[test]
     fn accounts_of_strangers_are_cleared_away() {
-        let limiter = limiter(Limits { rate_per_principal: 10, burst_per_principal: 10, ..Limits::default() });
+        let limiter =
+            limiter(Limits { rate_per_principal: 10, burst_per_principal: 10, ..Limits::default() });
         for n in 0..100_000u32 {
             let _ = limiter.ask(&format!("10.0.0.{n}").into(), at(u64::from(n)));
         }

@@ -100,7 +100,9 @@ impl Server {
         match tokio::time::timeout(LEAVE, self.tenure.close()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!("leaving the other replicas: {error}"),
-            Err(_) => tracing::warn!("the store did not confirm that we left; the session runs out by itself"),
+            Err(_) => {
+                tracing::warn!("the store did not confirm that we left; the session runs out by itself")
+            }
         }
         self.ended.send_replace(true);
     }

@@ -47,9 +47,13 @@ pub(super) fn check_host(parts: &Parts) -> Result<(), Problem> {
     if allowed {
         return Ok(());
     }
-    Err(Problem::new(StatusCode::FORBIDDEN, "host-not-allowed", "this server answers to loopback names and addresses only")
-        .field("host")
-        .remedy("use http://127.0.0.1 or http://localhost; for other names start it with --auth"))
+    Err(Problem::new(
+        StatusCode::FORBIDDEN,
+        "host-not-allowed",
+        "this server answers to loopback names and addresses only",
+    )
+    .field("host")
+    .remedy("use http://127.0.0.1 or http://localhost; for other names start it with --auth"))
 }
 
 /// What changes something must not come from another site's page.
@@ -69,9 +73,13 @@ pub(super) fn check_origin(parts: &Parts) -> Result<(), Problem> {
     if own {
         return Ok(());
     }
-    Err(Problem::new(StatusCode::FORBIDDEN, "cross-site-request", "this request was sent by a page of another site")
-        .field("origin")
-        .remedy("send it from the dashboard itself, or from a program that is no browser"))
+    Err(Problem::new(
+        StatusCode::FORBIDDEN,
+        "cross-site-request",
+        "this request was sent by a page of another site",
+    )
+    .field("origin")
+    .remedy("send it from the dashboard itself, or from a program that is no browser"))
 }
 
 /// The host and port that the client asked for.
@@ -96,18 +104,39 @@ mod tests {
     use http::Request;
 
     fn parts(method: &str, headers: &[(&str, &str)]) -> Parts {
-        let builder = headers.iter().fold(Request::builder().method(method), |b, (name, value)| b.header(*name, *value));
+        let builder = headers
+            .iter()
+            .fold(Request::builder().method(method), |b, (name, value)| b.header(*name, *value));
         builder.body(()).expect("a request").into_parts().0
     }
 
     #[test]
     fn only_names_that_cannot_be_rebound_are_answered() {
-        for host in ["localhost", "LOCALHOST:8368", "localhost.", "a.localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]:8368"] {
+        for host in [
+            "localhost",
+            "LOCALHOST:8368",
+            "localhost.",
+            "a.localhost:1",
+            "127.0.0.1",
+            "127.9.9.9:80",
+            "[::1]:8368",
+        ] {
             assert!(check_host(&parts("GET", &[("host", host)])).is_ok(), "{host}");
         }
-        let strange = ["evil.example", "localhost.evil.example:8368", "127.0.0.1.evil.example", "10.0.0.1", "[2001:db8::1]", "", "é"];
+        let strange = [
+            "evil.example",
+            "localhost.evil.example:8368",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[2001:db8::1]",
+            "",
+            "é",
+        ];
         for host in strange {
-            assert_eq!(check_host(&parts("GET", &[("host", host)])).expect_err(host).code, "host-not-allowed");
+            assert_eq!(
+                check_host(&parts("GET", &[("host", host)])).expect_err(host).code,
+                "host-not-allowed"
+            );
         }
         assert!(check_host(&parts("GET", &[])).is_err(), "HTTP/1.1 has a host");
     }
@@ -133,7 +162,10 @@ mod tests {
             vec![("sec-fetch-site", "cross-site"), ("host", "a"), ("origin", "http://a")],
         ];
         for headers in strange {
-            assert_eq!(check_origin(&parts("POST", &headers)).expect_err("strange").code, "cross-site-request");
+            assert_eq!(
+                check_origin(&parts("POST", &headers)).expect_err("strange").code,
+                "cross-site-request"
+            );
             assert!(check_origin(&parts("GET", &headers)).is_ok());
         }
     }

@@ -55,7 +55,10 @@ impl std::fmt::Debug for Credentials {
 
 impl Credentials {
     /// Whom the store knows, kept up to date until it is dropped.
-    pub async fn watching(store: Arc<dyn Backend>, runtime: Arc<dyn Runtime>) -> Result<Arc<Self>, StoreError> {
+    pub async fn watching(
+        store: Arc<dyn Backend>,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Arc<Self>, StoreError> {
         let first = Known::new(store.credentials().await?, runtime.now());
         let reading = Mutex::new(runtime.now());
         let known = RwLock::new(Arc::new(first));
@@ -99,7 +102,8 @@ impl Credentials {
             self.read_again().await;
             known = self.fresh()?;
         }
-        let stranger = || unknown("unknown-certificate", format!("nobody is known by the certificate of {subject}"));
+        let stranger =
+            || unknown("unknown-certificate", format!("nobody is known by the certificate of {subject}"));
         let entries = known.by_subject.get(subject).ok_or_else(stranger)?;
         let mut worst = stranger();
         for entry in entries {
@@ -186,10 +190,16 @@ impl Credentials {
     fn valid(&self, entry: &Entry) -> Result<Principal, Problem> {
         let credential = &entry.credential;
         if credential.revoked_at_ms.is_some() {
-            return Err(unknown("revoked", format!("credential {} of {} was revoked", credential.id, credential.name)));
+            return Err(unknown(
+                "revoked",
+                format!("credential {} of {} was revoked", credential.id, credential.name),
+            ));
         }
         if !credential.is_valid(self.runtime.wall_ms()) {
-            return Err(unknown("expired", format!("credential {} of {} has expired", credential.id, credential.name)));
+            return Err(unknown(
+                "expired",
+                format!("credential {} of {} has expired", credential.id, credential.name),
+            ));
         }
         Ok(entry.principal.clone())
     }

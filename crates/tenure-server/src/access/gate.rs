@@ -103,7 +103,13 @@ async fn admit(app: &App, need: Need, parts: &mut Parts) -> Result<Option<Princi
 }
 
 /// Whether a principal has what a route needs.
-async fn check(app: &App, need: Need, parts: &mut Parts, principal: &Principal, open: bool) -> Result<(), Problem> {
+async fn check(
+    app: &App,
+    need: Need,
+    parts: &mut Parts,
+    principal: &Principal,
+    open: bool,
+) -> Result<(), Problem> {
     let within = |verb: Verb, parts: &Parts| principal.must(verb, Some(&namespace(parts)?));
     match need {
         Need::Nothing | Need::Known => Ok(()),
@@ -123,11 +129,16 @@ async fn owns(app: &App, parts: &mut Parts, principal: &Principal, open: bool) -
         let found = params.iter().find(|(name, _)| *name == "session");
         found.map(|(_, value)| value.to_owned())
     });
-    let shaped = |id: &String| id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let shaped =
+        |id: &String| id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let Some(session) = session.filter(shaped) else {
-        return Err(Problem::new(StatusCode::BAD_REQUEST, "malformed-path", "a session is 32 hexadecimal digits")
-            .field("session")
-            .remedy("use the id that opening the session gave"));
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "malformed-path",
+            "a session is 32 hexadecimal digits",
+        )
+        .field("session")
+        .remedy("use the id that opening the session gave"));
     };
     app.owners.check(app.store.as_ref(), &SessionId::from(session), principal, open).await
 }
@@ -220,9 +231,11 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<Body, Problem> {
     match tokio::time::timeout(app.timeouts.body, reading).await {
         Ok(Ok(read)) => Ok(Body::from(read.to_bytes())),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => {
-            Err(Problem::new(StatusCode::BAD_REQUEST, "malformed-body", format!("the body broke off: {error}")))
-        }
+        Ok(Err(error)) => Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "malformed-body",
+            format!("the body broke off: {error}"),
+        )),
         Err(_) => {
             let detail = format!("the body did not arrive within {:?}", app.timeouts.body);
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", detail).remedy("send it faster"))
@@ -232,7 +245,12 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<Body, Problem> {
 
 /// Keeps the place until the last byte. A stream is counted as one, and ends when the server does, or when its principal's
 /// credential is worth nothing any more.
-fn hold(app: &App, slot: Slot, principal: Option<Principal>, response: Response) -> Result<Response, Problem> {
+fn hold(
+    app: &App,
+    slot: Slot,
+    principal: Option<Principal>,
+    response: Response,
+) -> Result<Response, Problem> {
     let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !kind.starts_with(b"text/event-stream") {
         return Ok(response.map(|body| {
@@ -269,10 +287,12 @@ fn hold(app: &App, slot: Slot, principal: Option<Principal>, response: Response)
 fn refusal(parts: &Parts, problem: Problem) -> Response {
     let unauthenticated = problem.status == StatusCode::UNAUTHORIZED;
     let accept = parts.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let page = parts.method == Method::GET && !parts.uri.path().starts_with("/v1/") && accept.contains("text/html");
+    let page =
+        parts.method == Method::GET && !parts.uri.path().starts_with("/v1/") && accept.contains("text/html");
     if unauthenticated && page {
         let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
-        let next: String = percent_encoding::utf8_percent_encode(here, percent_encoding::NON_ALPHANUMERIC).collect();
+        let next: String =
+            percent_encoding::utf8_percent_encode(here, percent_encoding::NON_ALPHANUMERIC).collect();
         return (StatusCode::SEE_OTHER, [(LOCATION, format!("/login?next={next}"))]).into_response();
     }
     let mut response = problem.into_response();

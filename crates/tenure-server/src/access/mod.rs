@@ -38,7 +38,10 @@ pub enum Access {
 
 impl Access {
     /// Access for those whom the store knows.
-    pub async fn guarded(store: Arc<dyn Backend>, runtime: Arc<dyn Runtime>) -> Result<Access, tenure::port::StoreError> {
+    pub async fn guarded(
+        store: Arc<dyn Backend>,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Access, tenure::port::StoreError> {
         Credentials::watching(store, runtime).await.map(Access::Guarded)
     }
 

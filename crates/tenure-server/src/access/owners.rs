@@ -37,7 +37,8 @@ impl Owners {
             return Ok(());
         }
         let detail = format!("session {} belongs to somebody else than {}", session.short(), principal.name);
-        Err(Problem::new(StatusCode::FORBIDDEN, "not-your-session", detail).remedy("open a session of your own"))
+        Err(Problem::new(StatusCode::FORBIDDEN, "not-your-session", detail)
+            .remedy("open a session of your own"))
     }
 
     async fn ask(&self, store: &dyn Backend, session: &SessionId) -> Result<Arc<str>, Problem> {

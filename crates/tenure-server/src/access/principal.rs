@@ -48,11 +48,13 @@ impl Principal {
         if self.may(verb, namespace) {
             return Ok(());
         }
-        let place = namespace.map_or_else(|| "in '*', over all namespaces".to_owned(), |name| format!("in namespace {name}"));
+        let place = namespace
+            .map_or_else(|| "in '*', over all namespaces".to_owned(), |name| format!("in namespace {name}"));
         let realm = namespace.map_or("'*'", |name| name.as_str());
         let detail = format!("{} may not {verb} {place}", self.name);
-        Err(Problem::new(StatusCode::FORBIDDEN, "denied", detail)
-            .remedy(format!("somebody with admin rights can grant it: `tenure token create NAME --grant {realm}:{verb}`")))
+        Err(Problem::new(StatusCode::FORBIDDEN, "denied", detail).remedy(format!(
+            "somebody with admin rights can grant it: `tenure token create NAME --grant {realm}:{verb}`"
+        )))
     }
 }
 
@@ -60,6 +62,10 @@ impl<S: Sync> FromRequestParts<S> for Principal {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Principal, Problem> {
-        parts.extensions.get::<Principal>().cloned().ok_or_else(|| super::unknown("unauthenticated", "nobody asks"))
+        parts
+            .extensions
+            .get::<Principal>()
+            .cloned()
+            .ok_or_else(|| super::unknown("unauthenticated", "nobody asks"))
     }
 }

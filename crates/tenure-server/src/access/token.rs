@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn only_the_right_secret_is_accepted() {
-        let (one, other) = (Token::generate(tenure::runtime::random), Token::generate(tenure::runtime::random));
+        let (one, other) =
+            (Token::generate(tenure::runtime::random), Token::generate(tenure::runtime::random));
         let (_, secret) = parse(&one.text).unwrap();
         assert!(verify(secret, &one.digest));
         assert!(!verify(secret, &other.digest));

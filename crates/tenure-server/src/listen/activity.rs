@@ -167,19 +167,32 @@ pub(crate) struct Noted<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         let activity = &self.activity;
         let waits = activity.busy.load(Ordering::Relaxed) == 0;
         if polled.is_ready() && waits && !activity.multiplexed.load(Ordering::Relaxed) {
-            let _ = activity.head_since.compare_exchange(0, activity.nanos(), Ordering::Relaxed, Ordering::Relaxed);
+            let _ = activity.head_since.compare_exchange(
+                0,
+                activity.nanos(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
         }
         polled
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
 

@@ -87,7 +87,9 @@ impl Listener {
                 Listener::Tcp { listener, tls, .. } => {
                     listener.accept().await.map(|(stream, address)| tcp(stream, address, tls.clone(), &shop))
                 }
-                Listener::Unix { listener, .. } => listener.accept().await.map(|(stream, _)| unix(stream, &shop)),
+                Listener::Unix { listener, .. } => {
+                    listener.accept().await.map(|(stream, _)| unix(stream, &shop))
+                }
             };
             if let Err(error) = accepted {
                 // Out of descriptors, or the client left at once: the listener itself is sound.
@@ -106,7 +108,9 @@ fn tcp(stream: TcpStream, address: SocketAddr, tls: Option<Arc<Tls>>, shop: &Arc
     // A connection works without these, only less well.
     let _ = stream.set_nodelay(true);
     let socket = SockRef::from(&stream);
-    let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE / 2).with_interval(SILENCE / 6).with_retries(3));
+    let _ = socket.set_tcp_keepalive(
+        &TcpKeepalive::new().with_time(SILENCE / 2).with_interval(SILENCE / 6).with_retries(3),
+    );
     #[cfg(target_os = "linux")]
     let _ = socket.set_tcp_user_timeout(Some(SILENCE));
     let shop = shop.clone();

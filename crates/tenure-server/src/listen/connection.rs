@@ -70,10 +70,8 @@ impl Shop {
             let answer = self.router.clone().oneshot(request);
             async move {
                 let response: Response<Body> = answer.await?;
-                let wrap = |body: Body| Answer {
-                    inner: http_body_util::BodyExt::boxed_unsync(body),
-                    ongoing,
-                };
+                let wrap =
+                    |body: Body| Answer { inner: http_body_util::BodyExt::boxed_unsync(body), ongoing };
                 Ok::<_, Infallible>(response.map(wrap))
             }
         });

@@ -88,7 +88,8 @@ impl Hub {
     /// Ends what waits too long, until it is aborted.
     pub(crate) async fn sweep(self: Arc<Self>) {
         let shortest = [self.timeouts.header, self.timeouts.idle, self.timeouts.write].into_iter().min();
-        let every = (shortest.unwrap_or_default() / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
+        let every =
+            (shortest.unwrap_or_default() / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
         loop {
             tokio::time::sleep(every).await;
             let now = self.runtime.now();

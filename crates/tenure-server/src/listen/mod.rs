@@ -34,7 +34,12 @@ pub(crate) struct Listening {
 }
 
 /// Opens for business.
-pub(crate) fn serve(listeners: Vec<Listener>, tls: Option<Arc<Tls>>, app: &App, settings: &Settings) -> Listening {
+pub(crate) fn serve(
+    listeners: Vec<Listener>,
+    tls: Option<Arc<Tls>>,
+    app: &App,
+    settings: &Settings,
+) -> Listening {
     let hub = Arc::new(Hub::new(settings));
     let shop = Arc::new(Shop::new(app, settings, hub.clone()));
     let doors = listeners.into_iter().map(|listener| tokio::spawn(listener.run(shop.clone()))).collect();

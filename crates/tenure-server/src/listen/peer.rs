@@ -29,7 +29,11 @@ impl Peer {
     }
 
     /// Puts the connection on a principal's account, unless it is there already.
-    pub(crate) fn charge<E>(&self, name: &Arc<str>, permit: impl FnOnce() -> Result<Permit, E>) -> Result<(), E> {
+    pub(crate) fn charge<E>(
+        &self,
+        name: &Arc<str>,
+        permit: impl FnOnce() -> Result<Permit, E>,
+    ) -> Result<(), E> {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         if account.as_ref().is_none_or(|(owner, _)| owner != name) {
             *account = Some((name.clone(), permit()?));

@@ -64,7 +64,10 @@ fn clear(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !found.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something else than a socket at that path"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is something else than a socket at that path",
+        ));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
@@ -103,7 +106,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("precious");
         std::fs::write(&path, "data").expect("written");
-        assert_eq!(Socket::bind(&path, 0o600, 1).err().expect("refused").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            Socket::bind(&path, 0o600, 1).err().expect("refused").kind(),
+            io::ErrorKind::AlreadyExists
+        );
         assert_eq!(std::fs::read_to_string(&path).expect("there"), "data");
     }
 }

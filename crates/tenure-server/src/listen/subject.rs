@@ -87,7 +87,11 @@ mod tests {
 
     #[test]
     fn the_last_part_comes_first() {
-        let parts = [(DnType::CountryName, "DE"), (DnType::OrganizationName, "acme"), (DnType::CommonName, "worker-1")];
+        let parts = [
+            (DnType::CountryName, "DE"),
+            (DnType::OrganizationName, "acme"),
+            (DnType::CommonName, "worker-1"),
+        ];
         assert_eq!(subject(&parts).as_deref(), Some("CN=worker-1,O=acme,C=DE"));
         assert_eq!(subject(&[]), None);
     }

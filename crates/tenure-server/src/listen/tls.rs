@@ -61,7 +61,9 @@ impl Tls {
                     tracing::info!(cert = %self.files.cert.display(), "the certificate was read again");
                 }
                 // The key may just not have been written yet: the next change is looked at, too.
-                Err(error) => tracing::error!("the certificate in use stays, as the new one is of no use: {error}"),
+                Err(error) => {
+                    tracing::error!("the certificate in use stays, as the new one is of no use: {error}")
+                }
             }
         }
     }
@@ -122,7 +124,9 @@ fn unreadable(path: &Path, flag: &str, what: &str, error: rustls_pki_types::pem:
             format!("{flag} {path} can not be read by this user: {error}; chown it, or give another file")
         }
         Error::Io(error) => format!("{flag} {path} can not be read: {error}"),
-        Error::NoItemsFound => format!("{flag} {path} has no {what} in it; it has to be PEM: -----BEGIN …-----"),
+        Error::NoItemsFound => {
+            format!("{flag} {path} has no {what} in it; it has to be PEM: -----BEGIN …-----")
+        }
         error => format!("{flag} {path} is no {what} in PEM: {error:?}"),
     }
 }
