@@ -204,10 +204,13 @@ pub(super) fn check_candidacy(candidacy: &Candidacy) -> Result<(), Problem> {
 }
 
 pub(super) fn short(field: &str, text: &str) -> Result<(), Problem> {
-    if text.len() <= TEXT_MAX {
-        return Ok(());
+    if text.len() > TEXT_MAX {
+        return Err(unfit(field, format!("{} bytes are too many; at most {TEXT_MAX} are kept", text.len())));
     }
-    Err(unfit(field, format!("{} bytes are too many; at most {TEXT_MAX} are kept", text.len())))
+    match text.chars().find(|c| c.is_control()) {
+        Some(c) => Err(unfit(field, format!("{c:?} is no character for a text that people read"))),
+        None => Ok(()),
+    }
 }
 
 fn few(field: &str, count: usize) -> Result<(), Problem> {

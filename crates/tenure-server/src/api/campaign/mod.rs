@@ -60,6 +60,9 @@ pub(crate) async fn campaign(
     campaign.token.map_or(Ok(()), plausible_token)?;
     let mut candidacy = campaign.candidacy(SessionId::from_stored(""), key);
     check_candidacy(&candidacy)?;
+    if campaign.id.trim().is_empty() {
+        return Err(unfit("id", "a candidate needs an id that people can call it by"));
+    }
     let (session, lease, asks) = match &campaign.session {
         None => open(&app, &principal, &campaign).await?,
         Some(session) => renew(&app, &principal, session, &campaign).await?,
