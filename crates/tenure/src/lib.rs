@@ -43,6 +43,8 @@ mod elector;
 mod error;
 mod guard;
 mod leadership;
+pub mod metrics;
+pub mod operator;
 pub mod runtime;
 mod tenure;
 

@@ -9,7 +9,6 @@
 //! A session that was opened here belongs to the principal that opened it, and lives in the store: it is not the server's
 //! to lose. Only its own silence for its lease ends it.
 
-mod given;
 mod hints;
 mod leases;
 mod people;
@@ -26,10 +25,10 @@ use tenure::{ElectionKey, Name, SessionId, Timing};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use self::given::{At, Given, In};
 pub(crate) use self::hints::Hints;
 use crate::App;
 use crate::access::Principal;
+use crate::api::given::{At, Given, In};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
@@ -95,10 +94,7 @@ async fn open(
 #[utoipa::path(post, path = "/v1/sessions/{session}/renew", tag = "sessions", params(("session" = SessionId, Path)),
     responses((status = 200, body = Pulse), (status = 403, body = Problem),
         (status = 410, body = Problem, description = "the session has ended; all that it held is lost")))]
-async fn renew(
-    State(app): State<App>,
-    At(session): At<SessionId>,
-) -> Result<Json<Pulse>, Problem> {
+async fn renew(State(app): State<App>, At(session): At<SessionId>) -> Result<Json<Pulse>, Problem> {
     alive(app.store.beat(&session).await?, &session).map(Json)
 }
 
@@ -190,7 +186,7 @@ fn check_session(session: &NewSession) -> Result<(), Problem> {
     short("name", &session.name)
 }
 
-fn check_candidacy(candidacy: &Candidacy) -> Result<(), Problem> {
+pub(super) fn check_candidacy(candidacy: &Candidacy) -> Result<(), Problem> {
     if !(1..=tenure::SLOTS_MAX).contains(&candidacy.slots) {
         return Err(unfit("slots", format!("an election has 1 to {} slots", tenure::SLOTS_MAX)));
     }
@@ -207,11 +203,14 @@ fn check_candidacy(candidacy: &Candidacy) -> Result<(), Problem> {
         .try_for_each(|text| short("metadata", text))
 }
 
-fn short(field: &str, text: &str) -> Result<(), Problem> {
-    if text.len() <= TEXT_MAX {
-        return Ok(());
+pub(super) fn short(field: &str, text: &str) -> Result<(), Problem> {
+    if text.len() > TEXT_MAX {
+        return Err(unfit(field, format!("{} bytes are too many; at most {TEXT_MAX} are kept", text.len())));
     }
-    Err(unfit(field, format!("{} bytes are too many; at most {TEXT_MAX} are kept", text.len())))
+    match text.chars().find(|c| c.is_control()) {
+        Some(c) => Err(unfit(field, format!("{c:?} is no character for a text that people read"))),
+        None => Ok(()),
+    }
 }
 
 fn few(field: &str, count: usize) -> Result<(), Problem> {
@@ -242,7 +241,7 @@ pub(super) fn unfit(field: &str, detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail).field(field)
 }
 
-fn denied(principal: &Principal, verb: Verb, namespace: Option<&Name>) -> Problem {
+pub(super) fn denied(principal: &Principal, verb: Verb, namespace: Option<&Name>) -> Problem {
     let place = namespace.map_or_else(|| "anywhere".to_owned(), |name| format!("in namespace {name}"));
     Problem::new(StatusCode::FORBIDDEN, "forbidden", format!("{} may not {verb} {place}", principal.name))
         .remedy(format!(
@@ -259,7 +258,7 @@ fn alive(pulse: Pulse, session: &SessionId) -> Result<Pulse, Problem> {
 }
 
 /// The session has ended, and never comes back.
-fn gone(session: &SessionId) -> Problem {
+pub(super) fn gone(session: &SessionId) -> Problem {
     let detail = format!("session {} has ended, and all that it held is lost", session.short());
     Problem::new(StatusCode::GONE, "session-gone", detail)
         .remedy("open a session with an id that was never used")

@@ -8,10 +8,10 @@ use tenure::port::{Ask, AskKind, Expire, Release, Scope, Take, Verb};
 use tenure::{ElectionKey, Name, SessionId, Token};
 use utoipa::ToSchema;
 
-use super::given::{At, Given, In};
 use super::{Within, denied, same_election, same_session, unfit};
 use crate::App;
 use crate::access::Principal;
+use crate::api::given::{At, Given, In};
 use crate::problem::Problem;
 
 /// What came of a take.

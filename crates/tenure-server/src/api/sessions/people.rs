@@ -9,10 +9,10 @@ use tenure::port::{Pause, SessionView, Verb};
 use tenure::{ElectionKey, Name, SessionId};
 use utoipa::{IntoParams, ToSchema};
 
-use super::given::{At, Given, In};
 use super::{Within, sees};
 use crate::App;
 use crate::access::Principal;
+use crate::api::given::{At, Given, In};
 use crate::problem::Problem;
 
 /// Which sessions.
