@@ -12,6 +12,7 @@
 mod hints;
 mod leases;
 mod people;
+mod protocol;
 mod wakes;
 
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub(crate) fn routes() -> Routes {
         .api(Need::Session, routes!(observe))
         .api(Need::Known, routes!(leases::expire))
         .api(Need::In(Verb::Lead), routes!(leases::ask))
+        .api(Need::Known, routes!(protocol::hello))
+        .api(Need::Known, routes!(protocol::clock))
         .api(Need::Known, routes!(wakes::wakes))
         .api(Need::Known, routes!(people::sessions))
         .api(Need::In(Verb::Admin), routes!(people::set_paused))
