@@ -1,15 +1,18 @@
 //! `/v1`: elections for whatever can speak HTTP, and the document that describes it.
 
+mod audit;
 mod campaign;
 mod deeds;
 mod elections;
 mod given;
 mod operate;
 mod owned;
+mod replicas;
 mod sessions;
 mod shape;
 mod shown;
 mod store;
+mod tokens;
 
 use tenure::port::Verb;
 use utoipa::OpenApi as _;
@@ -45,4 +48,7 @@ pub(crate) fn routes() -> Routes {
         .api(Need::In(Verb::Admin), routes!(operate::resume))
         .api(Need::Known, routes!(store::show))
         .merge(sessions::routes())
+        .merge(replicas::routes())
+        .merge(audit::routes())
+        .merge(tokens::routes())
 }
