@@ -94,7 +94,7 @@ pub(super) async fn ask(
 ) -> Result<Json<Asked>, Problem> {
     let key = ElectionKey::new(within.namespace, election);
     same_election(&key, &ask.election)?;
-    super::short("by", &ask.by)?;
+    super::fits("by", &ask.by)?;
     if !matches!(ask.kind, AskKind::Preempt(_)) && !principal.may(Verb::Admin, Some(&key.namespace)) {
         return Err(denied(&principal, Verb::Admin, Some(&key.namespace)));
     }

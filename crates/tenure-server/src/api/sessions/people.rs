@@ -78,8 +78,8 @@ pub(super) async fn set_paused(
     let key = ElectionKey::new(within.namespace, election);
     let paused = paused.map(|pause| Pause { by: super::signed(&principal, &pause.by), ..pause });
     if let Some(pause) = &paused {
-        super::short("by", &pause.by)?;
-        super::short("reason", &pause.reason)?;
+        super::fits("by", &pause.by)?;
+        super::fits("reason", &pause.reason)?;
     }
     let changed = app.store.set_paused(&key, paused.as_ref()).await?;
     if changed {

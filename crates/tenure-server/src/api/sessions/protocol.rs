@@ -1,4 +1,4 @@
-//! What a client has to know before anything else: whether it understands this server, and whom else it may ask.
+//! What a client has to know before anything else: whether it understands this server.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,13 +6,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::App;
-use crate::app::SERVERS;
 use crate::problem::Problem;
 
 /// The version of the protocol that this server speaks.
 const PROTOCOL: u32 = 1;
 
-/// This server, and the others.
+/// This server.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Hello {
     /// The version of this server, for people.
@@ -21,22 +20,14 @@ pub(super) struct Hello {
     /// The version of the protocol of sessions. It changes only when older clients can not go on.
     #[schema(example = 1)]
     protocol: u32,
-    /// The addresses of all servers on this store, as they advertise them: any of them answers anything.
-    #[schema(example = json!(["https://a.example:8368", "https://b.example:8368"]))]
-    servers: Vec<String>,
 }
 
 /// Meet the server
 ///
-/// Which version of the protocol it speaks, and which other servers may be asked in its place.
+/// Which version of the protocol it speaks. `/v1/replicas` says who else may be asked.
 #[utoipa::path(get, path = "/v1/protocol", tag = "sessions", responses((status = 200, body = Hello)))]
-pub(super) async fn hello(State(app): State<App>) -> Json<Hello> {
-    let seen = app.board.seen();
-    let candidates =
-        seen.elections.get(&*SERVERS).map(|entry| entry.candidates.as_slice()).unwrap_or_default();
-    let live = candidates.iter().filter(|candidate| candidate.session.live);
-    let servers = live.filter_map(|candidate| candidate.metadata.get("address")).cloned().collect();
-    Json(Hello { version: env!("CARGO_PKG_VERSION"), protocol: PROTOCOL, servers })
+pub(super) async fn hello() -> Json<Hello> {
+    Json(Hello { version: env!("CARGO_PKG_VERSION"), protocol: PROTOCOL })
 }
 
 /// The store's own clock.

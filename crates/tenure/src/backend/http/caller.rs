@@ -35,12 +35,23 @@ pub(super) struct Caller {
     tls: ClientConfig,
 }
 
-/// What a server says of itself and the others.
+/// What a server says of itself.
 #[derive(Debug, Deserialize)]
 struct Hello {
     version: String,
     protocol: u32,
-    servers: Vec<String>,
+}
+
+/// The servers on one store.
+#[derive(Debug, Deserialize)]
+struct Replicas {
+    replicas: Vec<Replica>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Replica {
+    address: String,
+    live: bool,
 }
 
 impl Caller {
@@ -80,8 +91,16 @@ impl Caller {
             );
             return Err(StoreError::new(Trouble::Unfit, message));
         }
-        self.learn(&endpoint.base, &hello.servers);
+        self.look_around().await;
         Ok(())
+    }
+
+    /// Learns who else may be asked. That nobody tells is no trouble: those that were given are known.
+    pub(super) async fn look_around(&self) {
+        let Ok((answer, endpoint)) = self.ask(&get("/v1/replicas")).await else { return };
+        let Ok(told) = answer.read::<Replicas>() else { return };
+        let live = told.replicas.into_iter().filter(|replica| replica.live);
+        self.learn(&endpoint.base, &live.map(|replica| replica.address).collect::<Vec<_>>());
     }
 
     /// Takes in what a server says of the others.

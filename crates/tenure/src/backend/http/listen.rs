@@ -78,8 +78,8 @@ async fn follow(caller: &Caller, sender: &mpsc::Sender<Wake>) -> bool {
     if sender.send(Wake::Resync).await.is_err() {
         return true;
     }
-    // Who the others are may have changed since; that nobody tells is no trouble.
-    let _ = caller.meet().await;
+    // Who the others are may have changed since.
+    caller.look_around().await;
     if !read(response.into_body(), sender).await {
         // Beats find another server before they would find this one dead.
         caller.failed(&server);
