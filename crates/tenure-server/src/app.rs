@@ -64,6 +64,11 @@ impl App {
         }
     }
 
+    /// What this server knows of its store.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
     /// Every route of this server, with what it needs.
     pub fn routes(&self) -> Routes {
         Routes::new()

@@ -6,18 +6,21 @@ use async_trait::async_trait;
 use futures_core::future::BoxFuture;
 use tenure_core::port::{Backend, StoreError, Trouble, Wake, WakeSource, Wakes};
 
+use super::access::ServerAccess;
 use super::memory::Memory;
 use super::migrations::Migrate;
 
 /// Which store, and how to use it.
 #[derive(Clone, Debug, Default)]
 pub struct StoreOptions {
-    /// `sqlite:PATH`, `postgres://…` or `memory:`.
+    /// `sqlite:PATH`, `postgres://…`, `http(s)://…` or `memory:`.
     pub url: String,
     /// A direct address, where `url` leads through a pooler.
     pub direct_url: Option<String>,
     /// Count a grant only when it is replicated.
     pub strict: bool,
+    /// How a Tenure server is to know us.
+    pub access: ServerAccess,
 }
 
 type Opening<'a, T> = BoxFuture<'a, Result<Arc<T>, StoreError>>;
@@ -56,6 +59,13 @@ const SCHEMES: &[Scheme] = &[
         script: Some(super::postgres::script),
         roles: Some(super::postgres::roles),
     },
+    #[cfg(feature = "http")]
+    Scheme {
+        prefixes: &["http:", "https:", "http+unix:"],
+        open: super::http::open_url,
+        migrator: None,
+        script: None,
+    },
 ];
 
 /// Opens the store at an address.
@@ -88,7 +98,8 @@ pub fn roles_sql(url: &str) -> Result<String, StoreError> {
 }
 
 fn no_schema(url: &str) -> StoreError {
-    StoreError::new(Trouble::Request, format!("{url} has no schema to migrate"))
+    let advice = if url.starts_with("http") { "; migrate the database behind the server" } else { "" };
+    StoreError::new(Trouble::Request, format!("{url} has no schema to migrate{advice}"))
 }
 
 fn scheme(url: &str) -> Result<&'static Scheme, StoreError> {
