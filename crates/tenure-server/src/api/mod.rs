@@ -10,6 +10,7 @@ mod sessions;
 mod shape;
 mod shown;
 mod store;
+mod watch;
 
 use tenure::port::Verb;
 use utoipa::OpenApi as _;
@@ -37,6 +38,8 @@ pub(crate) fn routes() -> Routes {
         .api(read, routes!(elections::leader))
         .api(read, routes!(elections::candidates))
         .api(read, routes!(elections::history))
+        .api(read, routes!(watch::election))
+        .api(Need::Known, routes!(watch::all))
         .api(Need::In(Verb::Lead), routes!(campaign::campaign))
         // Those who lead step down by themselves; it takes an operator to make others do so.
         .api(Need::In(Verb::Lead), routes!(operate::resign))
