@@ -2,6 +2,8 @@
 
 mod campaign;
 mod deeds;
+mod docs;
+mod document;
 mod elections;
 mod given;
 mod operate;
@@ -12,22 +14,14 @@ mod shown;
 mod store;
 mod watch;
 
+use axum::routing::get;
+use http::Method;
 use tenure::port::Verb;
-use utoipa::OpenApi as _;
-use utoipa::openapi::OpenApi;
 use utoipa_axum::routes;
 
+pub(crate) use self::document::bare as document;
 pub(crate) use self::sessions::Hints;
 use crate::route::{Need, Routes};
-
-#[derive(utoipa::OpenApi)]
-#[openapi(info(title = "Tenure", description = "One leads, many share."))]
-struct Document;
-
-/// The document without its paths.
-pub(crate) fn document() -> OpenApi {
-    Document::openapi()
-}
 
 /// The routes of the API.
 pub(crate) fn routes() -> Routes {
@@ -47,5 +41,7 @@ pub(crate) fn routes() -> Routes {
         .api(Need::In(Verb::Admin), routes!(operate::pause))
         .api(Need::In(Verb::Admin), routes!(operate::resume))
         .api(Need::Known, routes!(store::show))
+        .page(Need::Nothing, Method::GET, "/openapi.json", get(document::serve))
+        .page(Need::Nothing, Method::GET, "/docs", get(docs::show))
         .merge(sessions::routes())
 }

@@ -68,9 +68,7 @@ pub(crate) enum TermChange {
     params(("election" = Name, Path), Within,
         ("last-event-id" = Option<String>, Header, description = "The id of the last event that was heard, on any replica")),
     responses((status = 200, body = String, content_type = "text/event-stream",
-            example = "event: election\nid: 5f0c2a9be1d34787.7h\ndata: {\"name\":\"nightly\",\"leader\":\"web-1\"}\n\n"),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+            example = "event: election\nid: 5f0c2a9be1d34787.7h\ndata: {\"name\":\"nightly\",\"leader\":\"web-1\"}\n\n")))]
 pub(crate) async fn election(
     State(app): State<App>,
     At(election): At<Name>,
@@ -90,10 +88,7 @@ pub(crate) async fn election(
 /// Of one namespace, or all that you may read. As with one election; the ids here go by the store's wall clock.
 #[utoipa::path(get, path = "/v1/watch", tag = "watch", params(Whole,
         ("last-event-id" = Option<String>, Header, description = "The id of the last event that was heard, on any replica")),
-    responses((status = 200, body = String, content_type = "text/event-stream"),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 403, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(crate) async fn all(
     State(app): State<App>,
     principal: Principal,
