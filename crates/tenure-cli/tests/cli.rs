@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub)]
 
+#[path = "cli/deploy.rs"]
+mod deploy;
 mod support;
 
 use support::{Candidate, World, lives, until};
