@@ -12,7 +12,7 @@ use tenure::port::{Backend, Credential, Deed, Grant, Proof};
 use tenure::runtime::{random, wall_ms};
 use tenure_server::access::token::{self, Token};
 
-use super::leader::operator;
+use super::leader::whoami;
 use crate::args::{Format, Global, Life, TokenArgs, TokenCommand};
 use crate::exit::Failure;
 use crate::output::{self, Ink, Table, ago};
