@@ -8,13 +8,14 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tenure::port::{ElectionView, Finding, Verb, Verdict};
-use tenure::{ElectionKey, Moment, Name};
+use tenure::{Moment, Name};
 
 use super::election::within;
 use super::frame::{Visit, page, trouble};
 use super::given::Got;
 use super::{first, parts, words};
 use crate::App;
+use crate::app::SERVERS;
 use crate::board::{Entry, Seen};
 
 /// More than this are not read by anybody; the filter finds the others.
@@ -56,7 +57,7 @@ pub(super) async fn show(
     let visible: Vec<_> = seen
         .elections
         .values()
-        .filter(|view| !is_replicas(&view.key) && visit.may(Verb::Read, Some(&view.key.namespace)))
+        .filter(|view| view.key != *SERVERS && visit.may(Verb::Read, Some(&view.key.namespace)))
         .collect();
     // How the store is set up is for those who look after it.
     let findings = match seen.trouble.is_none() && visit.may(Verb::Read, None) {
@@ -81,11 +82,6 @@ pub(super) async fn show(
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
     page(&visit, "Elections", "Elections", content)
-}
-
-/// The election in which the servers themselves stand.
-pub(super) fn is_replicas(key: &ElectionKey) -> bool {
-    key.namespace.as_str() == "tenure" && key.name.as_str() == "servers"
 }
 
 fn health(app: &App, seen: &Seen, visible: &[&Arc<Entry>], visit: &Visit) -> Markup {
@@ -230,7 +226,7 @@ fn row(view: &ElectionView, seen: &Seen, several: bool, now: Moment, wall: i64) 
 
 /// The replicas, for those who may see where they are.
 fn servers<'s>(seen: &'s Seen, visit: &Visit) -> Option<&'s Arc<Entry>> {
-    let view = seen.elections.values().find(|view| is_replicas(&view.key))?;
+    let view = seen.elections.get(&*SERVERS)?;
     visit.may(Verb::Read, Some(&view.key.namespace)).then_some(view)
 }
 

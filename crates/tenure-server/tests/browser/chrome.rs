@@ -70,8 +70,7 @@ impl Link {
         };
         if let Some(waiting) = self.waiting.lock().unwrap().remove(&number) {
             let error = &message["error"];
-            let answer =
-                if error.is_null() { Ok(message["result"].clone()) } else { Err(error.to_string()) };
+            let answer = if error.is_null() { Ok(message["result"].clone()) } else { Err(error.to_string()) };
             let _ = waiting.send(answer);
         }
     }
@@ -155,7 +154,9 @@ async fn gather(
         let params = &event["params"];
         let complaint = match event["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" => Some(params["exceptionDetails"].to_string()),
-            "Runtime.consoleAPICalled" if matches!(params["type"].as_str(), Some("error" | "warning" | "assert")) => {
+            "Runtime.consoleAPICalled"
+                if matches!(params["type"].as_str(), Some("error" | "warning" | "assert")) =>
+            {
                 Some(params["args"].to_string())
             }
             "Log.entryAdded" if matches!(params["entry"]["level"].as_str(), Some("error" | "warning")) => {
@@ -180,11 +181,17 @@ impl Look {
 
     pub fn all() -> [Look; 4] {
         let look = |width, dark| Look { width, dark };
-        [look(Self::DESKTOP, false), look(Self::DESKTOP, true), look(Self::PHONE, false), look(Self::PHONE, true)]
+        [
+            look(Self::DESKTOP, false),
+            look(Self::DESKTOP, true),
+            look(Self::PHONE, false),
+            look(Self::PHONE, true),
+        ]
     }
 
     pub fn name(self) -> String {
-        let (size, light) = (if self.width < 700 { "phone" } else { "desktop" }, if self.dark { "dark" } else { "light" });
+        let (size, light) =
+            (if self.width < 700 { "phone" } else { "desktop" }, if self.dark { "dark" } else { "light" });
         format!("{size}-{light}")
     }
 }
@@ -217,7 +224,12 @@ impl Page {
         let loaded = async {
             loop {
                 match events.recv().await {
-                    Ok(e) if e["sessionId"] == self.session.as_str() && e["method"] == "Page.loadEventFired" => return,
+                    Ok(e)
+                        if e["sessionId"] == self.session.as_str()
+                            && e["method"] == "Page.loadEventFired" =>
+                    {
+                        return;
+                    }
                     Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -247,7 +259,11 @@ impl Page {
             if tenure::runtime::now() >= deadline {
                 self.screenshot("failed").await;
                 let text = self.eval("document.body.innerText").await;
-                panic!("never so: {expression}\n{}\n{:?}", text.as_str().unwrap_or_default(), self.complaints());
+                panic!(
+                    "never so: {expression}\n{}\n{:?}",
+                    text.as_str().unwrap_or_default(),
+                    self.complaints()
+                );
             }
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
@@ -270,7 +286,8 @@ impl Page {
         let place = self.eval(&place).await;
         assert_eq!(place["hit"], true, "{selector} is covered by {}", place["top"]);
         for kind in ["mousePressed", "mouseReleased"] {
-            let event = json!({"type": kind, "x": place["x"], "y": place["y"], "button": "left", "clickCount": 1});
+            let event =
+                json!({"type": kind, "x": place["x"], "y": place["y"], "button": "left", "clickCount": 1});
             self.call("Input.dispatchMouseEvent", event).await;
         }
     }
@@ -307,7 +324,8 @@ impl Page {
         let answer = self.call("Page.captureScreenshot", params).await;
         let folder = screenshots();
         std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(format!("{name}.png")), from_base64(answer["data"].as_str().unwrap())).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), from_base64(answer["data"].as_str().unwrap()))
+            .unwrap();
     }
 
     /// What the browser has complained about so far.
