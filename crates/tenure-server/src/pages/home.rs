@@ -195,7 +195,7 @@ fn row(view: &ElectionView, seen: &Seen, several: bool, now: Moment, wall: i64) 
                     @if several { " " span.chip { (view.key.namespace) } }
                 }
             }
-            td data-label="State" { (parts::election_state(view)) }
+            td data-label="State" { (parts::election_state(view, seen, now)) }
             td data-label="Leader" {
                 @if let Some(pause) = view.paused.as_ref().filter(|_| holders.is_empty()) {
                     span { span.soft { "by " } (pause.by) @if !pause.reason.is_empty() { span.soft { ": " (pause.reason) } } }
@@ -210,13 +210,13 @@ fn row(view: &ElectionView, seen: &Seen, several: bool, now: Moment, wall: i64) 
                     }
                 }
             }
-            td data-label="Token" { @match newest { Some(lease) => (parts::token(lease)), None => span.soft { "–" } } }
-            td data-label="Trust left" {
+            td.none[newest.is_none()] data-label="Token" { @match newest { Some(lease) => (parts::token(lease)), None => span.soft { "–" } } }
+            td.none[least.is_none()] data-label="Trust left" {
                 @if let Some((left, whole)) = least {
                     (parts::trust(left.as_millis() as u64, whole.as_millis() as u64, view.key.name.as_str()))
                 } @else { span.soft { "–" } }
             }
-            td.nowrap data-label="Since" {
+            td.nowrap.none[newest.is_none()] data-label="Since" {
                 @match newest.and_then(|lease| lease.granted_at_ms) { Some(at) => (words::ago(at, wall)), None => span.soft { "–" } }
             }
             td.num data-label="Standing" { (view.candidates.iter().filter(|c| c.session.live && !c.observer).count()) }
@@ -267,7 +267,12 @@ fn replicas(app: &App, seen: &Seen, visit: &Visit) -> Option<Markup> {
 pub(super) fn last_beat(seen: &Seen, candidate: &tenure::port::CandidateView, now: Moment) -> Markup {
     html! {
         @match seen.sessions.get(&candidate.session.id) {
-            Some(sight) => { (words::lasted(now.since(sight.moved).as_millis() as i64)) " ago" },
+            Some(sight) => {
+                @match now.since(sight.moved).as_millis() as i64 {
+                    0..1000 => "just now",
+                    age => { (words::lasted(age)) " ago" },
+                }
+            },
             None => (parts::state("bad", "gone")),
         }
     }

@@ -1,7 +1,7 @@
 //! A headless Chromium, driven over its debugging pipe: JSON, each message ended by a zero byte.
 //!
 //! Everything that the browser complains about is gathered: errors of scripts, console errors, log entries, and what the
-//! content security policy blocks. [`Page::content`](Page::calm) fails on any of it.
+//! content security policy blocks. [`Page::calm`] fails on any of it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -318,9 +318,10 @@ impl Page {
         }
     }
 
-    /// Keeps a picture of the whole page under `target/screenshots/`.
+    /// Keeps a picture of the whole page under `target/screenshots/`; of a dialog, as it lies over the window.
     pub async fn screenshot(&self, name: &str) {
-        let params = json!({"format": "png", "captureBeyondViewport": true});
+        let whole = self.eval("!document.querySelector('dialog[open]')").await;
+        let params = json!({"format": "png", "captureBeyondViewport": whole});
         let answer = self.call("Page.captureScreenshot", params).await;
         let folder = screenshots();
         std::fs::create_dir_all(&folder).unwrap();

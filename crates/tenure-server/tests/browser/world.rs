@@ -144,8 +144,7 @@ impl World {
             self.clock.set_back(Duration::from_secs(left * 60 + minutes * 4));
             match *end {
                 "expired" => {
-                    let expire =
-                        tenure::port::Expire { session: session.clone(), timeline: 0, beat: Some(1) };
+                    let expire = tenure::port::Expire { session: session.clone(), timeline: 0, beat: None };
                     self.store.expire(&expire).await.unwrap();
                 }
                 _ => {
