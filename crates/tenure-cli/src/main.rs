@@ -6,6 +6,9 @@ mod commands;
 mod exit;
 mod output;
 mod store;
+#[cfg_attr(feature = "otel", path = "telemetry/on.rs")]
+#[cfg_attr(not(feature = "otel"), path = "telemetry/off.rs")]
+mod telemetry;
 
 use std::process::ExitCode;
 
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         }
     };
     let outcome = runtime.block_on(dispatch(cli));
+    telemetry::flush();
     // Whatever still blocks in a thread of ours (a kernel lock being waited for) must not hold up the exit.
     runtime.shutdown_background();
     match outcome {

@@ -3,10 +3,13 @@
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::args::{Command, Format, Global};
 use crate::commands::serve::LogFormat;
+use crate::telemetry;
 
 static COLOUR_OUT: AtomicBool = AtomicBool::new(false);
 static UNREAD: AtomicBool = AtomicBool::new(false);
@@ -51,12 +54,13 @@ pub(crate) fn init(global: &Global, style: Log) {
         _ => "tenure=debug,tenure_core=debug,info",
     };
     let filter = EnvFilter::try_from_env("TENURE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let done = match global.output {
-        _ if style.json => log.json().try_init(),
-        Format::Json => log.json().try_init(),
-        Format::Table => log.with_ansi(COLOUR_ERR.load(Ordering::Relaxed)).try_init(),
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let log = if style.json || global.output == Format::Json {
+        log.json().boxed()
+    } else {
+        log.with_ansi(COLOUR_ERR.load(Ordering::Relaxed)).boxed()
     };
+    let done = tracing_subscriber::registry().with(telemetry::layer()).with(log).with(filter).try_init();
     done.unwrap_or_else(|error| eprintln!("tenure: no log: {error}"));
 }
 

@@ -81,10 +81,11 @@ impl Book {
 
     /// See [`Directory::sessions`](crate::port::Directory::sessions).
     pub fn sessions(&self, which: Option<&[SessionId]>) -> Vec<SessionView> {
-        match which {
-            Some(ids) => ids.iter().filter_map(|id| self.sessions.get(id)).cloned().collect(),
-            None => self.sessions.values().filter(|session| session.live).cloned().collect(),
-        }
+        let wanted = |session: &&SessionView| match which {
+            Some(ids) => ids.contains(&session.id),
+            None => session.live,
+        };
+        self.sessions.values().filter(wanted).cloned().collect()
     }
 
     /// See [`Store::open`](crate::port::Store::open).

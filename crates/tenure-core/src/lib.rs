@@ -26,6 +26,7 @@
 //! | [`book`] | the same, as a pure value: the reference store that every other one must agree with |
 
 pub mod book;
+pub mod cabinet;
 pub mod election;
 mod entropy;
 pub mod lease;

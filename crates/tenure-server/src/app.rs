@@ -2,16 +2,19 @@
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use axum::extract::DefaultBodyLimit;
 use tenure::port::Backend;
 use tenure::runtime::Runtime;
 use tenure::{ElectionKey, Name, Tenure};
 use tokio::sync::watch;
 
-use crate::access::Access;
+use crate::access::{Access, Owners};
 use crate::api::Hints;
 use crate::board::Board;
+use crate::envelope;
+use crate::limits::Limiter;
 use crate::route::Routes;
-use crate::settings::Settings;
+use crate::settings::{Settings, Timeouts};
 
 /// The election in which the servers of a store stand: who they are, and which of them keeps house.
 pub(crate) static SERVERS: LazyLock<ElectionKey> = LazyLock::new(|| {
@@ -29,6 +32,10 @@ pub struct App {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: Arc<OnceLock<Tenure>>,
     pub(crate) closing: watch::Sender<bool>,
+    pub(crate) owners: Arc<Owners>,
+    pub(crate) limits: Arc<Limiter>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) most_bytes: usize,
 }
 
 impl App {
@@ -42,8 +49,19 @@ impl App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
         let (hints, closing) = (Hints::of(&store), watch::Sender::new(false));
-        let access = Arc::new(access);
-        App { store, board, hints, access, runtime, replica: Arc::default(), closing }
+        App {
+            store,
+            board,
+            hints,
+            access: Arc::new(access),
+            runtime,
+            replica: Arc::default(),
+            closing,
+            owners: Arc::default(),
+            limits: Limiter::new(settings.limits, &settings.timeouts),
+            timeouts: settings.timeouts,
+            most_bytes: settings.limits.body_bytes,
+        }
     }
 
     /// Every route of this server, with what it needs.
@@ -56,7 +74,15 @@ impl App {
 
     /// The service that answers requests.
     pub fn router(&self) -> axum::Router {
-        self.routes().into_router(self.clone())
+        // Installed by the first router, so that everything is counted from the first request on.
+        let _ = crate::metrics::recorder();
+        self.routes()
+            .into_router(self.clone())
+            .fallback(envelope::nowhere)
+            .method_not_allowed_fallback(envelope::no_such_method)
+            // The gate bounds bodies.
+            .layer(DefaultBodyLimit::disable())
+            .layer(axum::middleware::from_fn_with_state(self.clone(), envelope::envelope))
     }
 
     /// This server's own session, if it stands among the replicas.

@@ -20,6 +20,7 @@ pub mod api;
 mod app;
 pub mod board;
 mod bounded;
+mod envelope;
 mod limits;
 pub mod listen;
 pub mod metrics;
@@ -31,5 +32,6 @@ mod server;
 pub mod settings;
 
 pub use crate::app::App;
+pub use crate::envelope::RequestId;
 pub use crate::server::{Server, StartError};
 pub use crate::settings::Settings;

@@ -59,7 +59,10 @@ impl Server {
         // Tells a missing schema and a store that does not answer before anybody is promised anything.
         let bounded: Arc<dyn Backend> = Arc::new(Bounded::new(store.clone(), settings.timeouts.store));
         bounded.sessions(Some(&[])).await?;
-        let access = Access::Open;
+        let access = match settings.auth {
+            true => Access::guarded(bounded.clone(), settings.runtime.clone()).await?,
+            false => Access::Open,
+        };
         let app = App::with(bounded, access, &settings);
         let tenure = replica::open(&settings, store).await?;
         replica::stand(&tenure, &settings, &addresses, app.clone()).await.map_err(StartError::Replica)?;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure::backend::memory::Memory;
 use tenure::port::{
-    Ask, Candidacy, Directory, ElectionView, Expire, Joined, NewSession, Observation, Office, Pause,
-    Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble, Wakes,
+    Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Joined, NewSession, Observation,
+    Office, Pause, Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble,
+    Wakes,
 };
 use tenure::{ElectionKey, Elector, Name, SessionId, Tenure, Token};
 
@@ -197,4 +198,26 @@ impl<B: Directory> Directory for Cuttable<B> {
     }
 }
 
-impl<B: Send + Sync + 'static> Office for Cuttable<B> {}
+#[async_trait]
+impl<B: Office> Office for Cuttable<B> {
+    async fn credentials(&self) -> Result<Vec<Credential>, StoreError> {
+        self.linked()?.credentials().await
+    }
+    async fn put_credential(&self, credential: &Credential) -> Result<(), StoreError> {
+        self.linked()?.put_credential(credential).await
+    }
+    async fn record(&self, deed: &Deed) -> Result<(), StoreError> {
+        self.linked()?.record(deed).await
+    }
+    async fn deeds(
+        &self,
+        namespace: Option<&Name>,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<Deed>, StoreError> {
+        self.linked()?.deeds(namespace, before, limit).await
+    }
+    async fn forget(&self, before_ms: i64) -> Result<(), StoreError> {
+        self.linked()?.forget(before_ms).await
+    }
+}

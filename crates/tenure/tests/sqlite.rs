@@ -113,6 +113,37 @@ async fn a_stopped_leader_is_not_dead() {
     scene.child.signal("CONT");
 }
 
+/// What a server opened for somebody does not die with the server: its owner goes on through another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_with_an_owner_outlives_the_process_that_opened_it() {
+    let mut scene = scene("server").await;
+    let (heir, id) = (&scene.heir, SessionId::from_stored(scene.session()));
+    scene.child.kill();
+    assert_eq!(heir.store.take(&inherit(heir).await).await, Ok(None), "nobody knows that it is dead");
+    let expire = Expire { session: id.clone(), timeline: 0, beat: None };
+    heir.store.expire(&expire).await.unwrap();
+    assert!(heir.store.kernel_lock(&id).is_none());
+    // Every new session begins with a look for the dead. It runs on its own, so one that is known dead and one that is
+    // owned are put before it: when the former is gone, the latter was passed over.
+    let path = scene._dir.path().join("t.db");
+    let mut leader = Child::play("candidate", &path);
+    let dead = SessionId::from_stored(&leader.says());
+    leader.kill();
+    let _next = Actor::open(Arc::new(open(&path).await), "next").await;
+    while heir.view(&election("e")).await.candidate(&dead).is_some() {
+        tokio::task::yield_now().await;
+    }
+    // The owner, through another process.
+    let other = Actor { store: Arc::new(open(&path).await), id: id.clone(), timeline: 0 };
+    assert!(other.lives().await);
+    drop(other);
+    let holder = heir.lease(&election("e"), 0).await.holder.expect("it holds what it held");
+    assert_eq!((holder.id, holder.live, holder.beat, holder.owner.as_deref()), (id, true, 1, Some("ci")));
+    // By its beat it can be waited out.
+    let bid = heir.overbid(&election("e"), 0).await;
+    assert!(heir.store.take(&bid).await.unwrap().is_some());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_a_child_inherited_keeps_a_killed_leader_alive() {
     let mut scene = scene("leader with a watchdog").await;

@@ -19,7 +19,15 @@ impl Served {
     /// Starts it on a free port, without limits on how often anybody asks.
     pub(super) async fn start(program: &Path, store: &str) -> Result<Served, BenchError> {
         let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--max-rate", "0", "-o", "json"])
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--max-rate-per-principal",
+                "1000000000",
+                "-o",
+                "json",
+            ])
             .env("TENURE_STORE", store)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -102,7 +102,7 @@ pub trait Directory: Send + Sync + 'static {
     /// Pauses (asking the holders to stop) or resumes an election. `false` if it was so already.
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError>;
 
-    /// These sessions, as far as the store remembers them; without a list, all that live.
+    /// These sessions, as far as the store remembers them, over or not; without a list, all that live. By id.
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError>;
 
     /// The store's own clock in seconds since some moment, where it has one: to compare clock *rates*.

@@ -237,7 +237,8 @@ pub trait Office: Send + Sync + 'static {
         Err(unsupported("credentials"))
     }
 
-    /// Keeps a credential: a new one, or a known one with other dates.
+    /// Keeps a credential: a new one, or a known one with other dates. Dates only ever come nearer, so that who writes
+    /// back an older view of it revives nothing; all else of a known one must be as it was.
     async fn put_credential(&self, credential: &Credential) -> Result<(), StoreError> {
         let _ = credential;
         Err(unsupported("credentials"))

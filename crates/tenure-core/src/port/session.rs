@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Ask;
+use super::{Ask, StoreError, Trouble};
 use crate::SessionId;
 
 /// A session to be opened.
@@ -29,6 +29,22 @@ pub struct NewSession {
     /// silence for its lease expires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+}
+
+impl NewSession {
+    /// Refuses what no store can do.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match (&self.owner, self.takeover) {
+            (Some(owner), Takeover::Connection) => Err(StoreError::new(
+                Trouble::Request,
+                format!(
+                    "a session that a server opens for {owner} can not use the take-over mode `connection`: it outlives \
+                     every connection of that server; use `lease`"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How the death of a session is established.

@@ -1,7 +1,11 @@
 //! `/v1`: elections for whatever can speak HTTP, and the document that describes it.
 
+mod campaign;
+mod deeds;
 mod elections;
 mod given;
+mod operate;
+mod owned;
 mod sessions;
 mod shape;
 mod shown;
@@ -33,6 +37,12 @@ pub(crate) fn routes() -> Routes {
         .api(read, routes!(elections::leader))
         .api(read, routes!(elections::candidates))
         .api(read, routes!(elections::history))
+        .api(Need::In(Verb::Lead), routes!(campaign::campaign))
+        // Those who lead step down by themselves; it takes an operator to make others do so.
+        .api(Need::In(Verb::Lead), routes!(operate::resign))
+        .api(Need::In(Verb::Admin), routes!(operate::transfer))
+        .api(Need::In(Verb::Admin), routes!(operate::pause))
+        .api(Need::In(Verb::Admin), routes!(operate::resume))
         .api(Need::Known, routes!(store::show))
         .merge(sessions::routes())
 }

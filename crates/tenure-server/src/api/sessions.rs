@@ -186,7 +186,7 @@ fn check_session(session: &NewSession) -> Result<(), Problem> {
     short("name", &session.name)
 }
 
-fn check_candidacy(candidacy: &Candidacy) -> Result<(), Problem> {
+pub(super) fn check_candidacy(candidacy: &Candidacy) -> Result<(), Problem> {
     if !(1..=tenure::SLOTS_MAX).contains(&candidacy.slots) {
         return Err(unfit("slots", format!("an election has 1 to {} slots", tenure::SLOTS_MAX)));
     }
@@ -203,7 +203,7 @@ fn check_candidacy(candidacy: &Candidacy) -> Result<(), Problem> {
         .try_for_each(|text| short("metadata", text))
 }
 
-fn short(field: &str, text: &str) -> Result<(), Problem> {
+pub(super) fn short(field: &str, text: &str) -> Result<(), Problem> {
     if text.len() <= TEXT_MAX {
         return Ok(());
     }
@@ -255,7 +255,7 @@ fn alive(pulse: Pulse, session: &SessionId) -> Result<Pulse, Problem> {
 }
 
 /// The session has ended, and never comes back.
-fn gone(session: &SessionId) -> Problem {
+pub(super) fn gone(session: &SessionId) -> Problem {
     let detail = format!("session {} has ended, and all that it held is lost", session.short());
     Problem::new(StatusCode::GONE, "session-gone", detail)
         .remedy("open a session with an id that was never used")

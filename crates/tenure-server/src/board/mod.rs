@@ -11,6 +11,7 @@ mod looking;
 mod wanted;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ struct Desk {
     runtime: Arc<dyn Runtime>,
     seen: RwLock<Arc<Seen>>,
     changes: watch::Sender<u64>,
+    closed: AtomicBool,
     /// What is to be looked at next.
     wanted: Mutex<Wanted>,
     nudge: Notify,
@@ -116,6 +118,7 @@ impl Board {
             runtime,
             seen: RwLock::default(),
             changes: watch::Sender::new(0),
+            closed: AtomicBool::new(false),
             wanted: Mutex::new(Wanted::everything()),
             nudge: Notify::new(),
             round: watch::Sender::new(0),
@@ -135,6 +138,17 @@ impl Board {
     /// Changes whenever something is seen.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.desk.changes.subscribe()
+    }
+
+    /// The server is about to end: whoever waits for a change or watches is let go.
+    pub fn close(&self) {
+        self.desk.closed.store(true, Ordering::Release);
+        self.desk.changes.send_modify(|n| *n += 1);
+    }
+
+    /// Whether the server is about to end.
+    pub fn is_closed(&self) -> bool {
+        self.desk.closed.load(Ordering::Acquire)
     }
 
     /// What was seen last; of a server that has just begun, what it sees first.

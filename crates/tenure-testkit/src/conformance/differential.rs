@@ -223,6 +223,11 @@ impl Pair {
     async fn compare(&mut self) {
         let views = self.store.elections(None).await.unwrap();
         self.same("elections", elections(views), elections(self.book.elections(None)));
+        let ids = self.sessions.clone();
+        let views = self.store.sessions(Some(&ids)).await.unwrap();
+        self.same("sessions", sessions(views), sessions(self.book.sessions(Some(&ids))));
+        let live = self.store.sessions(None).await.unwrap();
+        self.same("live sessions", sessions(live), sessions(self.book.sessions(None)));
         if self.call.is_multiple_of(10) || self.call == CALLS {
             for key in &self.elections {
                 let store = self.store.history(key, 1000).await.unwrap();
@@ -277,9 +282,9 @@ fn observation(seen: Observation) -> Observation {
     Observation { elections: elections(seen.elections), ..seen }
 }
 
-/// Without the times for people, which are the store's own.
+/// Without the times for people, which are the store's own, and the owner, which is the server's to say where there is
+/// one.
 fn elections(mut views: Vec<ElectionView>) -> Vec<ElectionView> {
-    let timeless = |session: &mut SessionView| session.beat_at_ms = 0;
     for view in &mut views {
         for lease in &mut view.leases {
             lease.granted_at_ms = lease.granted_at_ms.map(|_| 0);
@@ -291,6 +296,15 @@ fn elections(mut views: Vec<ElectionView>) -> Vec<ElectionView> {
         }
     }
     views
+}
+
+fn sessions(mut views: Vec<SessionView>) -> Vec<SessionView> {
+    views.iter_mut().for_each(timeless);
+    views
+}
+
+fn timeless(session: &mut SessionView) {
+    (session.beat_at_ms, session.owner) = (0, None);
 }
 
 fn terms(mut terms: Vec<Term>) -> Vec<Term> {

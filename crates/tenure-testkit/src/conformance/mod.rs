@@ -23,6 +23,7 @@
 pub mod differential;
 pub mod elections;
 pub mod leases;
+pub mod office;
 pub mod requests;
 pub mod sessions;
 pub mod wakes;
@@ -230,12 +231,37 @@ pub fn seeded(default: u64) -> (u64, SplitMix) {
 
 /// Makes one test of each claim: `conformance_tests!(memory, subject().await)`, where the expression is evaluated anew in
 /// each test and yields a [`Subject`](crate::conformance::Subject).
+///
+/// Some claims are about what a server keeps for itself, and a client of a server does not have these things in its own
+/// hands: `conformance_tests!(http, subject().await, through a server)` leaves them out.
 #[macro_export]
 macro_rules! conformance_tests {
     ($name:ident, $subject:expr) => {
         mod $name {
             #[allow(unused_imports)]
             use super::*;
+            $crate::conformance_tests! { @all $subject }
+            $crate::conformance_tests! { @tests $subject;
+                sessions::an_owner_is_kept_and_shown,
+                sessions::an_owner_and_a_connection_do_not_go_together,
+                office::credentials_are_kept_whole_newest_first,
+                office::a_credential_is_never_worth_more_than_it_was,
+                office::a_known_credential_keeps_its_name_proof_and_grants,
+                office::deeds_are_recorded_whole,
+                office::deeds_are_read_page_by_page,
+                office::deeds_of_a_namespace_are_only_those,
+                office::what_is_long_past_is_forgotten,
+            }
+        }
+    };
+    ($name:ident, $subject:expr, through a server) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance_tests! { @all $subject }
+        }
+    };
+    (@all $subject:expr) => {
             $crate::conformance_tests! { @tests $subject;
                 sessions::a_new_session_lives_and_beats,
                 sessions::an_id_is_used_once,
@@ -246,6 +272,7 @@ macro_rules! conformance_tests {
                 sessions::an_end_frees_everything_and_removes_the_candidates,
                 sessions::an_expiry_frees_everything_and_removes_the_candidates,
                 sessions::an_expiry_leaves_the_others_alone,
+                sessions::sessions_are_shown_whether_they_stand_or_not,
                 leases::a_free_lease_is_taken,
                 leases::a_held_lease_is_not_taken,
                 leases::what_was_seen_must_still_be_so,
@@ -287,7 +314,6 @@ macro_rules! conformance_tests {
                 wakes::changes_of_an_election_are_heard,
                 differential::random_calls_are_answered_as_the_book_answers,
             }
-        }
     };
     (@tests $subject:expr; $($file:ident :: $claim:ident),* $(,)?) => {
         $(

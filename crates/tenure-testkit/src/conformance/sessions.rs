@@ -1,7 +1,7 @@
 //! Claims about sessions.
 
 use super::{Actor, Subject, election, new_id, new_session};
-use tenure_core::port::{Expire, Pulse, Via};
+use tenure_core::port::{Expire, NewSession, Pulse, Scope, Takeover, Trouble, Via};
 
 /// Opening a session is its first beat, and every further one counts.
 pub async fn a_new_session_lives_and_beats(subject: &Subject) {
@@ -91,6 +91,63 @@ pub async fn an_expiry_leaves_the_others_alone(subject: &Subject) {
     assert!(c.lives().await && b.lives().await);
     let lease = c.lease(&key, 0).await;
     assert_eq!((lease.token, lease.holder.map(|holder| holder.id)), (token, Some(c.id.clone())));
+}
+
+/// One that stands for nothing is there all the same, and one that is over is remembered for who asks for it.
+pub async fn sessions_are_shown_whether_they_stand_or_not(subject: &Subject) {
+    let (a, b) = (subject.actor("a").await, subject.actor("b").await);
+    let client = subject.client().await;
+    assert!(b.lives().await);
+    b.stand_for(&election("e"), 2).await;
+    let mut expected = [(a.id.clone(), "a", 0), (b.id.clone(), "b", 1)];
+    expected.sort();
+    let live = client.sessions(None).await.unwrap();
+    let shown: Vec<_> = live.iter().map(|s| (s.id.clone(), s.name.as_str(), s.beat)).collect();
+    assert_eq!(shown, expected);
+    assert!(live.iter().all(|session| session.live && session.lease_ms == 3_600_000));
+    a.store.end(&a.id).await.unwrap();
+    let live: Vec<_> = client.sessions(None).await.unwrap().into_iter().map(|session| session.id).collect();
+    assert_eq!(live, [b.id.clone()]);
+    let asked = client.sessions(Some(&[b.id.clone(), new_id(), a.id.clone()])).await.unwrap();
+    let lives: Vec<_> = asked.into_iter().map(|session| (session.id, session.live)).collect();
+    assert_eq!(lives, expected.map(|(id, ..)| (id.clone(), id == b.id)));
+    assert_eq!(client.sessions(Some(&[])).await, Ok(Vec::new()));
+}
+
+/// A server remembers in the store on whose behalf it opened a session, for all servers.
+pub async fn an_owner_is_kept_and_shown(subject: &Subject) {
+    let (a, key) = (subject.actor("a").await, election("e"));
+    let id = new_id();
+    let session = NewSession { owner: Some("o'wner \"x\" \\".into()), ..new_session(&id, "remote") };
+    let Ok(Pulse::Alive { timeline, .. }) = a.store.open(&session).await else { panic!("it lives") };
+    let remote = Actor { store: a.store.clone(), id: id.clone(), timeline };
+    remote.stand(&key).await;
+    remote.take(&key, 0).await;
+    a.stand(&key).await;
+    assert!(remote.lives().await);
+    let client = subject.client().await;
+    let view = client.election(&key).await.unwrap().unwrap();
+    let holder = view.leases[0].holder.clone().unwrap();
+    assert_eq!(holder.owner, session.owner);
+    assert_eq!(view.candidate(&id).unwrap().session, holder);
+    assert_eq!(view.candidate(&a.id).unwrap().session.owner, None);
+    assert_eq!(client.sessions(Some(std::slice::from_ref(&id))).await, Ok(vec![holder.clone()]));
+    assert!(client.sessions(None).await.unwrap().contains(&holder));
+    let seen = client.observe(&id, &Scope::Standing).await.unwrap().elections.remove(0);
+    assert_eq!(seen.leases[0].holder.as_ref(), Some(&holder));
+    assert_eq!(client.open(&session).await, Ok(Pulse::Gone), "its id is used");
+}
+
+/// The connection would be the server's, and say nothing about the owner.
+pub async fn an_owner_and_a_connection_do_not_go_together(subject: &Subject) {
+    let store = subject.client().await;
+    let id = new_id();
+    let session =
+        NewSession { owner: Some("ci".into()), takeover: Takeover::Connection, ..new_session(&id, "remote") };
+    let refused = store.open(&session).await.unwrap_err();
+    assert_eq!(refused.kind, Trouble::Request);
+    assert!(refused.message.contains("ci") && refused.message.contains("`lease`"), "{refused}");
+    assert_eq!(store.sessions(Some(&[id])).await, Ok(Vec::new()));
 }
 
 async fn holding_three(subject: &Subject) -> (Actor, Actor) {

@@ -1,15 +1,16 @@
 //! A store in this process's memory: for tests, and for singletons within one process.
 //!
-//! The truth is one [`Book`] behind a mutex, shared by every clone. It is gone with the process.
+//! The truth is one [`Book`] behind a mutex, shared by every clone, and a [`Cabinet`] behind another. It is gone with the process.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use tenure_core::book::Book;
+use tenure_core::cabinet::Cabinet;
 use tenure_core::port::{
-    Ask, Candidacy, Directory, ElectionView, Expire, Joined, NewSession, Observation, Office, Pause,
-    Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble, Wake, WakeSource,
-    Wakes,
+    Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Joined, NewSession, Observation,
+    Office, Pause, Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble,
+    Wake, WakeSource, Wakes,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 use tokio::sync::broadcast;
@@ -28,6 +29,7 @@ use crate::runtime::{Runtime, System};
 #[derive(Clone)]
 pub struct Memory {
     book: Arc<Mutex<Book>>,
+    cabinet: Arc<Mutex<Cabinet>>,
     wakes: broadcast::Sender<Wake>,
     runtime: Arc<dyn Runtime>,
 }
@@ -40,11 +42,15 @@ impl Memory {
 
     /// An empty store whose times for people come from this runtime.
     pub fn with_runtime(runtime: Arc<dyn Runtime>) -> Self {
-        Memory { book: Arc::default(), wakes: broadcast::channel(1024).0, runtime }
+        Memory { book: Arc::default(), cabinet: Arc::default(), wakes: broadcast::channel(1024).0, runtime }
     }
 
     fn locked(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn cabinet(&self) -> MutexGuard<'_, Cabinet> {
+        self.cabinet.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Does something to the book, then passes on the hints it gave.
@@ -68,6 +74,7 @@ impl Default for Memory {
 #[async_trait]
 impl Store for Memory {
     async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
+        session.check()?;
         Ok(self.with(|book, wall| book.open(session, wall)))
     }
 
@@ -148,7 +155,35 @@ impl Directory for Memory {
     }
 }
 
-impl Office for Memory {}
+#[async_trait]
+impl Office for Memory {
+    async fn credentials(&self) -> Result<Vec<Credential>, StoreError> {
+        Ok(self.cabinet().credentials())
+    }
+
+    async fn put_credential(&self, credential: &Credential) -> Result<(), StoreError> {
+        self.cabinet().put_credential(credential)
+    }
+
+    async fn record(&self, deed: &Deed) -> Result<(), StoreError> {
+        self.cabinet().record(deed);
+        Ok(())
+    }
+
+    async fn deeds(
+        &self,
+        namespace: Option<&Name>,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<Deed>, StoreError> {
+        Ok(self.cabinet().deeds(namespace, before, limit))
+    }
+
+    async fn forget(&self, before_ms: i64) -> Result<(), StoreError> {
+        self.cabinet().forget(before_ms);
+        Ok(())
+    }
+}
 
 /// The error for an election that nobody ever stood for.
 pub(crate) fn no_such_election(key: &ElectionKey) -> StoreError {

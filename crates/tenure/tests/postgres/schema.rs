@@ -106,3 +106,24 @@ async fn another_default_isolation_changes_nothing() {
     assert!(store.take(&take_over("b", &key, token, "a", 0)).await.unwrap().is_some());
     assert_eq!(store.election(&key).await.unwrap().unwrap().candidates.len(), 1);
 }
+
+/// Tables of the first version are refused until they are brought up to date; what is in them stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_tables_are_upgraded_where_they_are() {
+    let database = fresh_database().unwrap();
+    let first = include_str!("../../src/backend/postgres/migrations/0001_elections.sql");
+    let create = "CREATE SCHEMA tenure; CREATE TABLE tenure.migrations (
+                      version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());";
+    let rows = "INSERT INTO tenure.migrations VALUES (1, 'elections');
+                INSERT INTO tenure.sessions (id, name, beat, lease_ms) VALUES ('s', 'old', 3, 1000);";
+    for sql in [create, first, rows] {
+        database.psql(sql).unwrap();
+    }
+    let options = PostgresOptions::new(database.url());
+    let error = Postgres::connect(options.clone()).await.err().unwrap();
+    assert_eq!(error.kind, Trouble::SchemaVersion);
+    assert!(error.message.contains("tenure migrate up"), "{error}");
+    let store = migrated(database.url()).await;
+    let session = store.sessions(None).await.unwrap().remove(0);
+    assert_eq!((session.name.as_str(), session.beat, session.owner), ("old", 3, None));
+}

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 
 use tenure::backend::sqlite::{Sqlite, SqliteOptions};
-use tenure_core::port::{Store, Wake};
-use tenure_testkit::conformance::{Actor, election};
+use tenure_core::port::{NewSession, Pulse, Store, Wake};
+use tenure_testkit::conformance::{Actor, election, new_id, new_session};
 
 /// What lines of ours begin with: the test harness prints some too.
 const MARK: &str = "child says ";
@@ -100,6 +100,17 @@ async fn play_a_part() {
             if part == "leader" {
                 actor.take(&key, 0).await;
             }
+            say(actor.id.as_str());
+            wait_for_a_line();
+        }
+        "server" => {
+            let id = new_id();
+            let session = NewSession { owner: Some("ci".into()), ..new_session(&id, "remote") };
+            let store = std::sync::Arc::new(open(database).await);
+            assert!(matches!(store.open(&session).await, Ok(Pulse::Alive { .. })));
+            let actor = Actor { store, id, timeline: 0 };
+            actor.stand(&key).await;
+            actor.take(&key, 0).await;
             say(actor.id.as_str());
             wait_for_a_line();
         }

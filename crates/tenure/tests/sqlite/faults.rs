@@ -159,11 +159,12 @@ async fn without_tables_every_call_says_how_to_make_them() {
     let dir = tempfile::tempdir().unwrap();
     let store = Sqlite::open(SqliteOptions::new(dir.path().join("t.db")).migrate(false)).await.unwrap();
     let status = store.schema_status().await.unwrap();
-    assert_eq!((status.found, status.pending.len()), (None, 1));
+    let versions: Vec<i64> = status.pending.iter().map(|(version, _)| *version).collect();
+    assert_eq!((status.found, versions), (None, (1..=status.wanted).collect()));
     let error = store.elections(None).await.unwrap_err();
     assert_eq!(error.kind, Trouble::SchemaMissing);
     assert!(error.message.contains("tenure migrate up"));
-    assert_eq!(store.migrate().await.unwrap().len(), 1);
+    assert_eq!(store.migrate().await, Ok(status.pending));
     assert_eq!(store.elections(None).await, Ok(Vec::new()));
 }
 
@@ -205,4 +206,24 @@ async fn opening_a_second_client_leaves_the_locks_of_the_first() {
     assert!(second.elections(None).await.is_ok() && locked(&path));
     drop(std::fs::File::open(&path).unwrap());
     assert!(!locked(&path), "the control: this is how the lock is lost");
+}
+
+/// A file of the first version is brought up to date by whoever opens it, and what is in it stays.
+#[tokio::test]
+async fn an_old_file_is_upgraded_where_it_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.db");
+    let old = Sqlite::open(SqliteOptions::new(&path).migrate(false)).await.unwrap();
+    let first = include_str!("../../src/backend/sqlite/migrations/0001_elections.sql");
+    let rows = "INSERT INTO tenure_migrations VALUES (1, 'elections', 0);
+                INSERT INTO tenure_sessions VALUES ('s', 'old', 3, 1000, 'live', 'lease', 0, 0, NULL);";
+    for sql in [first, rows] {
+        sqlx::raw_sql(sql).execute(old.pool()).await.unwrap();
+    }
+    assert_eq!(old.schema_status().await.unwrap().found, Some(1));
+    let store = open(&path).await;
+    let status = store.schema_status().await.unwrap();
+    assert_eq!((status.found, status.pending), (Some(status.wanted), vec![]));
+    let session = store.sessions(None).await.unwrap().remove(0);
+    assert_eq!((session.name.as_str(), session.beat, session.owner), ("old", 3, None));
 }

@@ -2,15 +2,15 @@
 
 use async_trait::async_trait;
 use tenure_core::port::{
-    Directory, ElectionView, Finding, Office, Pause, Promises, SessionView, StoreError, Term, Wake,
+    Directory, ElectionView, Finding, Pause, Promises, SessionView, StoreError, Term, Wake,
 };
 use tenure_core::{ElectionKey, Name, SessionId};
 
 use super::error::garbled;
 use super::literal::Value;
 use super::message::Message;
-use super::store::{hint, key};
-use super::{Postgres, get};
+use super::store::{hint, json, key};
+use super::{Postgres, from_json, get};
 use crate::backend::memory::no_such_election;
 
 #[async_trait]
@@ -35,15 +35,15 @@ impl Directory for Postgres {
     async fn history(&self, election: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
         let [namespace, name] = key(election);
         let rows = self.call("term_list", &[namespace, name, limit.into()]).await?;
-        let term = |row| serde_json::from_str(get(row, "term")?).map_err(|error| garbled("a term", error));
-        rows.iter().map(term).collect()
+        rows.iter().map(|row| from_json(row, "term")).collect()
     }
 
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
-        let views = self.elections(None).await?;
-        let candidates = views.into_iter().flat_map(|view| view.candidates);
-        let sessions = candidates.map(|candidate| candidate.session);
-        Ok(sessions.filter(|s| which.is_none_or(|ids| ids.contains(&s.id))).collect())
+        let rows = match which {
+            Some(ids) => self.call("session_show", &[json(ids)?]).await?,
+            None => self.call("session_list", &[]).await?,
+        };
+        rows.iter().map(|row| from_json(row, "session")).collect()
     }
 
     async fn set_paused(&self, election: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
@@ -71,5 +71,3 @@ impl Directory for Postgres {
         self.findings().await
     }
 }
-
-impl Office for Postgres {}

@@ -12,8 +12,10 @@ use crate::backend::migrations::{Migrate, Migration, SchemaStatus};
 use crate::backend::schema::status;
 
 /// All that there are, in order.
-const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") },
+    Migration { version: 2, name: "server", sql: include_str!("migrations/0002_server.sql") },
+];
 
 #[async_trait]
 impl Migrate for Postgres {

@@ -33,6 +33,7 @@ mod listen;
 mod literal;
 mod message;
 mod migrate;
+mod office;
 mod options;
 mod store;
 mod wiring;
@@ -68,6 +69,7 @@ static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
         include_str!("queries/fences.sql"),
         include_str!("queries/leases.sql"),
         include_str!("queries/migrations.sql"),
+        include_str!("queries/office.sql"),
         include_str!("queries/requests.sql"),
         include_str!("queries/sessions.sql"),
         include_str!("queries/terms.sql"),
@@ -235,6 +237,11 @@ fn get_json<T: serde::de::DeserializeOwned + Default>(row: &PgRow, column: &str)
         Some(json) => serde_json::from_str(json).map_err(|error| garbled(column, error)),
         None => Ok(T::default()),
     }
+}
+
+/// A column of JSON that is there.
+fn from_json<T: serde::de::DeserializeOwned>(row: &PgRow, column: &str) -> Result<T, StoreError> {
+    serde_json::from_str(get(row, column)?).map_err(|error| garbled(column, error))
 }
 
 #[cfg(test)]

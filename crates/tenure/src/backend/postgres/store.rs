@@ -15,14 +15,20 @@ use super::{Postgres, get, get_json};
 #[async_trait]
 impl Store for Postgres {
     async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
+        session.check()?;
         let (takeover, held) = match session.takeover {
             Takeover::Lease => ("lease", None),
             // Before there is a row: whoever sees the row may then rely on the lock. If this call is given up, so is it.
             Takeover::Connection => ("connection", self.shared.connections.hold(session).await?),
         };
         let lease_ms = i64::try_from(session.lease.as_millis()).unwrap_or(i64::MAX);
-        let values =
-            [session.id.as_str().into(), session.name.as_str().into(), Value::Int(lease_ms), takeover.into()];
+        let values = [
+            session.id.as_str().into(),
+            session.name.as_str().into(),
+            Value::Int(lease_ms),
+            takeover.into(),
+            session.owner.as_deref().into(),
+        ];
         let message = self.strict_message().then("session_open", &values)?;
         let rows = self.shared.calls.run(message).await?;
         self.warm_up();
@@ -253,8 +259,8 @@ pub(super) fn int(n: u64) -> Value<'static> {
     Value::Int(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
-fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Value<'static>, StoreError> {
-    serde_json::to_string(value).map(Value::Json).map_err(|error| garbled("a candidacy", error))
+pub(super) fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Value<'static>, StoreError> {
+    serde_json::to_string(value).map(Value::Json).map_err(|error| garbled("an argument", error))
 }
 
 fn expire_values(expire: &Expire) -> (Value<'_>, Value<'_>) {

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tenure_core::port::{
-    Ask, AskKind, CandidateView, Directory, ElectionView, Finding, LeaseView, Observation, Office, Pause,
-    Promises, Scope, SessionView, StoreError, Term, Verdict, Via, Wake,
+    Ask, AskKind, CandidateView, Directory, ElectionView, Finding, LeaseView, Observation, Pause, Promises,
+    Scope, SessionView, StoreError, Term, Verdict, Via, Wake,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
@@ -89,6 +89,15 @@ impl Sqlite {
         rows.iter().map(term).collect()
     }
 
+    async fn session_views(&self, which: Option<&[SessionId]>) -> sqlx::Result<Vec<SessionView>> {
+        let select = match which {
+            Some(ids) => query(self.queries.get("session_show")).bind(ids_json(ids)),
+            None => query(self.queries.get("session_list")),
+        };
+        let rows = select.fetch_all(&self.inner.pools.reads).await?;
+        rows.iter().map(session_view).collect()
+    }
+
     /// `None` if there is no such election.
     async fn pause(&self, key: &ElectionKey, pause: Option<&Pause>) -> sqlx::Result<Option<bool>> {
         let mut change = self.change().await?;
@@ -156,10 +165,8 @@ impl Directory for Sqlite {
     }
 
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
-        let views = self.elections(None).await?;
-        let candidates = views.into_iter().flat_map(|view| view.candidates);
-        let sessions = candidates.map(|candidate| candidate.session);
-        Ok(sessions.filter(|s| which.is_none_or(|ids| ids.contains(&s.id))).collect())
+        self.in_place()?;
+        self.session_views(which).await.explain(self.path(), "reading sessions")
     }
 
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
@@ -180,6 +187,11 @@ impl Directory for Sqlite {
 fn keys_json<'a>(keys: impl IntoIterator<Item = &'a ElectionKey>) -> String {
     let pairs = keys.into_iter().map(|key| [key.namespace.as_str(), key.name.as_str()]);
     serde_json::Value::from_iter(pairs.map(|pair| serde_json::json!(pair))).to_string()
+}
+
+/// `["session",…]`, likewise.
+fn ids_json(ids: &[SessionId]) -> String {
+    serde_json::Value::from_iter(ids.iter().map(SessionId::as_str)).to_string()
 }
 
 fn election_view(row: &SqliteRow) -> sqlx::Result<ElectionView> {
@@ -229,7 +241,7 @@ fn session_view(row: &SqliteRow) -> sqlx::Result<SessionView> {
         lease_ms: row.try_get::<i64, _>("lease_ms")?.cast_unsigned(),
         live: row.try_get("live")?,
         beat_at_ms: row.try_get("beat_at")?,
-        owner: None,
+        owner: row.try_get("owner")?,
     })
 }
 
@@ -250,8 +262,6 @@ fn token(row: &SqliteRow) -> sqlx::Result<Token> {
     row.try_get::<i64, _>("token").map(|token| Token::from_u64(token.cast_unsigned()))
 }
 
-fn json<T: serde::de::DeserializeOwned>(row: &SqliteRow, column: &str) -> sqlx::Result<T> {
+pub(super) fn json<T: serde::de::DeserializeOwned>(row: &SqliteRow, column: &str) -> sqlx::Result<T> {
     serde_json::from_str(row.try_get(column)?).map_err(|error| broken(column, error))
 }
-
-impl Office for Sqlite {}

@@ -14,6 +14,9 @@
 //! database without it, while the holder lives. So each file says which inode it is, and one that lies about that
 //! was copied, and its holder, if there is one, has another file locked.
 //!
+//! A session that a server opened on somebody's behalf has no file. It belongs to a client elsewhere, which goes on through
+//! another server when this one is gone; so nothing but its silence speaks of its death.
+//!
 //! Who may remove a file:
 //! - anybody, once the session's row says that it is over. Its id is never used again, so the name is nobody's;
 //! - anybody who has it locked *exclusively* and finds that its path still leads to it. A new session that had
@@ -241,29 +244,30 @@ impl Watchers {
             if watched.len() >= WATCHED_MAX || watched.contains(session) {
                 continue;
             }
+            // Without a file there is nothing to wait for: this session is waited out by its lease.
+            let Ok(file) = self.folder.lock_path(session).and_then(|path| open(&path)) else { continue };
             let (watchers, id) = (self.clone(), session.clone());
             let thread = std::thread::Builder::new().name("tenure-watch".into()).stack_size(64 * 1024);
-            // No thread to be had: this session is waited out by its lease.
-            if thread.spawn(move || watchers.wait_for(&id)).is_ok() {
+            // No thread to be had: likewise.
+            if thread.spawn(move || watchers.wait_for(&id, &file)).is_ok() {
                 watched.insert(session.clone());
             }
         }
     }
 
-    fn wait_for(&self, session: &SessionId) {
-        let died = self.died(session);
+    fn wait_for(&self, session: &SessionId, file: &File) {
+        let died = died(file);
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(session);
         if died {
             // Nobody listening is no trouble.
             let _ = self.deaths.send(Wake::Died(session.clone()));
         }
     }
+}
 
-    /// Blocks until the lock can be had. Shared, so that all who wait for it wake at once.
-    fn died(&self, session: &SessionId) -> bool {
-        let Ok(file) = self.folder.lock_path(session).and_then(|path| open(&path)) else { return false };
-        flock(&file, Flock::Shared).is_ok() && is_original(&file)
-    }
+/// Blocks until the lock can be had. Shared, so that all who wait for it wake at once.
+fn died(file: &File) -> bool {
+    flock(file, Flock::Shared).is_ok() && is_original(file)
 }
 
 fn open(path: &Path) -> io::Result<File> {

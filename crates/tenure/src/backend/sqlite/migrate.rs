@@ -18,8 +18,10 @@ use crate::backend::schema;
 use crate::runtime;
 
 /// All steps, in order.
-const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") },
+    Migration { version: 2, name: "server", sql: include_str!("migrations/0002_server.sql") },
+];
 
 /// How long opening a file waits for others that open it too.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -41,6 +41,7 @@ mod filesystem;
 mod guard;
 mod lock;
 mod migrate;
+mod office;
 mod store;
 mod sys;
 mod wake;
@@ -79,6 +80,7 @@ const QUERIES: &[&str] = &[
     include_str!("queries/terms.sql"),
     include_str!("queries/fences.sql"),
     include_str!("queries/migrations.sql"),
+    include_str!("queries/office.sql"),
 ];
 
 /// A file has one timeline: nothing that was committed is ever lost by a promotion.

@@ -31,7 +31,8 @@ impl Sqlite {
             .bind(&session.name)
             .bind(i64::try_from(session.lease.as_millis()).unwrap_or(i64::MAX))
             .bind(takeover)
-            .bind(change.wall_ms);
+            .bind(change.wall_ms)
+            .bind(session.owner.as_deref());
         let opened = change.transaction.execute(insert).await?.rows_affected() > 0;
         let prune = query(self.queries.get("session_prune")).bind(change.wall_ms - REMEMBERED_MS);
         change.transaction.execute(prune).await?;
@@ -192,9 +193,11 @@ impl Sqlite {
 #[async_trait]
 impl Store for Sqlite {
     async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
+        session.check()?;
         self.in_place()?;
-        // The lock comes first: a row whose lock can be had is a dead session's.
-        if !self.inner.held.contains(&session.id) {
+        // A session that a server opens for somebody has no lock at all: the end of this process says nothing about it.
+        // Otherwise the lock comes first: a row whose lock can be had is a dead session's.
+        if session.owner.is_none() && !self.inner.held.contains(&session.id) {
             let lock = self.inner.folder.lock(&session.id).await;
             let lock = lock
                 .map_err(|error| error::io(self.inner.folder.path(), "locking a session's file", &error))?;

@@ -69,7 +69,7 @@ WITH scope AS (
                 'granted_at_ms', tenure.ms(l.granted_at),
                 'holder', CASE WHEN s.id IS NOT NULL THEN json_build_object(
                     'id', s.id, 'name', s.name, 'beat', s.beat, 'lease_ms', s.lease_ms,
-                    'live', s.state = 'live', 'beat_at_ms', tenure.ms(s.beat_at)) END) ORDER BY l.slot)
+                    'live', s.state = 'live', 'beat_at_ms', tenure.ms(s.beat_at), 'owner', s.owner) END) ORDER BY l.slot)
             FROM tenure.leases l LEFT JOIN tenure.sessions s ON s.id = l.session
             WHERE l.namespace = e.namespace AND l.name = e.name AND l.slot < e.slots), '[]'),
         'candidates', coalesce((
@@ -78,7 +78,7 @@ WITH scope AS (
                 'metadata', c.metadata, 'joined_at_ms', tenure.ms(c.joined_at),
                 'session', json_build_object(
                     'id', s.id, 'name', s.name, 'beat', s.beat, 'lease_ms', s.lease_ms,
-                    'live', s.state = 'live', 'beat_at_ms', tenure.ms(s.beat_at))) ORDER BY c.session)
+                    'live', s.state = 'live', 'beat_at_ms', tenure.ms(s.beat_at), 'owner', s.owner)) ORDER BY c.session)
             FROM tenure.candidates c JOIN tenure.sessions s ON s.id = c.session
             WHERE c.namespace = e.namespace AND c.election = e.name), '[]')) AS view
     FROM scope JOIN tenure.elections e ON e.namespace = scope.namespace AND e.name = scope.name

@@ -1,5 +1,5 @@
 -- name: session_open
--- $1 id, $2 name, $3 lease in ms, $4 take-over mode. No row: there was one of this id.
+-- $1 id, $2 name, $3 lease in ms, $4 take-over mode, $5 owner. No row: there was one of this id.
 -- Rows that have been over for a day are cleared away on the occasion, by the server's clock: nothing depends on them.
 WITH pruned AS (
     DELETE FROM tenure.sessions WHERE id = ANY (ARRAY(
@@ -8,7 +8,7 @@ WITH pruned AS (
           AND NOT EXISTS (SELECT FROM tenure.leases l WHERE l.session = s.id)
         ORDER BY s.ended_at LIMIT 100 FOR UPDATE SKIP LOCKED))
 ), opened AS (
-    INSERT INTO tenure.sessions (id, name, lease_ms, takeover) VALUES ($1, $2, $3, $4)
+    INSERT INTO tenure.sessions (id, name, lease_ms, takeover, owner) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (id) DO NOTHING RETURNING id
 )
 SELECT tenure.timeline() AS timeline FROM opened;
@@ -89,6 +89,22 @@ WITH over AS (
 SELECT pg_notify('tenure_wake', json_build_object('changed',
            json_build_object('namespace', touched.namespace, 'name', touched.name))::text)
 FROM (SELECT namespace, name FROM freed UNION SELECT namespace, election FROM unstood) touched;
+
+-- name: session_list
+-- All that live, as JSON in the form that the library reads.
+SELECT json_build_object(
+    'id', s.id, 'name', s.name, 'beat', s.beat, 'lease_ms', s.lease_ms, 'live', true,
+    'beat_at_ms', tenure.ms(s.beat_at), 'owner', s.owner)::text AS session
+FROM tenure.sessions s WHERE s.state = 'live'
+ORDER BY s.id;
+
+-- name: session_show
+-- $1 the ids. Those that are remembered, over or not.
+SELECT json_build_object(
+    'id', s.id, 'name', s.name, 'beat', s.beat, 'lease_ms', s.lease_ms, 'live', s.state = 'live',
+    'beat_at_ms', tenure.ms(s.beat_at), 'owner', s.owner)::text AS session
+FROM tenure.sessions s WHERE s.id = ANY (ARRAY(SELECT jsonb_array_elements_text($1)))
+ORDER BY s.id;
 
 -- name: session_watched
 -- $1 a session. Whether its connection's end tells of its death.

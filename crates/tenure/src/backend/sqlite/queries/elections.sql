@@ -46,7 +46,7 @@ SELECT e.* FROM tenure_elections e WHERE ?1 IS NULL OR e.namespace = ?1 ORDER BY
 
 -- name: observe_leases
 SELECT l.namespace, l.name AS election, l.slot, l.token, l.reserved, l.via, l.granted_at,
-       s.id AS session_id, s.name AS session_name, s.beat, s.lease_ms, s.state = 'live' AS live, s.beat_at
+       s.id AS session_id, s.name AS session_name, s.beat, s.lease_ms, s.state = 'live' AS live, s.beat_at, s.owner
 FROM json_each(?1) k
 JOIN tenure_elections e ON e.namespace = k.value ->> 0 AND e.name = k.value ->> 1
 JOIN tenure_leases l ON l.namespace = e.namespace AND l.name = e.name AND l.slot < e.slots
@@ -55,7 +55,7 @@ ORDER BY l.namespace, l.name, l.slot;
 
 -- name: observe_candidates
 SELECT c.namespace, c.election, c.id, c.priority, c.observer, c.capabilities, c.metadata, c.joined_at,
-       s.id AS session_id, s.name AS session_name, s.beat, s.lease_ms, s.state = 'live' AS live, s.beat_at
+       s.id AS session_id, s.name AS session_name, s.beat, s.lease_ms, s.state = 'live' AS live, s.beat_at, s.owner
 FROM json_each(?1) k
 JOIN tenure_candidates c ON c.namespace = k.value ->> 0 AND c.election = k.value ->> 1
 JOIN tenure_sessions s ON s.id = c.session

@@ -1,6 +1,6 @@
 -- name: session_open
-INSERT INTO tenure_sessions (id, name, beat, lease_ms, state, takeover, started_at, beat_at)
-VALUES (?1, ?2, 0, ?3, 'live', ?4, ?5, ?5)
+INSERT INTO tenure_sessions (id, name, beat, lease_ms, state, takeover, started_at, beat_at, owner)
+VALUES (?1, ?2, 0, ?3, 'live', ?4, ?5, ?5, ?6)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: session_beat
@@ -24,7 +24,14 @@ WHERE id = ?1 AND state = 'live' AND (?3 IS NULL OR beat = ?3);
 SELECT 1 FROM tenure_sessions WHERE id = ?1 AND state = 'live';
 
 -- name: session_list
-SELECT id FROM tenure_sessions WHERE state = 'live';
+SELECT s.id AS session_id, s.name AS session_name, s.beat, s.lease_ms, 1 AS live, s.beat_at, s.owner
+FROM tenure_sessions s WHERE s.state = 'live'
+ORDER BY s.id;
+
+-- name: session_show
+SELECT s.id AS session_id, s.name AS session_name, s.beat, s.lease_ms, s.state = 'live' AS live, s.beat_at, s.owner
+FROM tenure_sessions s WHERE s.id IN (SELECT k.value FROM json_each(?1) k)
+ORDER BY s.id;
 
 -- name: session_prune
 DELETE FROM tenure_sessions WHERE state <> 'live' AND ended_at < ?1
