@@ -21,21 +21,16 @@ const AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) async fn stream(State(app): State<App>) -> impl IntoResponse {
     let changes = app.board.changes();
-    let closing = app.closing.subscribe();
-    let looks =
-        stream::unfold((changes, closing, Duration::ZERO), |(mut changes, mut closing, pause)| async move {
-            let next = async {
-                tokio::time::sleep(pause).await;
-                // Nothing for long is news too: what is shown has aged.
-                timeout(AT_LEAST_EVERY, changes.changed()).await
-            };
-            tokio::select! {
-                next = next => if let Ok(Err(_)) = next { return None },
-                _ = closing.wait_for(|closing| *closing) => return None,
-            }
-            let number = *changes.borrow_and_update();
-            let event = Event::default().event("look").data(number.to_string());
-            Some((Ok::<_, Infallible>(event), (changes, closing, AT_MOST_EVERY)))
-        });
+    // The gate ends it when the server ends.
+    let looks = stream::unfold((changes, Duration::ZERO), |(mut changes, pause)| async move {
+        tokio::time::sleep(pause).await;
+        // Nothing for long is news too: what is shown has aged.
+        if let Ok(Err(_)) = timeout(AT_LEAST_EVERY, changes.changed()).await {
+            return None;
+        }
+        let number = *changes.borrow_and_update();
+        let event = Event::default().event("look").data(number.to_string());
+        Some((Ok::<_, Infallible>(event), (changes, AT_MOST_EVERY)))
+    });
     Sse::new(looks).keep_alive(KeepAlive::default())
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tenure::backend::memory::Memory;
 use tenure::port::{
-    Backend, Candidacy, Directory, ElectionView, NewSession, Pause, Release, Store, Take, Takeover, Via,
+    Backend, Candidacy, Credential, Directory, ElectionView, NewSession, Office, Pause, Proof, Release,
+    Store, Take, Takeover, Via,
 };
 use tenure::runtime::{Runtime, System};
 use tenure::{ElectionKey, Elector, Moment, SessionId, Tenure, Token};
@@ -75,6 +76,23 @@ impl World {
         let server = Server::start(settings, Arc::new(store.clone())).await.expect("a server");
         let url = server.addresses()[0].url();
         World { store, server, url, clock, standing: Vec::new() }
+    }
+
+    /// A token with these grants, as `tenure token create` makes it.
+    pub async fn token(&self, name: &str, grants: &[&str]) -> String {
+        let token = tenure_server::access::token::Token::generate(tenure::runtime::random);
+        let credential = Credential {
+            id: token.id.clone(),
+            name: name.into(),
+            proof: Proof::Token { digest: token.digest.clone() },
+            grants: grants.iter().map(|grant| grant.parse().unwrap()).collect(),
+            created_at_ms: tenure::runtime::wall_ms(),
+            created_by: "test".into(),
+            expires_at_ms: None,
+            revoked_at_ms: None,
+        };
+        self.store.put_credential(&credential).await.unwrap();
+        token.text
     }
 
     /// Somebody stands, and goes on to.

@@ -112,7 +112,8 @@ async function refresh() {
   const asked = performance.now();
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (answer.redirected || !answer.ok) throw new Error(`answered ${answer.status}`);
+    if (answer.redirected) return location.reload(); // to the login
+    if (!answer.ok) throw new Error(`answered ${answer.status}`);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const before = said();
     for (const part of $("[data-live]", fresh)) {
@@ -141,7 +142,7 @@ function listen() {
   stream.addEventListener("error", () => {
     say("lost", "reconnecting…");
     // Refused rather than cut off: the browser gives up, we do not.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+    if (stream.readyState === EventSource.CLOSED) setTimeout(() => (listen(), refresh()), 3000);
   });
 }
 
