@@ -16,7 +16,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{Mutex as AsyncMutex, broadcast, oneshot};
 
 /// How long anything may take; far more than it does.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Said by the page itself when the policy blocks something, and when anything goes wrong in a script.
 const WITNESS: &str = r#"
@@ -205,7 +205,7 @@ impl Page {
     pub async fn look(&self, look: Look) {
         let phone = look.width < 700;
         let metrics = json!({"width": look.width, "height": if phone { 740 } else { 900 },
-            "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone});
+            "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone, "screenWidth": look.width, "screenHeight": 900});
         self.call("Emulation.setDeviceMetricsOverride", metrics).await;
         let light = json!({"features": [
             {"name": "prefers-color-scheme", "value": if look.dark { "dark" } else { "light" }}]});
@@ -235,7 +235,10 @@ impl Page {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, loaded).await.expect("the page did not load");
+        if tokio::time::timeout(PATIENCE, loaded).await.is_err() {
+            self.screenshot("failed").await;
+            panic!("the page did not load: {}", self.eval("location.href + document.body.innerText").await);
+        }
     }
 
     /// The value of an expression.
@@ -277,13 +280,23 @@ impl Page {
     /// Clicks with the mouse in the middle of the first element of a selector, which must be there to be hit.
     pub async fn click(&self, selector: &str) {
         let found = format!("document.querySelector({})", json!(selector));
-        self.until(&format!("{found}")).await;
+        self.until(&found).await;
         let place = format!(
-            "(() => {{ const e = {found}; e.scrollIntoView({{block: 'center', behavior: 'instant'}}); const r = e.getBoundingClientRect(); \
-             const x = r.x + r.width / 2, y = r.y + r.height / 2; const top = document.elementFromPoint(x, y); \
-             return {{x, y, hit: !!top && (e === top || e.contains(top) || top.contains(e)), top: top && top.outerHTML.slice(0, 200)}} }})()"
+            "(() => {{ const e = {found}; e.scrollIntoView({{block: 'center', behavior: 'instant'}}); \
+             const r = e.getBoundingClientRect(); const x = r.x + r.width / 2, y = r.y + r.height / 2; \
+             const top = document.elementFromPoint(x, y); \
+             return {{x, y, hit: e.contains(top), top: top && top.outerHTML.slice(0, 200)}} }})()"
         );
-        let place = self.eval(&place).await;
+        // Nobody hits what is still moving.
+        let mut at = self.eval(&place).await;
+        let place = loop {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let now = self.eval(&place).await;
+            if now == at {
+                break now;
+            }
+            at = now;
+        };
         assert_eq!(place["hit"], true, "{selector} is covered by {}", place["top"]);
         for kind in ["mousePressed", "mouseReleased"] {
             let event =
@@ -341,8 +354,18 @@ impl Page {
 
     /// Fails if the browser complained, or if anything is wider than the window.
     pub async fn calm(&self) {
-        let wide = self.eval("document.documentElement.scrollWidth - innerWidth").await;
-        assert!(wide.as_i64().unwrap() <= 0, "the page is {wide} pixels too wide");
+        // A phone zooms out until everything fits: what counts is the width of the screen.
+        let wide = self
+            .eval(
+                "(() => { const most = screen.width; const wide = document.documentElement.scrollWidth; return wide <= most ? '' : \
+                 `${wide} of ${most} pixels: ` + [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > most + 1 && \
+                 !e.closest('.hidden, .skip')).map(e => e.outerHTML.slice(0, 120)).slice(0, 3).join(' ') })()",
+            )
+            .await;
+        if wide != "" {
+            self.screenshot("failed").await;
+            panic!("the page is too wide: {wide}");
+        }
         // Whatever the browser had to say before this answer has been heard by now.
         assert_eq!(self.complaints(), Vec::<String>::new());
     }

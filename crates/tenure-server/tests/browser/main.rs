@@ -152,6 +152,7 @@ async fn deeds_are_written_down_and_shown() {
     // A page that is open shows it by itself.
     page.shows("round 58").await;
     assert_eq!(world.deeds().await[0], "local resume cache-warmer ");
+    world.led_by("cache-warmer", "warmer-eu").await;
     for look in Look::all() {
         page.look(look).await;
         page.open(&format!("{}/audit", world.url)).await;

@@ -124,7 +124,7 @@ impl World {
 
     /// Waits until the store says so.
     pub async fn until(&self, election: &str, what: impl Fn(&ElectionView) -> bool) -> ElectionView {
-        let deadline = tenure::runtime::now() + Duration::from_secs(20);
+        let deadline = tenure::runtime::now() + Duration::from_secs(60);
         loop {
             let view = self.view(election).await;
             if what(&view) {

@@ -135,14 +135,18 @@ async function refresh() {
   if (again) refresh();
 }
 
+// Browsers open only a few connections to one server: a tab that nobody sees must not hold one.
+let stream = null;
+
 function listen() {
-  const stream = new EventSource("/live");
-  stream.addEventListener("look", refresh);
-  stream.addEventListener("open", () => say("live", "live"));
-  stream.addEventListener("error", () => {
+  stream?.close();
+  stream = document.hidden ? null : new EventSource("/live");
+  stream?.addEventListener("look", refresh);
+  stream?.addEventListener("open", () => say("live", "live"));
+  stream?.addEventListener("error", ({ target }) => {
     say("lost", "reconnecting…");
     // Refused rather than cut off: the browser gives up, we do not.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(() => (listen(), refresh()), 3000);
+    if (target.readyState === EventSource.CLOSED && target === stream) setTimeout(() => (listen(), refresh()), 3000);
   });
 }
 
@@ -190,5 +194,5 @@ counted(performance.now());
 requestAnimationFrame(tick);
 if ($("[data-live]").length) {
   listen();
-  document.addEventListener("visibilitychange", () => again && refresh());
+  document.addEventListener("visibilitychange", () => (listen(), refresh()));
 }
