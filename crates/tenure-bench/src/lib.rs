@@ -9,12 +9,15 @@ mod crash;
 mod handover;
 mod held;
 pub mod hold;
+mod server;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 use tenure::port::StoreError;
+
+pub use crate::server::{Rate, ServerBench, ServerReport, Watchers, server};
 
 /// The rest before each round, on both sides. A hand-over comes out of the blue, and so must what it is compared with:
 /// what is done back to back finds every cache warm and every thread awake.

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use tenure::port::Grant;
 
+use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
 /// One leads, many share: run one of many.
@@ -16,7 +17,7 @@ use crate::exit;
     version,
     about,
     long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production.",
-    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure doctor                              is this store fit, and how fast?",
+    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -74,6 +75,9 @@ pub(crate) enum Command {
     /// Say what changes in elections, line by line
     #[command(after_help = "Examples:\n  tenure watch\n  tenure watch nightly -o json | jq .leader")]
     Watch(WatchArgs),
+    /// Serve elections over HTTP, and a page in the browser
+    #[command(after_help = serve::EXAMPLES)]
+    Serve(ServeArgs),
     /// See and move leaders
     #[command(
         after_help = "Examples:\n  tenure leader list -w\n  tenure leader show nightly\n  tenure leader transfer nightly --to node-2\n  tenure leader pause nightly --reason 'database upgrade'"
@@ -400,6 +404,21 @@ pub(crate) enum BenchCommand {
         /// How long the cost of holding is watched
         #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
         window: Duration,
+    },
+    /// Reading and renewing over HTTP beside the statements behind it, idle watchers, start-up
+    Server {
+        /// How many connections ask at once, on both sides
+        #[arg(long, default_value_t = 16)]
+        connections: usize,
+        /// For how long each side is measured
+        #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+        window: Duration,
+        /// How many idle watchers there are
+        #[arg(long, default_value_t = 1000)]
+        watchers: usize,
+        /// How often the server is started
+        #[arg(long, default_value_t = 5)]
+        starts: u32,
     },
     /// Hold a bare advisory lock until killed
     #[command(hide = true)]

@@ -71,6 +71,15 @@ impl From<tenure::Error> for Failure {
     }
 }
 
+impl From<tenure::operator::Refusal> for Failure {
+    fn from(refusal: tenure::operator::Refusal) -> Self {
+        match refusal {
+            tenure::operator::Refusal::Store(error) => error.into(),
+            refused => Failure::usage(refused.to_string()),
+        }
+    }
+}
+
 impl From<tenure::NameError> for Failure {
     fn from(error: tenure::NameError) -> Self {
         Failure::usage(error.to_string())

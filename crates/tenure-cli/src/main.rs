@@ -6,6 +6,9 @@ mod commands;
 mod exit;
 mod output;
 mod store;
+#[cfg_attr(feature = "otel", path = "telemetry/on.rs")]
+#[cfg_attr(not(feature = "otel"), path = "telemetry/off.rs")]
+mod telemetry;
 
 use std::process::ExitCode;
 
@@ -24,7 +27,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }
     };
-    output::init(&cli.global);
+    output::init(&cli.global, output::Log::of(&cli.command));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         }
     };
     let outcome = runtime.block_on(dispatch(cli));
+    telemetry::flush();
     // Whatever still blocks in a thread of ours (a kernel lock being waited for) must not hold up the exit.
     runtime.shutdown_background();
     match outcome {
@@ -50,6 +54,7 @@ async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
         Command::Run(args) => commands::run::run(&global, args).await,
         Command::Elect(args) => commands::elect::run(&global, args).await,
         Command::Watch(args) => commands::watch::run(&global, args).await,
+        Command::Serve(args) => commands::serve::run(&global, args).await,
         Command::Leader(args) => commands::leader::run(&global, args).await,
         Command::Migrate(args) => commands::migrate::run(&global, args).await,
         Command::Token(args) => commands::token::run(&global, args).await,

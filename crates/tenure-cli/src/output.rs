@@ -3,9 +3,13 @@
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::args::{Format, Global};
+use crate::args::{Command, Format, Global};
+use crate::commands::serve::LogFormat;
+use crate::telemetry;
 
 static COLOUR_OUT: AtomicBool = AtomicBool::new(false);
 static UNREAD: AtomicBool = AtomicBool::new(false);
@@ -22,22 +26,41 @@ pub(crate) enum Ink {
     Red,
 }
 
+/// How a command writes its log, unless it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Log {
+    /// Whether everyday things are told without `-v`.
+    talkative: bool,
+    json: bool,
+}
+
+impl Log {
+    pub(crate) fn of(command: &Command) -> Log {
+        match command {
+            Command::Serve(args) => Log { talkative: true, json: args.log_format == LogFormat::Json },
+            _ => Log { talkative: false, json: false },
+        }
+    }
+}
+
 /// Sets up colours and the log. `TENURE_LOG` chooses what is logged, as `RUST_LOG` does elsewhere.
-pub(crate) fn init(global: &Global) {
+pub(crate) fn init(global: &Global, style: Log) {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     COLOUR_OUT.store(wanted && std::io::stdout().is_terminal(), Ordering::Relaxed);
     COLOUR_ERR.store(wanted && std::io::stderr().is_terminal(), Ordering::Relaxed);
-    let level = match global.verbose {
+    let level = match global.verbose + u8::from(style.talkative) {
         0 => "tenure=warn",
         1 => "tenure=info,warn",
         _ => "tenure=debug,tenure_core=debug,info",
     };
     let filter = EnvFilter::try_from_env("TENURE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let done = match global.output {
-        Format::Json => log.json().try_init(),
-        Format::Table => log.with_ansi(COLOUR_ERR.load(Ordering::Relaxed)).try_init(),
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let log = if style.json || global.output == Format::Json {
+        log.json().boxed()
+    } else {
+        log.with_ansi(COLOUR_ERR.load(Ordering::Relaxed)).boxed()
     };
+    let done = tracing_subscriber::registry().with(telemetry::layer()).with(log).with(filter).try_init();
     done.unwrap_or_else(|error| eprintln!("tenure: no log: {error}"));
 }
 

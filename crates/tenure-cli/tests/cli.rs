@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub)]
 
+#[path = "cli/deploy.rs"]
+mod deploy;
 mod support;
 #[path = "cli/token.rs"]
 mod token;

@@ -196,6 +196,7 @@ impl Book {
             Scope::Contested => stands(election) && !holds(election),
             Scope::Standing => stands(election),
             Scope::Only(keys) => keys.contains(key),
+            Scope::All => true,
         };
         let elections = self.elections.iter().filter(|(key, election)| in_scope(key, election));
         let strays =

@@ -1,37 +1,102 @@
 //! What every handler can reach.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use axum::extract::DefaultBodyLimit;
 use tenure::port::Backend;
 use tenure::runtime::Runtime;
+use tenure::{ElectionKey, Name, Tenure};
+use tokio::sync::watch;
 
-use crate::access::Access;
+use crate::access::{Access, Owners};
+use crate::api::Hints;
 use crate::board::Board;
+use crate::envelope;
+use crate::limits::Limiter;
 use crate::route::Routes;
+use crate::settings::{Settings, Timeouts};
+
+/// The election in which the servers of a store stand: who they are, and which of them keeps house.
+pub(crate) static SERVERS: LazyLock<ElectionKey> = LazyLock::new(|| {
+    let name = |text: &str| text.parse::<Name>().expect("a name");
+    ElectionKey::new(name("tenure"), name("servers"))
+});
 
 /// What every handler can reach. Clones share it.
 #[derive(Clone)]
 pub struct App {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
+    pub(crate) hints: Arc<Hints>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) replica: Arc<OnceLock<Tenure>>,
+    pub(crate) closing: watch::Sender<bool>,
+    pub(crate) owners: Arc<Owners>,
+    pub(crate) limits: Arc<Limiter>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) most_bytes: usize,
 }
 
 impl App {
-    /// A server's inside, without its sockets.
+    /// A server's inside, without its sockets and without a place among the replicas.
     pub fn new(store: Arc<dyn Backend>, access: Access, runtime: Arc<dyn Runtime>) -> App {
+        App::with(store, access, &Settings { runtime, ..Settings::default() })
+    }
+
+    /// A server's inside, set up like this.
+    pub fn with(store: Arc<dyn Backend>, access: Access, settings: &Settings) -> App {
+        let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
-        App { store, board, access: Arc::new(access), runtime }
+        let (hints, closing) = (Hints::of(&store), watch::Sender::new(false));
+        App {
+            store,
+            board,
+            hints,
+            access: Arc::new(access),
+            runtime,
+            replica: Arc::default(),
+            closing,
+            owners: Arc::default(),
+            limits: Limiter::new(settings.limits, &settings.timeouts),
+            timeouts: settings.timeouts,
+            most_bytes: settings.limits.body_bytes,
+        }
     }
 
     /// Every route of this server, with what it needs.
     pub fn routes(&self) -> Routes {
-        Routes::new().merge(crate::api::routes()).merge(crate::pages::routes())
+        Routes::new()
+            .merge(crate::metrics::routes())
+            .merge(crate::api::routes())
+            .merge(crate::pages::routes())
     }
 
     /// The service that answers requests.
     pub fn router(&self) -> axum::Router {
-        self.routes().into_router(self.clone())
+        // Installed by the first router, so that everything is counted from the first request on.
+        let _ = crate::metrics::recorder();
+        self.routes()
+            .into_router(self.clone())
+            .fallback(envelope::nowhere)
+            .method_not_allowed_fallback(envelope::no_such_method)
+            // The gate bounds bodies.
+            .layer(DefaultBodyLimit::disable())
+            .layer(axum::middleware::from_fn_with_state(self.clone(), envelope::envelope))
+    }
+
+    /// This server's own session, if it stands among the replicas.
+    pub fn tenure(&self) -> Option<&Tenure> {
+        self.replica.get()
+    }
+
+    pub(crate) fn serve_as(&self, tenure: Tenure) {
+        // Said once, when the server starts.
+        let _ = self.replica.set(tenure);
+    }
+
+    /// The server is about to end: streams end, and nobody new is sent here.
+    pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
     }
 }

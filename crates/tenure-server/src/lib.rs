@@ -5,6 +5,8 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`Server`] | a running one: its sockets, its replica, its end |
+//! | [`settings`] | how it is set up, and its bounds |
 //! | [`listen`] | sockets, TLS, time-outs, shutting down |
 //! | [`access`] | who asks, and whether they may: one gate for every route |
 //! | [`board`] | what the store looks like, watched and kept in memory |
@@ -17,9 +19,19 @@ pub mod access;
 pub mod api;
 mod app;
 pub mod board;
+mod bounded;
+mod envelope;
+mod limits;
 pub mod listen;
+pub mod metrics;
 pub mod pages;
 pub mod problem;
+pub mod replica;
 pub mod route;
+mod server;
+pub mod settings;
 
 pub use crate::app::App;
+pub use crate::envelope::RequestId;
+pub use crate::server::{Server, StartError};
+pub use crate::settings::Settings;

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use crate::elector::{Change, Seat};
 use crate::leadership::{Over, Term, TermState, Trust};
 use crate::runtime::{Draw, Runtime};
-use crate::{Error, backend::no_hints};
+use crate::{Error, backend::no_hints, metrics};
 
 /// How many calls to the store may be under way at once, beats not counted.
 const CALLS_AT_ONCE: usize = 8;
@@ -76,6 +76,8 @@ pub(crate) struct Driver {
 struct Place {
     seat: Arc<Seat>,
     term: Option<Arc<Term>>,
+    /// Since when it is led, for those who measure.
+    since: Option<Moment>,
     limit: Option<Moment>,
     standing: Option<oneshot::Sender<Result<(), Error>>>,
     leaving: Vec<oneshot::Sender<()>>,
@@ -151,9 +153,23 @@ impl Driver {
             Message::Withdraw { seat, reply } => self.withdraw(seat.key.clone(), reply),
             Message::Resign(election, token) => self.resign(election, token),
             Message::WorkEnded(election, token) => self.work_ended(&election, token),
-            Message::Answer { id, sent_at, answer } => self.step(Input::Answer { id, sent_at, answer }),
+            Message::Answer { id, sent_at, answer } => self.answered(id, sent_at, answer),
             Message::Close(reply) => self.close(reply),
             Message::CloseNow => self.close_now(),
+        }
+    }
+
+    fn answered(&mut self, id: CommandId, sent_at: Moment, answer: Answer) {
+        let now = self.runtime.now();
+        let beat = if let Answer::Pulse(pulse) = &answer {
+            metrics::renewed(pulse, now.since(sent_at));
+            true
+        } else {
+            false
+        };
+        self.step(Input::Answer { id, sent_at, answer });
+        if beat {
+            metrics::trusted_for(self.machine.trusted_until().since(now));
         }
     }
 
@@ -193,6 +209,7 @@ impl Driver {
         let place = Place {
             seat,
             term: None,
+            since: None,
             limit: None,
             standing: Some(reply),
             leaving: Vec::new(),
@@ -273,6 +290,10 @@ impl Driver {
         let Some(place) = self.seats.get_mut(key) else { return };
         let Some(term) = &place.term else { return };
         term.end(over);
+        if let Some(since) = place.since.take() {
+            let kind = if matches!(over, Over::Lost(_)) { "lost" } else { "released" };
+            metrics::ended(key, kind, now.since(since));
+        }
         place.seat.publish_term(None);
         if let Some(limit) = place.limit.take() {
             self.limits.remove(&(limit, key.clone()));
@@ -376,6 +397,7 @@ impl Driver {
             }
             Event::Trouble(error) => {
                 tracing::warn!(trusted_for = ?self.machine.trusted_until().since(now), "store: {error}");
+                metrics::trouble(&error);
                 *self.shared.trouble.lock().unwrap_or_else(|e| e.into_inner()) = Some(error);
             }
             Event::Stopped => self.stopped = true,
@@ -413,6 +435,8 @@ impl Driver {
             work: Mutex::new(Weak::new()),
             inbox: self.sender.clone(),
         });
+        metrics::elected(&term.election);
+        place.since = Some(self.runtime.now());
         place.term = Some(term.clone());
         place.seat.publish_term(Some(term));
         place.seat.changed(Change::Elected { token, slot });

@@ -24,7 +24,7 @@ type OnElected = Box<dyn Fn(&Leadership) + Send + Sync>;
 type OnLost = Box<dyn Fn(Over) + Send + Sync>;
 
 /// The most places an election can have.
-const SLOTS_MAX: u32 = 1000;
+pub const SLOTS_MAX: u32 = 1000;
 
 /// A candidate of one election: it campaigns by itself for as long as it lives.
 ///

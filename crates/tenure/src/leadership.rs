@@ -258,3 +258,58 @@ impl fmt::Debug for Leadership {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use super::*;
+
+    /// A thread that is stopped for a long time exactly where it reads the clock: meanwhile the term ends, and the session
+    /// of a later one is trusted.
+    struct Stopped(OnceLock<Arc<Term>>);
+
+    const LATE: Moment = Moment::from_nanos(100);
+
+    impl Runtime for Stopped {
+        fn now(&self) -> Moment {
+            let term = self.0.get().expect("the term is there");
+            term.ended.store(true, Ordering::Release);
+            term.trust.set(Moment::from_nanos(LATE.as_nanos() * 2));
+            LATE
+        }
+
+        fn wall_ms(&self) -> i64 {
+            0
+        }
+
+        fn sleep_until<'a>(&'a self, _: Moment) -> futures_core::future::BoxFuture<'a, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn random(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_thread_that_was_stopped_does_not_take_a_later_sessions_trust_for_its_own() {
+        let runtime = Arc::new(Stopped(OnceLock::new()));
+        let trust = Arc::new(Trust::new(runtime.clone()));
+        trust.set(Moment::from_nanos(1));
+        let term = Arc::new(Term {
+            election: ElectionKey::new("default".parse().unwrap(), "nightly".parse().unwrap()),
+            slot: 0,
+            token: Token::ZERO,
+            session: SessionId::from_stored("mine"),
+            timing: Timing::default(),
+            trust,
+            ended: AtomicBool::new(false),
+            state: watch::Sender::new(TermState::default()),
+            work: Mutex::default(),
+            inbox: mpsc::unbounded_channel().0,
+        });
+        assert!(runtime.0.set(term.clone()).is_ok());
+        assert!(!term.is_leader());
+    }
+}

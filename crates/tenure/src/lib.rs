@@ -42,6 +42,8 @@ mod elector;
 mod error;
 mod guard;
 mod leadership;
+pub mod metrics;
+pub mod operator;
 pub mod runtime;
 mod tenure;
 
@@ -51,7 +53,7 @@ pub use tenure_core::{
     ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, election,
 };
 
-pub use crate::elector::{Change, Elector, ElectorBuilder, Leader, Status, leaders};
+pub use crate::elector::{Change, Elector, ElectorBuilder, Leader, SLOTS_MAX, Status, leaders};
 pub use crate::error::{Error, FenceError, GuardError};
 pub use crate::guard::{Claim, Fenced, Guarded, fence};
 pub use crate::leadership::{Leadership, Over};

@@ -43,7 +43,7 @@ impl Runtime for System {
 }
 
 /// Draws from a [`Runtime`].
-pub(crate) struct Draw<'a>(pub(crate) &'a dyn Runtime);
+pub struct Draw<'a>(pub &'a dyn Runtime);
 
 impl Entropy for Draw<'_> {
     fn next_u64(&mut self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tenure_bench::{BenchError, ElectionBench, Report, hold};
+use tenure_bench::{BenchError, ElectionBench, Report, ServerBench, ServerReport, hold};
 
 use crate::args::{BenchArgs, BenchCommand, Format, Global};
 use crate::exit::{self, Failure};
@@ -15,25 +15,41 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
         BenchCommand::HoldAdvisory => hold::hold_advisory(&url).await.map_err(failure)?,
         BenchCommand::HoldFlock { path } => hold::hold_flock(&path).await.map_err(failure)?,
         BenchCommand::Election { rounds, held, window } => {
-            let postgres = store::is_postgres(&url).then_some(url);
-            if postgres.is_none() {
-                output::note(
-                    global,
-                    Ink::Yellow,
-                    "only SQLite is measured; for PostgreSQL give --store postgres://…",
-                );
-            }
-            let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("tenure"));
-            let bench = ElectionBench { postgres, rounds, held, window, program };
+            let bench =
+                ElectionBench { postgres: postgres(global, url), rounds, held, window, program: program() };
             let progress = |what: &str| output::note(global, Ink::Dim, what);
             let report = tenure_bench::election(&bench, &progress).await.map_err(failure)?;
-            match global.output {
-                Format::Json => output::print_json(&report),
-                Format::Table => output::print_text(&render(&report)),
-            }
+            print(global, &report, render);
+        }
+        BenchCommand::Server { connections, window, watchers, starts } => {
+            let (postgres, program) = (postgres(global, url), program());
+            let bench = ServerBench { postgres, connections, window, watchers, starts, program };
+            let progress = |what: &str| output::note(global, Ink::Dim, what);
+            let report = tenure_bench::server(&bench, &progress).await.map_err(failure)?;
+            print(global, &report, render_server);
         }
     }
     Ok(0)
+}
+
+fn postgres(global: &Global, url: String) -> Option<String> {
+    let postgres = store::is_postgres(&url).then_some(url);
+    if postgres.is_none() {
+        let hint = "only SQLite is measured; for PostgreSQL give --store postgres://…";
+        output::note(global, Ink::Yellow, hint);
+    }
+    postgres
+}
+
+fn program() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("tenure"))
+}
+
+fn print<R: serde::Serialize>(global: &Global, report: &R, render: fn(&R) -> String) {
+    match global.output {
+        Format::Json => output::print_json(report),
+        Format::Table => output::print_text(&render(report)),
+    }
 }
 
 fn failure(error: BenchError) -> Failure {
@@ -73,4 +89,46 @@ fn render(report: &Report) -> String {
         ]);
     }
     format!("{}\n{}", table.render(), costs.render())
+}
+
+fn render_server(report: &ServerReport) -> String {
+    let mut rates =
+        Table::new(&["store", "asked", "per second", "p50", "p99", "beside", "per second", "ratio", "aim"]);
+    for rate in &report.rates {
+        let (aim, ink) = match rate.aim {
+            Some(aim) if rate.ratio >= aim => (format!("≥ {aim}"), Ink::Green),
+            Some(aim) => (format!("≥ {aim}"), Ink::Red),
+            None => ("–".to_owned(), Ink::Plain),
+        };
+        rates.row(vec![
+            (rate.store.to_owned(), Ink::Plain),
+            (rate.what.to_owned(), Ink::Bold),
+            (format!("{:.0}", rate.tenure.per_second), Ink::Plain),
+            (format!("{:.2} ms", rate.tenure.p50_ms), Ink::Plain),
+            (format!("{:.2} ms", rate.tenure.p99_ms), Ink::Plain),
+            (rate.bare.to_owned(), Ink::Plain),
+            (format!("{:.0}", rate.beside.per_second), Ink::Plain),
+            (format!("{:.2}", rate.ratio), ink),
+            (aim, Ink::Dim),
+        ]);
+    }
+    let judged = |good: bool| if good { Ink::Green } else { Ink::Red };
+    let watchers = &report.watchers;
+    let mut others = Table::new(&["measured", "figure", "aim"]);
+    others.row(vec![
+        (format!("resident with {} idle watchers", watchers.watchers), Ink::Bold),
+        (format!("{:.1} MiB", watchers.after_mib), judged(watchers.after_mib < watchers.aim_mib)),
+        (format!("< {} MiB", watchers.aim_mib), Ink::Dim),
+    ]);
+    others.row(vec![
+        ("for each idle watcher".to_owned(), Ink::Bold),
+        (format!("{:.1} KiB", watchers.each_kib), Ink::Plain),
+        ("–".to_owned(), Ink::Dim),
+    ]);
+    others.row(vec![
+        ("start-up on SQLite".to_owned(), Ink::Bold),
+        (format!("{:.0} ms", report.start_up_ms), judged(report.start_up_ms < report.start_up_aim_ms)),
+        (format!("< {} ms", report.start_up_aim_ms), Ink::Dim),
+    ]);
+    format!("{}\n{}", rates.render(), others.render())
 }

@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use tenure::election::may_lead;
-use tenure::port::{Ask, AskKind, Backend, CandidateView, ElectionView, Pause};
+use tenure::operator::{self, Asked, Refusal};
+use tenure::port::{Backend, ElectionView, Pause};
 use tenure::runtime::{now, wall_ms};
-use tenure::{ElectionKey, SessionId, leaders};
+use tenure::{ElectionKey, leaders};
 
 use super::signals::Signals;
 use super::view;
@@ -94,64 +94,39 @@ async fn resign(global: &Global, name: &str, wait: Duration) -> Result<u8, Failu
     let key = store::key(global, name)?;
     let store = store::open(global).await?;
     let election = existing(store.as_ref(), &key).await?;
-    let asked = ask_all(store.as_ref(), &election, &AskKind::Resign).await?;
-    let done = |now: &ElectionView| {
-        now.leases
-            .iter()
-            .all(|lease| asked.iter().all(|ask| ask.slot != lease.slot || ask.token < lease.token))
-    };
-    until(global, store.as_ref(), &key, wait, "the leader has not resigned", done).await
+    let asked = operator::resign(store.as_ref(), &election, None, &whoami()).await?;
+    until(global, store.as_ref(), &key, wait, "the leader has not resigned", &asked).await
 }
 
 async fn transfer(global: &Global, name: &str, to: &str, wait: Duration) -> Result<u8, Failure> {
     let key = store::key(global, name)?;
     let store = store::open(global).await?;
     let election = existing(store.as_ref(), &key).await?;
-    let candidate = candidate(&election, to)?;
-    let target = candidate.session.id.clone();
-    if election.holders().any(|(_, holder)| holder.id == target) {
-        output::note(global, Ink::Green, &format!("{to} leads {name} already"));
-        return Ok(0);
-    }
-    // Of several holders, the least makes way.
-    let rank =
-        |session: &SessionId| election.candidate(session).map_or(i32::MIN, |candidate| candidate.priority);
-    let holder = election.holders().min_by_key(|(_, holder)| rank(&holder.id));
-    let Some((lease, _)) = holder else {
-        return Err(Failure::usage(format!(
-            "nobody leads {name}, so there is nothing to transfer; it elects by itself"
-        )));
+    let asked = match operator::transfer(store.as_ref(), &election, to, &whoami()).await {
+        Err(already @ Refusal::LeadsAlready { .. }) => {
+            output::note(global, Ink::Green, &already.to_string());
+            return Ok(0);
+        }
+        asked => asked?,
     };
-    let ask = Ask {
-        election: key.clone(),
-        slot: lease.slot,
-        token: lease.token,
-        kind: AskKind::Transfer(target.clone()),
-        by: operator(),
-    };
-    store.ask(&ask).await?;
-    let done = |now: &ElectionView| now.holders().any(|(_, holder)| holder.id == target);
-    until(global, store.as_ref(), &key, wait, "the leadership has not moved", done).await
+    until(global, store.as_ref(), &key, wait, "the leadership has not moved", &asked).await
 }
 
 async fn pause(global: &Global, name: &str, reason: String, wait: Duration) -> Result<u8, Failure> {
     let key = store::key(global, name)?;
     let store = store::open(global).await?;
-    let pause = Pause { by: operator(), reason, at_ms: wall_ms() };
-    if !store.set_paused(&key, Some(&pause)).await? {
+    let pause = Pause { by: whoami(), reason, at_ms: wall_ms() };
+    let Some(asked) = operator::pause(store.as_ref(), &key, &pause).await? else {
         output::note(global, Ink::Yellow, &format!("{name} was paused already"));
         return Ok(0);
-    }
-    until(global, store.as_ref(), &key, wait, "the leader has not stopped", |now| {
-        now.holders().next().is_none()
-    })
-    .await
+    };
+    until(global, store.as_ref(), &key, wait, "the leader has not stopped", &asked).await
 }
 
 async fn resume(global: &Global, name: &str) -> Result<u8, Failure> {
     let key = store::key(global, name)?;
     let store = store::open(global).await?;
-    let was = store.set_paused(&key, None).await?;
+    let was = operator::resume(store.as_ref(), &key).await?;
     let text = if was { "resumed" } else { "was not paused" };
     output::note(global, if was { Ink::Green } else { Ink::Yellow }, &format!("{name} {text}"));
     Ok(0)
@@ -163,63 +138,6 @@ async fn existing(store: &dyn Backend, key: &ElectionKey) -> Result<ElectionView
     })
 }
 
-/// The candidate that an operator means: by id, or by the beginning of its session.
-fn candidate<'v>(election: &'v ElectionView, to: &str) -> Result<&'v CandidateView, Failure> {
-    let found: Vec<_> = election
-        .candidates
-        .iter()
-        .filter(|candidate| {
-            candidate.id == to || (to.len() >= 4 && candidate.session.id.as_str().starts_with(to))
-        })
-        .collect();
-    let names = |candidates: &[&CandidateView]| {
-        let each =
-            candidates.iter().map(|candidate| format!("{} ({})", candidate.id, candidate.session.id.short()));
-        each.collect::<Vec<_>>().join(", ")
-    };
-    match found.as_slice() {
-        [candidate] if may_lead(candidate, &election.requires) => Ok(candidate),
-        [candidate] => {
-            let why = if candidate.observer { "it is an observer" } else { "it lacks a required capability" };
-            Err(Failure::usage(format!("{to} may not lead {}: {why}", election.key)))
-        }
-        [] if election.candidates.is_empty() => {
-            Err(Failure::usage(format!("nobody stands for {}, so {to} can not lead it", election.key)))
-        }
-        [] => {
-            let all: Vec<_> = election.candidates.iter().collect();
-            Err(Failure::usage(format!(
-                "{to} does not stand for {}; these do: {}",
-                election.key,
-                names(&all)
-            )))
-        }
-        several => {
-            Err(Failure::usage(format!("{to} is ambiguous; name one by its session: {}", names(several))))
-        }
-    }
-}
-
-async fn ask_all(store: &dyn Backend, election: &ElectionView, kind: &AskKind) -> Result<Vec<Ask>, Failure> {
-    let mut asked = Vec::new();
-    for (lease, _) in election.holders() {
-        let ask = Ask {
-            election: election.key.clone(),
-            slot: lease.slot,
-            token: lease.token,
-            kind: kind.clone(),
-            by: operator(),
-        };
-        if store.ask(&ask).await? {
-            asked.push(ask);
-        }
-    }
-    if asked.is_empty() {
-        return Err(Failure::usage(format!("nobody leads {}", election.key)));
-    }
-    Ok(asked)
-}
-
 /// Waits until what was asked has happened, and shows it.
 async fn until(
     global: &Global,
@@ -227,13 +145,13 @@ async fn until(
     key: &ElectionKey,
     wait: Duration,
     otherwise: &str,
-    done: impl Fn(&ElectionView) -> bool,
+    asked: &Asked,
 ) -> Result<u8, Failure> {
     let deadline = now() + wait;
     let mut changes = Changes::new(store);
     loop {
         let election = existing(store, key).await?;
-        if done(&election) {
+        if asked.is_done(&election) {
             if global.output == Format::Json {
                 output::print_json(&view::json_of(&election));
             } else {
@@ -260,7 +178,7 @@ async fn until(
 }
 
 /// Who asks, for the others: the user and the host.
-pub(super) fn operator() -> String {
+pub(super) fn whoami() -> String {
     let user =
         std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "operator".into());
     let host = tenure::runtime::host_name();

@@ -6,6 +6,7 @@ pub(crate) mod elect;
 pub(crate) mod leader;
 pub(crate) mod migrate;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod signals;
 pub(crate) mod token;

@@ -12,7 +12,7 @@ use tenure::port::{Backend, Credential, Deed, Grant, Proof};
 use tenure::runtime::{random, wall_ms};
 use tenure_server::access::token::{self, Token};
 
-use super::leader::operator;
+use super::leader::whoami;
 use crate::args::{Format, Global, Life, TokenArgs, TokenCommand};
 use crate::exit::Failure;
 use crate::output::{self, Ink, Table, ago};
@@ -157,7 +157,7 @@ fn new_credential(
         proof,
         grants,
         created_at_ms: now_ms,
-        created_by: operator(),
+        created_by: whoami(),
         expires_at_ms: life.map(|life| now_ms + millis(life)),
         revoked_at_ms: None,
     }
@@ -167,7 +167,7 @@ async fn record(store: &dyn Backend, action: &str, credential: &Credential) -> R
     let deed = Deed {
         n: 0,
         at_ms: wall_ms(),
-        principal: operator(),
+        principal: whoami(),
         action: action.into(),
         namespace: None,
         target: credential.id.clone(),

@@ -52,7 +52,7 @@ impl Machine {
         if matches!(&self.session, Session::Live(live) if live.timeline != observation.timeline) {
             return self.lose_session(Loss::TimelineChanged, entropy);
         }
-        self.sightings.note(&observation, now, complete);
+        self.eyes.note(&observation, now, complete);
         self.miss_absent(scope, &observation, asked_at);
         for (election, slot, token) in observation.strays {
             self.release_stray(election, slot, token, asked_at);
@@ -83,7 +83,7 @@ impl Machine {
         let shown: BTreeSet<&ElectionKey> = observation.elections.iter().map(|view| &view.key).collect();
         let expected: Vec<&ElectionKey> = match scope {
             Scope::Only(keys) => keys.iter().collect(),
-            Scope::Contested | Scope::Standing => self.campaigns.keys().collect(),
+            Scope::Contested | Scope::Standing | Scope::All => self.campaigns.keys().collect(),
         };
         let absent: Vec<(ElectionKey, bool)> = expected
             .into_iter()
@@ -96,7 +96,7 @@ impl Machine {
             match scope {
                 Scope::Contested if follows => drop(self.curious.insert(key)),
                 Scope::Contested => {}
-                Scope::Only(_) | Scope::Standing => self.stand_again(&key),
+                Scope::Only(_) | Scope::Standing | Scope::All => self.stand_again(&key),
             }
         }
     }
@@ -190,7 +190,7 @@ impl Machine {
         let holders = view.leases.iter().filter_map(|lease| lease.holder.as_ref());
         let stale: Vec<_> = holders
             .chain(view.candidates.iter().map(|candidate| &candidate.session))
-            .filter(|session| session.live && self.sightings.is_stale(session, now))
+            .filter(|session| session.live && self.eyes.sightings.is_stale(session, now))
             .map(|session| (session.id.clone(), session.beat))
             .collect();
         for (session, beat) in stale {

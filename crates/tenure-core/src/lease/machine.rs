@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::command::{Answer, Command, CommandId, Event, Input, Loss};
+use super::eyes::Eyes;
 use super::phase::{Campaign, Phase};
-use super::sightings::Sightings;
 use super::timers::{Timer, Timers};
 use crate::port::{Ask, AskKind, ElectionView, Scope, Takeover, Wake};
 use crate::{ElectionKey, Entropy, Moment, SessionId, Timing, Token};
@@ -39,7 +39,7 @@ pub struct Machine {
     pub(super) config: Config,
     pub(super) session: Session,
     pub(super) campaigns: BTreeMap<ElectionKey, Campaign>,
-    pub(super) sightings: Sightings,
+    pub(super) eyes: Eyes,
     pub(super) timers: Timers,
     pub(super) commands: VecDeque<(CommandId, Command)>,
     pub(super) events: VecDeque<Event>,
@@ -52,8 +52,6 @@ pub struct Machine {
     pub(super) curious: BTreeSet<ElectionKey>,
     /// Sessions whose expiry was asked for, by the beat that stood still.
     pub(super) expiring: BTreeSet<(SessionId, u64)>,
-    /// The store's timeline, when it was first seen, and whether we saw it change.
-    pub(super) era: Option<Era>,
     pub(super) watched: Vec<SessionId>,
 }
 
@@ -64,16 +62,6 @@ pub(super) enum Session {
     Live(Live),
     Ending { id: SessionId, tries: u32 },
     Ended,
-}
-
-/// One timeline of the store: a promoted standby begins a new one, and may have lost the last commits of the old.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Era {
-    pub(super) timeline: u32,
-    /// When this process first heard of it.
-    pub(super) since: Moment,
-    /// Whether this process knew an earlier one: then nothing may be taken for a while.
-    pub(super) witnessed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -117,7 +105,7 @@ impl Machine {
             config,
             session: Session::Closed,
             campaigns: BTreeMap::new(),
-            sightings: Sightings::default(),
+            eyes: Eyes::default(),
             timers: Timers::default(),
             commands: VecDeque::new(),
             events: VecDeque::new(),
@@ -127,7 +115,6 @@ impl Machine {
             looking: false,
             curious: BTreeSet::new(),
             expiring: BTreeSet::new(),
-            era: None,
             watched: Vec::new(),
         }
     }
@@ -236,7 +223,7 @@ impl Machine {
                 campaign.released_by = Some(session.clone());
             }),
             Wake::Died(session) => {
-                self.sightings.died(session.clone());
+                self.eyes.sightings.died(session.clone());
                 self.holder_gone(&session, now, entropy, |_| {});
             }
             Wake::Severed(session) => {

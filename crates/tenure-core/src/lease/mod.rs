@@ -17,8 +17,10 @@
 mod campaign;
 mod command;
 mod consider;
+mod eyes;
 mod looking;
 mod machine;
+mod onlooker;
 mod phase;
 mod session;
 mod sightings;
@@ -28,4 +30,5 @@ mod timers;
 
 pub use command::{Answer, Command, CommandId, Event, Input, Loss, Stand};
 pub use machine::{Config, Machine};
+pub use onlooker::{Bar, Onlooker, Turn};
 pub use timers::Timer;

@@ -1,9 +1,8 @@
 //! The session: opened, beaten, doubted, lost, ended.
 
 use super::command::{Command, Event, Loss};
-use super::machine::{END_TRIES, Era, Live, Machine, Pending, Session};
+use super::machine::{END_TRIES, Live, Machine, Pending, Session};
 use super::phase::Phase;
-use super::sightings::Sightings;
 use super::timers::Timer;
 use crate::port::{NewSession, Pulse, StoreError};
 use crate::{Entropy, Moment, SessionId};
@@ -216,11 +215,9 @@ impl Machine {
     /// What was seen of the store belongs to a timeline. On a new one, beats may repeat and grants be lost: everything is
     /// watched anew, from now.
     fn note_timeline(&mut self, timeline: u32, now: Moment) {
-        if self.era.is_some_and(|era| era.timeline == timeline) {
+        if !self.eyes.note_timeline(timeline, now) {
             return;
         }
-        self.era = Some(Era { timeline, since: now, witnessed: self.era.is_some() });
-        self.sightings = Sightings::default();
         for campaign in self.campaigns.values_mut() {
             campaign.view = None;
             campaign.free.clear();

@@ -32,6 +32,23 @@ pub struct Candidacy {
     pub metadata: BTreeMap<String, String>,
 }
 
+impl Candidacy {
+    /// An ordinary candidacy for the one slot of an election, named after its session until it gets an id.
+    pub fn new(session: SessionId, election: ElectionKey) -> Candidacy {
+        Candidacy {
+            id: session.short().into(),
+            session,
+            election,
+            priority: 0,
+            observer: false,
+            capabilities: Vec::new(),
+            requires: Vec::new(),
+            slots: 1,
+            metadata: BTreeMap::new(),
+        }
+    }
+}
+
 /// What came of joining an election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -154,6 +171,8 @@ pub enum Scope {
     Standing,
     /// These.
     Only(Vec<ElectionKey>),
+    /// All that there are: a server's look.
+    All,
 }
 
 /// What the store looked like at one moment between the request and its answer.

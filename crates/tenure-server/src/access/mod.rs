@@ -1,20 +1,30 @@
 //! Who asks, and whether they may.
 //!
-//! There is one gate, in front of every route; it knows the route's [`Need`] and who asks, and denies what nobody
-//! allowed.
+//! There is one gate, in front of every route; it knows the route's [`Need`](crate::route::Need) and who asks, and denies
+//! what nobody allowed. Who asks is proved by a token (`Authorization: Bearer`, or the dashboard's cookie) or by a client's
+//! certificate. What they are worth is in the store, read again every two seconds: what is revoked there is worth nothing
+//! within seconds on every replica.
 
+mod browser;
+mod credentials;
+mod gate;
+mod owners;
+mod principal;
 pub mod token;
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use tenure::Name;
-use tenure::port::{Grant, Realm, Verb};
+use http::StatusCode;
+use tenure::port::Backend;
+use tenure::runtime::Runtime;
 
-use crate::App;
-use crate::route::Need;
+pub use self::browser::{COOKIE_NAME, cookie, no_cookie};
+pub use self::credentials::Credentials;
+pub use self::gate::Slot;
+pub(crate) use self::gate::gate;
+pub(crate) use self::owners::Owners;
+pub use self::principal::Principal;
+use crate::problem::Problem;
 
 /// How this server finds out who asks.
 #[derive(Debug, Default)]
@@ -22,36 +32,38 @@ pub enum Access {
     /// Everybody who gets through to it is trusted: on loopback or a unix socket only.
     #[default]
     Open,
+    /// Everybody has to prove who they are.
+    Guarded(Arc<Credentials>),
 }
 
-/// Whoever asks.
-#[derive(Clone, Debug)]
-pub struct Principal {
-    /// What people call it.
-    pub name: Arc<str>,
-    /// What it may do.
-    pub grants: Arc<[Grant]>,
-}
-
-impl Principal {
-    /// Whoever is on this machine, where access control is off.
-    pub fn local() -> Principal {
-        let all = Grant { realm: Realm::Everywhere, verbs: vec![Verb::Admin] };
-        Principal { name: "local".into(), grants: [all].into() }
+impl Access {
+    /// Access for those whom the store knows.
+    pub async fn guarded(
+        store: Arc<dyn Backend>,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Access, tenure::port::StoreError> {
+        Credentials::watching(store, runtime).await.map(Access::Guarded)
     }
 
-    /// Whether it may do this there; `None` asks for what belongs to no namespace.
-    pub fn may(&self, verb: Verb, namespace: Option<&Name>) -> bool {
-        self.grants.iter().any(|grant| grant.allows(verb, namespace))
+    /// Whom a token's text belongs to: what a login page asks.
+    pub async fn sign_in(&self, text: &str) -> Result<Principal, Problem> {
+        match self {
+            Access::Open => Ok(Principal::local()),
+            Access::Guarded(credentials) => credentials.by_token(text.trim()).await,
+        }
+    }
+
+    /// Reads the credentials again, now that they were changed here.
+    pub(crate) async fn refresh(&self) {
+        if let Access::Guarded(credentials) = self {
+            credentials.read().await;
+        }
     }
 }
 
-/// Lets a request through to its route, as its principal, or answers it.
-pub(crate) async fn gate(
-    State((_app, _need)): State<(App, Need)>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    request.extensions_mut().insert(Principal::local());
-    next.run(request).await.into_response()
+/// Nobody, or not whom they claim to be.
+fn unknown(code: &'static str, detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, code, detail).remedy(
+        "send `Authorization: Bearer` with a token; `tenure token create NAME --grant NAMESPACE:read,lead` makes one",
+    )
 }

@@ -142,7 +142,7 @@ impl Pair {
 
     async fn observe(&mut self) {
         let (id, keys) = (self.session(), [self.election(), self.election()]);
-        for scope in [Scope::Contested, Scope::Standing, Scope::Only(keys.into())] {
+        for scope in [Scope::Contested, Scope::Standing, Scope::Only(keys.into()), Scope::All] {
             let answer = self.store.observe(&id, &scope).await.unwrap();
             self.same("observe", observation(answer), observation(self.book.observe(&id, &scope)));
         }

@@ -187,6 +187,7 @@ pub async fn scopes_cover_what_they_say(subject: &Subject) {
     let some = vec![keys[2].clone(), election("none"), keys[0].clone(), keys[2].clone()];
     assert_eq!(look(Scope::Only(some)).await, [keys[2].clone(), keys[0].clone()]);
     assert!(look(Scope::Only(Vec::new())).await.is_empty());
+    assert_eq!(look(Scope::All).await.len(), keys.len());
 }
 
 /// By namespace, then by name.

@@ -27,11 +27,14 @@ pub mod invariants;
 mod mistakes;
 mod network;
 mod node;
+mod office;
+mod processes;
 mod resource;
 mod scenario;
 mod stats;
 mod store;
 mod tail;
+mod wire;
 mod world;
 
 pub use failure::Failure;

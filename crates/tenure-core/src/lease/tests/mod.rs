@@ -2,6 +2,7 @@
 
 mod handover;
 mod names_and_order;
+mod onlooker;
 mod overtaking;
 mod standing;
 mod trust;

@@ -102,6 +102,7 @@ impl Store for Postgres {
             Scope::Contested => ("contested", &[][..]),
             Scope::Standing => ("standing", &[][..]),
             Scope::Only(keys) => ("only", keys.as_slice()),
+            Scope::All => ("all", &[][..]),
         };
         self.look(word, session.as_str(), keys, None).await
     }

@@ -25,6 +25,7 @@ impl Sqlite {
             Scope::Contested => query(self.queries.get("observe_contested")).bind(session.as_str()),
             Scope::Standing => query(self.queries.get("observe_standing")).bind(session.as_str()),
             Scope::Only(keys) => query(self.queries.get("observe_only")).bind(keys_json(keys)),
+            Scope::All => query(self.queries.get("observe_all")).bind(None::<&str>),
         };
         let rows = transaction.all(select).await?;
         let elections = self.views(&mut transaction, &rows).await?;

@@ -1,0 +1,303 @@
+//! The gate in front of every route.
+//!
+//! In this order, so that the cheapest refusal comes first and nothing is read from whoever may not ask: where the request
+//! comes from, who asks, whether they may, whether there is a place for it, its body within bounds, and only then the
+//! handler, within its time. The place is held until the last byte of the answer is on its way.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Body as _;
+use tenure::port::Verb;
+use tenure::{Name, SessionId};
+
+use super::{Access, Principal, browser, unknown};
+use crate::App;
+use crate::limits::Turn;
+use crate::listen::Peer;
+use crate::problem::Problem;
+use crate::route::Need;
+
+/// A request's place among those that are worked on.
+#[derive(Clone)]
+pub struct Slot {
+    turn: Arc<Mutex<Option<Turn>>>,
+    app: App,
+}
+
+impl Slot {
+    /// Says that this request will wait for long without working. It is counted among the streams from now on, and makes
+    /// room for others.
+    pub fn lengthen(&self) -> Result<(), Problem> {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        turn.as_mut().map_or(Ok(()), |turn| turn.lengthen(self.app.runtime.now()))
+    }
+}
+
+impl FromRequestParts<App> for Slot {
+    type Rejection = std::convert::Infallible;
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Slot, Self::Rejection> {
+        // A router without its gate counts nothing.
+        let none = || Slot { turn: Arc::default(), app: app.clone() };
+        Ok(parts.extensions.get().cloned().unwrap_or_else(none))
+    }
+}
+
+/// Lets a request through to its route, as its principal, or answers it.
+pub(crate) async fn gate(State((app, need)): State<(App, Need)>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let principal = match admit(&app, need, &mut parts).await {
+        Ok(principal) => principal,
+        Err(problem) => return refusal(&parts, problem),
+    };
+    let mut response = match pass(&app, need, parts, body, next).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    };
+    if let Some(principal) = principal {
+        // For the log.
+        response.extensions_mut().insert(principal);
+    }
+    response
+}
+
+/// Finds out who asks and whether they may.
+async fn admit(app: &App, need: Need, parts: &mut Parts) -> Result<Option<Principal>, Problem> {
+    let peer = parts.extensions.get::<Peer>().cloned();
+    let open = matches!(*app.access, Access::Open);
+    if open && peer.as_ref().is_some_and(|peer| peer.address.is_some()) {
+        browser::check_host(parts)?;
+    }
+    browser::check_origin(parts)?;
+    let found = match &*app.access {
+        Access::Open => Ok(Principal::local()),
+        Access::Guarded(credentials) => match (bearer(parts), browser::cookie_of(&parts.headers), &peer) {
+            (Some(Ok(token)), _, _) => credentials.by_token(token).await,
+            (Some(Err(problem)), _, _) => Err(problem),
+            (None, Some(token), _) => credentials.by_token(token).await,
+            (None, None, Some(Peer { subject: Some(subject), .. })) => credentials.by_subject(subject).await,
+            _ => Err(unknown("unauthenticated", "this needs to know who asks")),
+        },
+    };
+    let principal = match found {
+        Ok(principal) => principal,
+        // Whoever they are, they may.
+        Err(_) if need == Need::Nothing => return Ok(None),
+        Err(problem) => {
+            // Guessing is counted, too.
+            app.limits.ask(&stranger(peer.as_ref()), app.runtime.now())?;
+            return Err(problem);
+        }
+    };
+    check(app, need, parts, &principal, open).await?;
+    parts.extensions.insert(principal.clone());
+    Ok(Some(principal))
+}
+
+/// Whether a principal has what a route needs.
+async fn check(
+    app: &App,
+    need: Need,
+    parts: &mut Parts,
+    principal: &Principal,
+    open: bool,
+) -> Result<(), Problem> {
+    let within = |verb: Verb, parts: &Parts| principal.must(verb, Some(&namespace(parts)?));
+    match need {
+        Need::Nothing | Need::Known => Ok(()),
+        Need::In(verb) => within(verb, parts),
+        Need::Over(verb) => principal.must(verb, None),
+        Need::Session => owns(app, parts, principal, open).await,
+        Need::SessionIn(verb) => {
+            within(verb, parts)?;
+            owns(app, parts, principal, open).await
+        }
+    }
+}
+
+async fn owns(app: &App, parts: &mut Parts, principal: &Principal, open: bool) -> Result<(), Problem> {
+    let params = RawPathParams::from_request_parts(parts, &()).await;
+    let session = params.ok().and_then(|params| {
+        let found = params.iter().find(|(name, _)| *name == "session");
+        found.map(|(_, value)| value.to_owned())
+    });
+    let shaped =
+        |id: &String| id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let Some(session) = session.filter(shaped) else {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "malformed-path",
+            "a session is 32 hexadecimal digits",
+        )
+        .field("session")
+        .remedy("use the id that opening the session gave"));
+    };
+    app.owners.check(app.store.as_ref(), &SessionId::from(session), principal, open).await
+}
+
+/// The namespace that the query names. Twice is once too often: the handler might take the other one.
+fn namespace(parts: &Parts) -> Result<Name, Problem> {
+    let malformed = |detail: String| {
+        Problem::new(StatusCode::BAD_REQUEST, "malformed-query", detail)
+            .field("namespace")
+            .remedy("write ?namespace=NAME once, or leave it out for the namespace `default`")
+    };
+    let query = parts.uri.query().unwrap_or_default();
+    let decoded = |text: &str| {
+        let plain = text.replace('+', " ");
+        percent_encoding::percent_decode_str(&plain).decode_utf8().map(|text| text.into_owned())
+    };
+    let mut found = None;
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if decoded(name).is_ok_and(|name| name == "namespace") && found.replace(value).is_some() {
+            return Err(malformed("the query names two namespaces".into()));
+        }
+    }
+    let Some(value) = found else { return Ok(Name::default_namespace()) };
+    let text = decoded(value).map_err(|_| malformed("the namespace is no text".into()))?;
+    text.parse().map_err(|error: tenure::NameError| malformed(error.to_string()))
+}
+
+/// The token of the `Authorization` header, if there is such a header.
+fn bearer(parts: &Parts) -> Option<Result<&str, Problem>> {
+    let value = parts.headers.get(AUTHORIZATION)?;
+    let token = value.to_str().ok().and_then(|text| text.split_once(' '));
+    Some(match token {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
+        _ => Err(unknown("unknown-token", "only `Authorization: Bearer TOKEN` is understood")),
+    })
+}
+
+/// Whom a request without a name is counted against.
+fn stranger(peer: Option<&Peer>) -> Arc<str> {
+    format!("strangers from {}", peer.map_or_else(|| "here".to_owned(), Peer::label)).into()
+}
+
+/// Finds a place for a request, reads its body, and hands it to its handler.
+async fn pass(app: &App, need: Need, mut parts: Parts, body: Body, next: Next) -> Result<Response, Problem> {
+    let reading = matches!(parts.method, Method::GET | Method::HEAD);
+    if need == Need::Nothing && reading {
+        // Health is told under any load.
+        return Ok(next.run(Request::from_parts(parts, body)).await);
+    }
+    let principal = parts.extensions.get::<Principal>().cloned();
+    let peer = parts.extensions.get::<Peer>().cloned();
+    let name = principal.as_ref().map_or_else(|| stranger(peer.as_ref()), |principal| principal.name.clone());
+    let now = app.runtime.now();
+    if !matches!(*app.access, Access::Open) {
+        app.limits.ask(&name, now)?;
+    }
+    if let Some(peer) = &peer {
+        peer.charge(&name, || app.limits.connection(&name, now))?;
+    }
+    let turn = app.limits.request(&name, now).await?;
+    let slot = Slot { turn: Arc::new(Mutex::new(Some(turn))), app: app.clone() };
+    parts.extensions.insert(slot.clone());
+    let body = read(app, &parts, body).await?;
+    let answer = next.run(Request::from_parts(parts, body));
+    let Ok(response) = tokio::time::timeout(app.timeouts.request, answer).await else {
+        let detail = format!("no answer within {:?}", app.timeouts.request);
+        return Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, "timeout", detail)
+            .remedy("whether it happened is unknown; try again")
+            .retry_after(1));
+    };
+    hold(app, slot, principal, response)
+}
+
+/// Reads the whole body, within its bounds.
+async fn read(app: &App, parts: &Parts, body: Body) -> Result<Body, Problem> {
+    if body.is_end_stream() {
+        return Ok(body);
+    }
+    let most = app.most_bytes;
+    let too_large = || {
+        let detail = format!("the body is larger than the {most} bytes that this server reads");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail).remedy("send less at once")
+    };
+    let said = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if said.is_some_and(|said| said > most as u64) {
+        return Err(too_large());
+    }
+    let reading = Limited::new(body, most).collect();
+    match tokio::time::timeout(app.timeouts.body, reading).await {
+        Ok(Ok(read)) => Ok(Body::from(read.to_bytes())),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "malformed-body",
+            format!("the body broke off: {error}"),
+        )),
+        Err(_) => {
+            let detail = format!("the body did not arrive within {:?}", app.timeouts.body);
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", detail).remedy("send it faster"))
+        }
+    }
+}
+
+/// Keeps the place until the last byte. A stream is counted as one, and ends when the server does, or when its principal's
+/// credential is worth nothing any more.
+fn hold(
+    app: &App,
+    slot: Slot,
+    principal: Option<Principal>,
+    response: Response,
+) -> Result<Response, Problem> {
+    let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if !kind.starts_with(b"text/event-stream") {
+        return Ok(response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let _held = &slot;
+                frame
+            }))
+        }));
+    }
+    slot.lengthen()?;
+    let mut closing = app.closing.subscribe();
+    let access = app.access.clone();
+    let over = async move {
+        let ended = async {
+            match (&*access, principal) {
+                (Access::Guarded(credentials), Some(principal)) => credentials.worthless(&principal).await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = closing.wait_for(|closing| *closing) => {}
+            () = ended => {}
+        }
+    };
+    Ok(response.map(|body| {
+        let data = body.into_data_stream().take_until(Box::pin(over));
+        Body::from_stream(data.inspect(move |_| {
+            let _held = &slot;
+        }))
+    }))
+}
+
+/// The answer for whoever may not: for a browser that asks for a page, the way to the login.
+fn refusal(parts: &Parts, problem: Problem) -> Response {
+    let unauthenticated = problem.status == StatusCode::UNAUTHORIZED;
+    let accept = parts.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let page =
+        parts.method == Method::GET && !parts.uri.path().starts_with("/v1/") && accept.contains("text/html");
+    if unauthenticated && page {
+        let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
+        let next: String =
+            percent_encoding::utf8_percent_encode(here, percent_encoding::NON_ALPHANUMERIC).collect();
+        return (StatusCode::SEE_OTHER, [(LOCATION, format!("/login?next={next}"))]).into_response();
+    }
+    let mut response = problem.into_response();
+    if unauthenticated {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tenure\""));
+    }
+    response
+}

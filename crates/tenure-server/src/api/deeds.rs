@@ -1,0 +1,48 @@
+//! What operators did, recorded: the one place through which this API writes the audit.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use tenure::ElectionKey;
+use tenure::port::Deed;
+
+use crate::App;
+use crate::access::Principal;
+
+/// Who does something, by which request.
+pub(super) struct By {
+    /// What they are called.
+    pub(super) principal: Arc<str>,
+    request_id: String,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for By {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        // Without a principal the gate lets nobody through.
+        let principal =
+            parts.extensions.get::<Principal>().map_or_else(|| "nobody".into(), |p| p.name.clone());
+        let id = parts.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
+        Ok(By { principal, request_id: id.to_owned() })
+    }
+}
+
+/// Records a deed that was done. It was done whether or not it can be recorded: then the log has it.
+pub(super) async fn record(app: &App, by: &By, action: &str, key: &ElectionKey, detail: String) {
+    let deed = Deed {
+        n: 0,
+        at_ms: app.runtime.wall_ms(),
+        principal: by.principal.to_string(),
+        action: action.into(),
+        namespace: Some(key.namespace.clone()),
+        target: key.name.to_string(),
+        detail,
+        request_id: by.request_id.clone(),
+    };
+    tracing::info!(principal = deed.principal, action, election = %key, detail = deed.detail, "an operator acted");
+    if let Err(error) = app.store.record(&deed).await {
+        tracing::warn!(%error, action, election = %key, "could not be recorded in the audit");
+    }
+}

@@ -1,0 +1,262 @@
+//! The machine's protocol over HTTP: one route for each call of [`Store`](tenure::port::Store).
+//!
+//! What goes to and fro are the types of the port themselves, so that a client and a server can not drift apart. Nothing is
+//! decided here: a call is checked (is it about the session and the election of its address, may this principal do it),
+//! handed to the store, and its answer handed back. So any replica answers any call, and knows nothing that another one
+//! would miss. A client that got no answer asks another replica: everything is guarded by the store's own
+//! compare-and-swap.
+//!
+//! A session that was opened here belongs to the principal that opened it, and lives in the store: it is not the server's
+//! to lose. Only its own silence for its lease ends it.
+
+mod hints;
+mod leases;
+mod people;
+mod wakes;
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use http::StatusCode;
+use serde::Deserialize;
+use tenure::port::{Candidacy, Joined, NewSession, Observation, Pulse, Scope, Takeover, Verb};
+use tenure::{ElectionKey, Name, SessionId, Timing};
+use utoipa::IntoParams;
+use utoipa_axum::routes;
+
+pub(crate) use self::hints::Hints;
+use crate::App;
+use crate::access::Principal;
+use crate::api::given::{At, Given, In};
+use crate::problem::Problem;
+use crate::route::{Need, Routes};
+
+/// The longest text in a session or candidacy, in bytes.
+const TEXT_MAX: usize = 1024;
+/// The most capabilities, requirements or metadata of a candidacy.
+const LIST_MAX: usize = 100;
+
+/// The routes of the machine's protocol.
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .api(Need::Known, routes!(open))
+        .api(Need::Session, routes!(renew))
+        // To give up what one has is never denied to whoever owns it, whatever else was taken from them.
+        .api(Need::Session, routes!(end))
+        .api(Need::Session, routes!(leave))
+        .api(Need::Session, routes!(leases::release))
+        .api(Need::SessionIn(Verb::Lead), routes!(join))
+        .api(Need::SessionIn(Verb::Lead), routes!(leases::take))
+        .api(Need::Session, routes!(observe))
+        .api(Need::Known, routes!(leases::expire))
+        .api(Need::In(Verb::Lead), routes!(leases::ask))
+        .api(Need::Known, routes!(wakes::wakes))
+        .api(Need::Known, routes!(people::sessions))
+        .api(Need::In(Verb::Admin), routes!(people::set_paused))
+}
+
+/// The namespace of an election in a request.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Within {
+    /// The tenant.
+    #[serde(default = "Name::default_namespace")]
+    pub(super) namespace: Name,
+}
+
+/// Opens a session for whoever asks. Its first beat counts, from before the request was sent.
+#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSession,
+    responses((status = 200, body = Pulse), (status = 403, body = Problem),
+        (status = 410, body = Problem, description = "the id was used before"), (status = 422, body = Problem)))]
+async fn open(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Given(mut session): Given<NewSession>,
+) -> Result<Json<Pulse>, Problem> {
+    let leads = principal
+        .grants
+        .iter()
+        .any(|grant| grant.verbs.iter().any(|verb| matches!(verb, Verb::Lead | Verb::Admin)));
+    if !leads {
+        return Err(denied(&principal, Verb::Lead, None));
+    }
+    check_session(&session)?;
+    if session.owner.as_deref().is_some_and(|owner| owner != &*principal.name) {
+        let detail = format!("a session belongs to whoever opens it, here {}", principal.name);
+        return Err(unfit("owner", detail).remedy("leave `owner` out"));
+    }
+    session.owner = Some(principal.name.to_string());
+    alive(app.store.open(&session).await?, &session.id).map(Json)
+}
+
+/// Says that the session lives, and brings back what is asked of it. The lease counts from before the request was sent.
+#[utoipa::path(post, path = "/v1/sessions/{session}/renew", tag = "sessions", params(("session" = SessionId, Path)),
+    responses((status = 200, body = Pulse), (status = 403, body = Problem),
+        (status = 410, body = Problem, description = "the session has ended; all that it held is lost")))]
+async fn renew(State(app): State<App>, At(session): At<SessionId>) -> Result<Json<Pulse>, Problem> {
+    alive(app.store.beat(&session).await?, &session).map(Json)
+}
+
+/// Ends the session: frees all that it holds, and others take over at once.
+#[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", params(("session" = SessionId, Path)),
+    responses((status = 204), (status = 403, body = Problem)))]
+async fn end(State(app): State<App>, At(session): At<SessionId>) -> Result<StatusCode, Problem> {
+    app.store.end(&session).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Stands for an election, or changes how the session stands.
+#[utoipa::path(put, path = "/v1/sessions/{session}/elections/{election}", tag = "sessions",
+    params(("session" = SessionId, Path), ("election" = Name, Path), Within), request_body = Candidacy,
+    responses((status = 200, body = Joined), (status = 403, body = Problem), (status = 410, body = Problem),
+        (status = 422, body = Problem)))]
+async fn join(
+    State(app): State<App>,
+    At((session, election)): At<(SessionId, Name)>,
+    In(within): In<Within>,
+    Given(candidacy): Given<Candidacy>,
+) -> Result<Json<Joined>, Problem> {
+    let key = ElectionKey::new(within.namespace, election);
+    same_session(&session, &candidacy.session)?;
+    same_election(&key, &candidacy.election)?;
+    check_candidacy(&candidacy)?;
+    match app.store.join(&candidacy).await? {
+        Joined::Gone => Err(gone(&session)),
+        joined => Ok(Json(joined)),
+    }
+}
+
+/// Stands for an election no longer. A lease that the session holds there stays until it is released.
+#[utoipa::path(delete, path = "/v1/sessions/{session}/elections/{election}", tag = "sessions",
+    params(("session" = SessionId, Path), ("election" = Name, Path), Within),
+    responses((status = 204), (status = 403, body = Problem)))]
+async fn leave(
+    State(app): State<App>,
+    At((session, election)): At<(SessionId, Name)>,
+    In(within): In<Within>,
+) -> Result<StatusCode, Problem> {
+    app.store.leave(&session, &ElectionKey::new(within.namespace, election)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Looks at elections, as the session's store has them at this moment.
+#[utoipa::path(post, path = "/v1/sessions/{session}/observe", tag = "sessions", params(("session" = SessionId, Path)),
+    request_body = Scope, responses((status = 200, body = Observation), (status = 403, body = Problem)))]
+async fn observe(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    At(session): At<SessionId>,
+    Given(scope): Given<Scope>,
+) -> Result<Json<Observation>, Problem> {
+    let mut seen = app.store.observe(&session, &scope).await?;
+    seen.elections.retain(|election| sees(&principal, &election.key.namespace));
+    Ok(Json(seen))
+}
+
+/// Whether a principal may see what is in a namespace: whoever may stand there must see whom they stand against.
+pub(super) fn sees(principal: &Principal, namespace: &Name) -> bool {
+    [Verb::Read, Verb::Lead].into_iter().any(|verb| principal.may(verb, Some(namespace)))
+}
+
+/// What somebody calls themselves, for the others to see; with what they are known as, where that is another name.
+fn signed(principal: &Principal, by: &str) -> String {
+    let known = &*principal.name;
+    if known == "local" || known == by { by.to_owned() } else { format!("{by} ({known})") }
+}
+
+fn check_session(session: &NewSession) -> Result<(), Problem> {
+    let id = session.id.as_str();
+    if id.len() != 32 || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err(unfit(
+            "id",
+            "the id of a session is 128 random bits as 32 lower-case hexadecimal digits",
+        ));
+    }
+    if session.takeover == Takeover::Connection {
+        return Err(unfit(
+            "takeover",
+            "a session over HTTP has no connection to the store that could end with it",
+        )
+        .remedy("use takeover `lease`, or connect to PostgreSQL directly"));
+    }
+    // The beat of the client is its own affair; the shortest that makes sense is allowed for.
+    let beat = session.lease.min(Duration::from_secs(30)) / 3;
+    Timing::new(session.lease, Some(beat)).map_err(|error| unfit("lease_ms", error.to_string()))?;
+    short("name", &session.name)
+}
+
+pub(super) fn check_candidacy(candidacy: &Candidacy) -> Result<(), Problem> {
+    if !(1..=tenure::SLOTS_MAX).contains(&candidacy.slots) {
+        return Err(unfit("slots", format!("an election has 1 to {} slots", tenure::SLOTS_MAX)));
+    }
+    short("id", &candidacy.id)?;
+    for (field, list) in [("capabilities", &candidacy.capabilities), ("requires", &candidacy.requires)] {
+        few(field, list.len())?;
+        list.iter().try_for_each(|text| short(field, text))?;
+    }
+    few("metadata", candidacy.metadata.len())?;
+    candidacy
+        .metadata
+        .iter()
+        .flat_map(|(key, value)| [key, value])
+        .try_for_each(|text| short("metadata", text))
+}
+
+pub(super) fn short(field: &str, text: &str) -> Result<(), Problem> {
+    if text.len() <= TEXT_MAX {
+        return Ok(());
+    }
+    Err(unfit(field, format!("{} bytes are too many; at most {TEXT_MAX} are kept", text.len())))
+}
+
+fn few(field: &str, count: usize) -> Result<(), Problem> {
+    if count <= LIST_MAX {
+        Ok(())
+    } else {
+        Err(unfit(field, format!("{count} are too many; at most {LIST_MAX} are kept")))
+    }
+}
+
+fn same_session(path: &SessionId, body: &SessionId) -> Result<(), Problem> {
+    if path == body {
+        return Ok(());
+    }
+    Err(unfit("session", "the address and the body name different sessions"))
+}
+
+fn same_election(path: &ElectionKey, body: &ElectionKey) -> Result<(), Problem> {
+    if path == body {
+        return Ok(());
+    }
+    let detail = format!("the address says {path} and the body {body}");
+    Err(unfit("election", detail).remedy("the namespace belongs into the query: ?namespace=NAME"))
+}
+
+/// A body that is well formed and makes no sense.
+pub(super) fn unfit(field: &str, detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail).field(field)
+}
+
+pub(super) fn denied(principal: &Principal, verb: Verb, namespace: Option<&Name>) -> Problem {
+    let place = namespace.map_or_else(|| "anywhere".to_owned(), |name| format!("in namespace {name}"));
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", format!("{} may not {verb} {place}", principal.name))
+        .remedy(format!(
+            "ask for a token with the grant {}:{verb}",
+            namespace.map_or("NAMESPACE", Name::as_str)
+        ))
+}
+
+fn alive(pulse: Pulse, session: &SessionId) -> Result<Pulse, Problem> {
+    match pulse {
+        Pulse::Gone => Err(gone(session)),
+        alive => Ok(alive),
+    }
+}
+
+/// The session has ended, and never comes back.
+pub(super) fn gone(session: &SessionId) -> Problem {
+    let detail = format!("session {} has ended, and all that it held is lost", session.short());
+    Problem::new(StatusCode::GONE, "session-gone", detail)
+        .remedy("open a session with an id that was never used")
+}

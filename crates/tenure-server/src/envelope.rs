@@ -1,0 +1,131 @@
+//! What is around every answer: an id, a line in the log, headers that browsers obey, and a 500 instead of a panic.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt as _;
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, REFERRER_POLICY,
+    STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tenure::runtime::Runtime;
+
+use crate::App;
+use crate::access::Principal;
+use crate::listen::Peer;
+use crate::problem::Problem;
+
+/// Nothing from elsewhere, nothing inline, framed by nobody.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; \
+     form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+);
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest id that is taken from a client.
+const ID_MAX: usize = 128;
+
+/// A request's id: the client's own if it makes sense, else a random one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId(pub Arc<str>);
+
+impl RequestId {
+    fn of(headers: &HeaderMap, runtime: &dyn Runtime) -> RequestId {
+        let sane = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:=+/@".contains(&byte);
+        let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+        match given {
+            Some(id) if (1..=ID_MAX).contains(&id.len()) && id.bytes().all(sane) => RequestId(id.into()),
+            _ => RequestId(format!("{:016x}", runtime.random()).into()),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for RequestId {
+    type Rejection = std::convert::Infallible;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<RequestId, Self::Rejection> {
+        // Only a router without its envelope has requests without one.
+        Ok(parts.extensions.get().cloned().unwrap_or_else(|| RequestId("".into())))
+    }
+}
+
+/// Puts a request and its answer into their envelope.
+pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let began = app.runtime.now();
+    let id = RequestId::of(request.headers(), app.runtime.as_ref());
+    for name in [AUTHORIZATION, COOKIE] {
+        // Not even a log of everything shows these.
+        if let http::header::Entry::Occupied(mut values) = request.headers_mut().entry(name) {
+            values.iter_mut().for_each(|value| value.set_sensitive(true));
+        }
+    }
+    let peer = request.extensions().get::<Peer>().cloned();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let route = request.extensions().get::<MatchedPath>().map(|route| route.as_str().to_owned());
+    request.extensions_mut().insert(id.clone());
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let mut response = answered.unwrap_or_else(|_| {
+        // The panic itself is on the error stream.
+        tracing::error!(id = %id.0, %method, path, "a handler panicked; this is a mistake in tenure");
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "this is a mistake in tenure, not in the request",
+        )
+        .remedy(format!("report it with what the log says about request {}", id.0))
+        .into_response()
+    });
+    let took = app.runtime.now().since(began);
+    let status = response.status();
+    crate::metrics::answered(&method, route.as_deref().unwrap_or("none"), status, took);
+    let principal = response.extensions().get::<Principal>().map(|principal| principal.name.clone());
+    tracing::info!(
+        target: "tenure_server::access",
+        id = %id.0,
+        %method,
+        path,
+        status = status.as_u16(),
+        took_ms = took.as_secs_f64() * 1000.0,
+        principal = principal.as_deref().unwrap_or("-"),
+        peer = peer.as_ref().map(Peer::label).as_deref().unwrap_or("-"),
+    );
+    dress(response.headers_mut(), &id, peer.is_some_and(|peer| peer.tls));
+    response
+}
+
+/// The headers of every answer. A page may have a stricter policy of its own.
+fn dress(headers: &mut HeaderMap, id: &RequestId, tls: bool) {
+    let mut set = |name: HeaderName, value: HeaderValue| {
+        headers.entry(name).or_insert(value);
+    };
+    set(CONTENT_SECURITY_POLICY, POLICY);
+    set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    set(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    set(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if tls {
+        set(STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000"));
+    }
+    if let Ok(id) = HeaderValue::from_str(&id.0) {
+        set(REQUEST_ID, id);
+    }
+}
+
+/// The answer where there is nothing.
+pub(crate) async fn nowhere(request: Request) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no-such-path",
+        format!("there is nothing at {}", request.uri().path()),
+    )
+    .remedy("/openapi.json lists what there is")
+}
+
+/// The answer where there is something, but not that.
+pub(crate) async fn no_such_method(request: Request) -> Problem {
+    let detail = format!("{} does not take {}", request.uri().path(), request.method());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", detail)
+        .remedy("/openapi.json lists what it takes")
+}

@@ -1,0 +1,180 @@
+//! `/metrics`, for Prometheus.
+//!
+//! Two sources: what this process counts, through the `metrics` facade; and what the store looks like, rendered from the
+//! board at each scrape, so that an election that is gone leaves no figure behind. Every replica shows the same of the
+//! latter: take the maximum over them, not the sum.
+
+use std::fmt::{Display, Write as _};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::Method;
+use http::header::CONTENT_TYPE;
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tenure::ElectionKey;
+use tenure::port::{ElectionView, Verb};
+
+use crate::App;
+use crate::app::SERVERS;
+use crate::route::{Need, Routes};
+
+/// The names of what the server itself counts. See [`tenure::metrics::names`] for those of every process.
+pub mod names {
+    #![allow(missing_docs)]
+    pub const REQUESTS: &str = "tenure_http_requests_total";
+    pub const REQUEST: &str = "tenure_http_request_duration_seconds";
+    pub const IN_FLIGHT: &str = "tenure_http_requests_in_flight";
+    pub const CONNECTIONS: &str = "tenure_http_connections";
+    pub const STREAMS: &str = "tenure_http_streams";
+    pub const REFUSED: &str = "tenure_http_refused_total";
+    pub const AUDIT_FAILURES: &str = "tenure_audit_failures_total";
+}
+
+/// Where the buckets of every duration end, in seconds.
+const BUCKETS: [f64; 12] = [0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
+
+/// Terms last from seconds to months.
+const TERM_BUCKETS: [f64; 9] = [1.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0, 604_800.0, 2_592_000.0];
+
+/// The recorder of this process. Whoever asks first installs it; a process that has another one already keeps it, and shows
+/// only the board here.
+pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
+    static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+    let install = || {
+        let term = metrics_exporter_prometheus::Matcher::Full(tenure::metrics::names::LEADERSHIP.into());
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&BUCKETS)
+            .and_then(|builder| builder.set_buckets_for_metric(term, &TERM_BUCKETS));
+        let handle = builder.and_then(PrometheusBuilder::install_recorder).ok()?;
+        tenure::metrics::describe();
+        describe();
+        Some(handle)
+    };
+    RECORDER.get_or_init(install).as_ref()
+}
+
+fn describe() {
+    describe_counter!(names::REQUESTS, "Requests answered, by method, route and status.");
+    describe_histogram!(names::REQUEST, Unit::Seconds, "From a request's arrival to the head of its answer.");
+    describe_gauge!(names::IN_FLIGHT, "Requests being answered.");
+    describe_gauge!(names::CONNECTIONS, "Connections that are open.");
+    describe_gauge!(names::STREAMS, "Streams of server-sent events that are open.");
+    describe_counter!(names::REFUSED, "Connections and requests refused, by reason.");
+    describe_counter!(names::AUDIT_FAILURES, "Deeds that could not be recorded.");
+    // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
+    counter!(names::AUDIT_FAILURES).increment(0);
+    for reason in ["too-many-connections", "rate", "overload", "principal", "streams"] {
+        counter!(names::REFUSED, "reason" => reason).increment(0);
+    }
+    for gauge in [names::IN_FLIGHT, names::CONNECTIONS, names::STREAMS] {
+        gauge!(gauge).increment(0.0);
+    }
+}
+
+/// A request was answered.
+pub(crate) fn answered(method: &Method, route: &str, status: http::StatusCode, took: Duration) {
+    let (method, route) = (method.as_str().to_owned(), route.to_owned());
+    let status = status.as_str().to_owned();
+    counter!(names::REQUESTS, "method" => method.clone(), "route" => route.clone(), "status" => status)
+        .increment(1);
+    histogram!(names::REQUEST, "method" => method, "route" => route).record(took);
+}
+
+/// Something was refused.
+pub(crate) fn refused(reason: &'static str) {
+    counter!(names::REFUSED, "reason" => reason).increment(1);
+}
+
+/// Counts something for as long as it is there.
+pub(crate) struct Gauged(&'static str);
+
+impl Gauged {
+    pub(crate) fn new(name: &'static str) -> Gauged {
+        gauge!(name).increment(1.0);
+        Gauged(name)
+    }
+}
+
+impl Drop for Gauged {
+    fn drop(&mut self) {
+        gauge!(self.0).decrement(1.0);
+    }
+}
+
+/// The route. It shows every namespace, so it needs a grant over all.
+pub(crate) fn routes() -> Routes {
+    Routes::new().page(Need::Over(Verb::Read), Method::GET, "/metrics", get(scrape))
+}
+
+async fn scrape(State(app): State<App>) -> Response {
+    let mut text = recorder().map(PrometheusHandle::render).unwrap_or_default();
+    board(&app, &mut text);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// What the store looks like.
+fn board(app: &App, text: &mut String) {
+    let seen = app.board.seen();
+    let servers = seen.elections.get(&*SERVERS);
+    let live = |view: &ElectionView| view.candidates.iter().filter(|c| c.session.live).count();
+    let replicas = servers.map_or(0, |view| live(view));
+    let age = app.runtime.now().since(seen.at).as_secs_f64();
+    single(text, "tenure_build_info", "The version that runs.", "version", env!("CARGO_PKG_VERSION"));
+    family(
+        text,
+        "tenure_store_up",
+        "Whether the last look at the store succeeded.",
+        [(String::new(), u8::from(seen.trouble.is_none()))],
+    );
+    family(
+        text,
+        "tenure_store_seen_seconds",
+        "How long ago the store was last seen.",
+        [(String::new(), age)],
+    );
+    family(text, "tenure_replicas", "Servers on this store that are live.", [(String::new(), replicas)]);
+    let elections = || seen.elections.iter().filter(|(key, _)| **key != *SERVERS);
+    let each = |figure: fn(&ElectionView) -> u64| {
+        elections().map(move |(key, view)| (labels(key), figure(view))).collect::<Vec<_>>()
+    };
+    family(text, "tenure_election_slots", "How many may lead at once.", each(|view| view.slots.into()));
+    let led = each(|view| view.holders().count() as u64);
+    family(text, "tenure_election_led", "How many of the slots are held by a live session.", led);
+    let candidates = each(|view| view.candidates.iter().filter(|c| c.session.live).count() as u64);
+    family(text, "tenure_election_candidates", "Live sessions that stand, observers included.", candidates);
+    let paused = each(|view| view.paused.is_some().into());
+    family(text, "tenure_election_paused", "Whether an operator has paused it.", paused);
+    let token = each(|view| view.leases.iter().map(|lease| lease.token.as_u64()).max().unwrap_or(0));
+    family(
+        text,
+        "tenure_election_token",
+        "The highest token granted; grows with every change of leader.",
+        token,
+    );
+}
+
+fn labels(key: &ElectionKey) -> String {
+    // Names have no character that would need to be escaped.
+    format!("{{namespace=\"{}\",election=\"{}\"}}", key.namespace, key.name)
+}
+
+fn single(text: &mut String, name: &str, help: &str, label: &str, value: &str) {
+    family(text, name, help, [(format!("{{{label}=\"{value}\"}}"), 1)]);
+}
+
+fn family<V: Display>(
+    text: &mut String,
+    name: &str,
+    help: &str,
+    figures: impl IntoIterator<Item = (String, V)>,
+) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+    for (labels, value) in figures {
+        let _ = writeln!(text, "{name}{labels} {value}");
+    }
+}

@@ -1,0 +1,193 @@
+// Makes the pages live. Without it everything works too: links open pages, forms post, "refresh" refreshes.
+//
+// The server says over one stream that something changed; the page is then fetched anew, by its own address and under
+// its own rights, and the parts that are marked `data-live` are brought up to date in place: focus, scrolling, open
+// dialogs and what somebody is typing stay as they are.
+"use strict";
+
+const $ = (selector, within = document) => [...within.querySelectorAll(selector)];
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+// --- Countdowns: the server says how much was left when it rendered; from then on we count ourselves.
+
+const since = new WeakMap();
+
+function countdown(now) {
+  for (const trust of $("[data-left-ms]")) {
+    const left = Math.max(0, trust.dataset.leftMs - (now - (since.get(trust) ?? now)));
+    const of = Number(trust.dataset.ofMs);
+    const bar = trust.querySelector("progress");
+    const text = trust.querySelector("output");
+    const shown = left > 0 ? (left / 1000).toFixed(1) + " s" : "silent";
+    if (bar) bar.value = left;
+    if (text && text.textContent !== shown) text.textContent = shown;
+    trust.classList.toggle("low", left > 0 && left < of / 3);
+    trust.classList.toggle("none", left <= 0);
+  }
+}
+
+function tick(now) {
+  countdown(now);
+  // Ten steps a second look smooth; one a second is calm.
+  setTimeout(() => requestAnimationFrame(tick), calm.matches ? 1000 : 100);
+}
+
+function counted(now, within = document) {
+  for (const trust of $("[data-left-ms]", within)) since.set(trust, now);
+}
+
+// --- Bringing a part up to date, node by node.
+
+const keyOf = (node) => (node.nodeType === 1 && (node.id || node.dataset.key)) || null;
+const alike = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+
+function morph(old, fresh) {
+  if (old.nodeType !== 1) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  if (old.nodeName === "DIALOG" || old.hasAttribute("data-keep")) return;
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  const byKey = new Map([...old.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));
+  let at = old.firstChild;
+  for (const wanted of [...fresh.childNodes]) {
+    const have = keyOf(wanted) ? byKey.get(keyOf(wanted)) : at;
+    if (have && have !== at && alike(have, wanted)) old.insertBefore(have, at);
+    if (have && alike(have, wanted)) {
+      morph(have, wanted);
+      at = have.nextSibling;
+    } else {
+      old.insertBefore(wanted, at);
+    }
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+// --- What changed, said to those who do not see it.
+
+const said = () => new Map($("[data-says]").map((node) => [keyOf(node), node.dataset.says]));
+
+function announce(before) {
+  const news = [];
+  for (const node of $("[data-says]")) {
+    if (before.get(keyOf(node)) === node.dataset.says) continue;
+    news.push(node.dataset.says);
+    node.classList.remove("fresh");
+    void node.offsetWidth; // so that the animation begins anew
+    node.classList.add("fresh");
+  }
+  if (news.length) document.getElementById("news").textContent = news.slice(0, 3).join(". ");
+}
+
+// --- The stream.
+
+const status = document.getElementById("live");
+let busy = false;
+let again = false;
+
+function say(state, text) {
+  if (status.dataset.state === state) return;
+  status.dataset.state = state;
+  status.textContent = text;
+  status.hidden = false;
+}
+
+async function refresh() {
+  if (document.hidden || busy) {
+    again = true;
+    return;
+  }
+  busy = true;
+  again = false;
+  // From before we ask: what is on its way is shown as used up.
+  const asked = performance.now();
+  try {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (answer.redirected || !answer.ok) throw new Error(`answered ${answer.status}`);
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const before = said();
+    for (const part of $("[data-live]", fresh)) {
+      const old = document.getElementById(part.id);
+      if (old) {
+        morph(old, part);
+        counted(asked, old);
+      }
+    }
+    countdown(performance.now());
+    announce(before);
+    say("live", "live");
+  } catch {
+    say("lost", "reconnecting…");
+    again = true;
+    await new Promise((done) => setTimeout(done, 2000));
+  }
+  busy = false;
+  if (again) refresh();
+}
+
+function listen() {
+  const stream = new EventSource("/live");
+  stream.addEventListener("look", refresh);
+  stream.addEventListener("open", () => say("live", "live"));
+  stream.addEventListener("error", () => {
+    say("lost", "reconnecting…");
+    // Refused rather than cut off: the browser gives up, we do not.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+  });
+}
+
+// --- Confirmations: the page that a link leads to, shown in a dialog.
+
+async function confirmIn(link) {
+  const answer = await fetch(link.href, { headers: { accept: "text/html" } });
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const question = page.getElementById("confirm");
+  if (!answer.ok || !question) return location.assign(link.href);
+  const dialog = document.createElement("dialog");
+  dialog.setAttribute("aria-labelledby", "confirm-title");
+  dialog.append(question);
+  document.body.append(dialog);
+  dialog.addEventListener("close", () => (dialog.remove(), link.focus()));
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog || event.target.closest("[data-cancel]")) {
+      event.preventDefault();
+      dialog.close();
+    }
+  });
+  // A click inside must not count as one on the backdrop, nor a choice as a way out.
+  question.addEventListener("click", (event) => {
+    if (!event.target.closest("[data-cancel]")) event.stopPropagation();
+  });
+  dialog.showModal();
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-confirm]");
+  if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
+    event.preventDefault();
+    confirmIn(link).catch(() => location.assign(link.href));
+  }
+  const copy = event.target.closest("[data-copy]");
+  if (copy) {
+    const text = document.getElementById(copy.dataset.copy).textContent;
+    navigator.clipboard.writeText(text).then(() => (copy.textContent = "Copied"), () => (copy.textContent = "Press Ctrl+C"));
+    setTimeout(() => (copy.textContent = "Copy"), 2000);
+  }
+});
+
+if (navigator.clipboard) for (const copy of $("[data-copy]")) copy.hidden = false;
+counted(performance.now());
+requestAnimationFrame(tick);
+if ($("[data-live]").length) {
+  listen();
+  document.addEventListener("visibilitychange", () => again && refresh());
+}

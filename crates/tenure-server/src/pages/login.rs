@@ -1,0 +1,86 @@
+//! A token becomes a cookie, and ceases to be one.
+
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{LOCATION, SET_COOKIE};
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::frame::{Visit, own_path, page};
+use super::given::{Got, Posted};
+use super::parts;
+use crate::App;
+
+/// The cookie that holds the token: out of reach of scripts and of other sites.
+const COOKIE: &str = "tenure_token";
+
+/// Where to go afterwards.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Then {
+    #[serde(default)]
+    next: String,
+}
+
+pub(super) async fn show(visit: Visit, Got(Query(then)): Got<Query<Then>>) -> Response {
+    page(&visit, "Log in", "", form(&visit, own_path(&then.next), None))
+}
+
+fn form(visit: &Visit, next: &str, wrong: Option<&str>) -> Markup {
+    html! {
+        div.head { div { h1 { "Log in" } } }
+        @if let Some(wrong) = wrong { (parts::notice("bad", html! { p { (wrong) } })) }
+        section.card { div.body {
+            @if visit.guarded {
+                form.form method="post" action="/login" {
+                    input type="hidden" name="next" value=(next);
+                    div.field {
+                        label for="token" { "Token" }
+                        input #token type="password" name="token" required autocomplete="current-password" spellcheck="false" autofocus;
+                        small { "It begins with " code { "tenure_" } ". Whoever runs this server makes one with " code { "tenure token create" } "." }
+                    }
+                    div.buttons { button.button.main { "Log in" } }
+                }
+            } @else {
+                p { "This server asks nobody for credentials: it can be reached from this machine only." }
+                p { a href="/" { "To the elections" } }
+            }
+        } }
+    }
+}
+
+/// The form of the login.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entering {
+    token: String,
+    #[serde(default)]
+    next: String,
+}
+
+pub(super) async fn enter(
+    State(app): State<App>,
+    visit: Visit,
+    Posted(entering): Posted<Entering>,
+) -> Response {
+    let token = entering.token.trim();
+    if !visit.guarded || !is_known(&app, token).await {
+        let wrong = "This token is unknown, expired or revoked.";
+        let mut response = page(&visit, "Log in", "", form(&visit, own_path(&entering.next), Some(wrong)));
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        return response;
+    }
+    let kept = format!("{COOKIE}={token}; Path=/; HttpOnly; Secure; SameSite=Strict");
+    (StatusCode::SEE_OTHER, [(SET_COOKIE, kept.as_str()), (LOCATION, own_path(&entering.next))])
+        .into_response()
+}
+
+/// Whether the gate would let this token in.
+async fn is_known(_app: &App, _token: &str) -> bool {
+    false
+}
+
+pub(super) async fn leave() -> Response {
+    let gone = format!("{COOKIE}=; Path=/; HttpOnly; Secure; SameSite=Strict; Max-Age=0");
+    (StatusCode::SEE_OTHER, [(SET_COOKIE, gone.as_str()), (LOCATION, "/login")]).into_response()
+}

@@ -1,0 +1,349 @@
+//! A headless Chromium, driven over its debugging pipe: JSON, each message ended by a zero byte.
+//!
+//! Everything that the browser complains about is gathered: errors of scripts, console errors, log entries, and what the
+//! content security policy blocks. [`Page::content`](Page::calm) fails on any of it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::{Mutex as AsyncMutex, broadcast, oneshot};
+
+/// How long anything may take; far more than it does.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Said by the page itself when the policy blocks something, and when anything goes wrong in a script.
+const WITNESS: &str = r#"
+    addEventListener("securitypolicyviolation", (e) => console.error(`blocked by the policy: ${e.violatedDirective} ${e.blockedURI} ${e.sample}`));
+    addEventListener("error", (e) => console.error(`error: ${e.message}`));
+    addEventListener("unhandledrejection", (e) => console.error(`rejected: ${e.reason}`));
+"#;
+
+/// A browser.
+pub struct Browser {
+    link: Arc<Link>,
+    _process: Child,
+    _profile: tempfile::TempDir,
+}
+
+/// One tab.
+pub struct Page {
+    link: Arc<Link>,
+    session: String,
+    complaints: Arc<Mutex<Vec<String>>>,
+}
+
+struct Link {
+    to: AsyncMutex<ChildStdin>,
+    number: AtomicU64,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Result<Value, String>>>>,
+    events: broadcast::Sender<Arc<Value>>,
+}
+
+impl Link {
+    async fn call(&self, session: Option<&str>, method: &str, params: Value) -> Value {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        self.waiting.lock().unwrap().insert(number, sender);
+        let mut message = json!({"id": number, "method": method, "params": params});
+        if let Some(session) = session {
+            message["sessionId"] = session.into();
+        }
+        let mut bytes = serde_json::to_vec(&message).unwrap();
+        bytes.push(0);
+        self.to.lock().await.write_all(&bytes).await.expect("the browser is gone");
+        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        let answer = answer.unwrap_or_else(|_| panic!("the browser did not answer {method}"));
+        answer.expect("the browser is gone").unwrap_or_else(|error| panic!("{method} {params}: {error}"))
+    }
+
+    fn heard(&self, message: Value) {
+        let Some(number) = message["id"].as_u64() else {
+            let _ = self.events.send(Arc::new(message));
+            return;
+        };
+        if let Some(waiting) = self.waiting.lock().unwrap().remove(&number) {
+            let error = &message["error"];
+            let answer =
+                if error.is_null() { Ok(message["result"].clone()) } else { Err(error.to_string()) };
+            let _ = waiting.send(answer);
+        }
+    }
+}
+
+impl Browser {
+    /// Starts one. `$CHROMIUM` names the program, if it is not called `chromium`.
+    pub async fn start() -> Browser {
+        let program = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".into());
+        let profile = tempfile::tempdir().unwrap();
+        // The pipe is to be at 3 and 4, where only a shell can put it without `unsafe`.
+        let line = r#"exec "$0" --headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --hide-scrollbars \
+            --disable-dev-shm-usage --no-first-run --disable-extensions --disable-background-networking \
+            --disable-component-update --force-color-profile=srgb --user-data-dir="$1" about:blank \
+            3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null"#;
+        let mut process = Command::new("sh")
+            .args(["-c", line, &program])
+            .arg(profile.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a shell");
+        let (to, from) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let link = Arc::new(Link {
+            to: AsyncMutex::new(to),
+            number: AtomicU64::new(1),
+            waiting: Mutex::default(),
+            events: broadcast::channel(4096).0,
+        });
+        let heard = link.clone();
+        tokio::spawn(async move {
+            let mut from = BufReader::new(from);
+            let mut message = Vec::new();
+            while from.read_until(0, &mut message).await.is_ok_and(|n| n > 0) {
+                message.pop();
+                heard.heard(serde_json::from_slice(&message).unwrap_or_default());
+                message.clear();
+            }
+            // Whoever waits learns that nobody will answer.
+            heard.waiting.lock().unwrap().clear();
+        });
+        Browser { link, _process: process, _profile: profile }
+    }
+
+    /// A tab of its own, with its own cookies.
+    pub async fn page(&self, look: Look) -> Page {
+        let context = self.link.call(None, "Target.createBrowserContext", json!({})).await;
+        let target = json!({"url": "about:blank", "browserContextId": context["browserContextId"]});
+        let target = self.link.call(None, "Target.createTarget", target).await;
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        let session = self.link.call(None, "Target.attachToTarget", attach).await;
+        let session = session["sessionId"].as_str().unwrap().to_owned();
+        let complaints = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn(gather(self.link.events.subscribe(), session.clone(), complaints.clone()));
+        let page = Page { link: self.link.clone(), session, complaints };
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            page.call(&format!("{domain}.enable"), json!({})).await;
+        }
+        page.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": WITNESS})).await;
+        page.look(look).await;
+        page
+    }
+}
+
+/// Keeps what the browser complains about.
+async fn gather(
+    mut events: broadcast::Receiver<Arc<Value>>,
+    session: String,
+    complaints: Arc<Mutex<Vec<String>>>,
+) {
+    loop {
+        let event = match events.recv().await {
+            Ok(event) => event,
+            Err(broadcast::error::RecvError::Lagged(_)) => continue,
+            Err(broadcast::error::RecvError::Closed) => return,
+        };
+        if event["sessionId"] != session.as_str() {
+            continue;
+        }
+        let params = &event["params"];
+        let complaint = match event["method"].as_str().unwrap_or_default() {
+            "Runtime.exceptionThrown" => Some(params["exceptionDetails"].to_string()),
+            "Runtime.consoleAPICalled" if matches!(params["type"].as_str(), Some("error" | "warning" | "assert")) => {
+                Some(params["args"].to_string())
+            }
+            "Log.entryAdded" if matches!(params["entry"]["level"].as_str(), Some("error" | "warning")) => {
+                Some(params["entry"].to_string())
+            }
+            _ => None,
+        };
+        complaints.lock().unwrap().extend(complaint);
+    }
+}
+
+/// How a page is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    pub width: u32,
+    pub dark: bool,
+}
+
+impl Look {
+    pub const PHONE: u32 = 360;
+    pub const DESKTOP: u32 = 1280;
+
+    pub fn all() -> [Look; 4] {
+        let look = |width, dark| Look { width, dark };
+        [look(Self::DESKTOP, false), look(Self::DESKTOP, true), look(Self::PHONE, false), look(Self::PHONE, true)]
+    }
+
+    pub fn name(self) -> String {
+        let (size, light) = (if self.width < 700 { "phone" } else { "desktop" }, if self.dark { "dark" } else { "light" });
+        format!("{size}-{light}")
+    }
+}
+
+impl Page {
+    pub async fn call(&self, method: &str, params: Value) -> Value {
+        self.link.call(Some(&self.session), method, params).await
+    }
+
+    /// Sets the width of the window and the light that the system prefers.
+    pub async fn look(&self, look: Look) {
+        let phone = look.width < 700;
+        let metrics = json!({"width": look.width, "height": if phone { 740 } else { 900 },
+            "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone});
+        self.call("Emulation.setDeviceMetricsOverride", metrics).await;
+        let light = json!({"features": [
+            {"name": "prefers-color-scheme", "value": if look.dark { "dark" } else { "light" }}]});
+        self.call("Emulation.setEmulatedMedia", light).await;
+    }
+
+    /// Opens an address and waits until it is loaded.
+    pub async fn open(&self, url: &str) {
+        let mut events = self.link.events.subscribe();
+        let answer = self.call("Page.navigate", json!({"url": url})).await;
+        assert!(answer["errorText"].is_null(), "{url}: {answer}");
+        self.loaded(&mut events).await;
+    }
+
+    async fn loaded(&self, events: &mut broadcast::Receiver<Arc<Value>>) {
+        let loaded = async {
+            loop {
+                match events.recv().await {
+                    Ok(e) if e["sessionId"] == self.session.as_str() && e["method"] == "Page.loadEventFired" => return,
+                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, loaded).await.expect("the page did not load");
+    }
+
+    /// The value of an expression.
+    pub async fn eval(&self, expression: &str) -> Value {
+        let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let answer = self.call("Runtime.evaluate", params).await;
+        assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
+        answer["result"]["value"].clone()
+    }
+
+    /// Waits until an expression is true.
+    pub async fn until(&self, expression: &str) {
+        let deadline = tenure::runtime::now() + PATIENCE;
+        // While a page is being replaced there is nothing to evaluate in: that counts as not yet.
+        let asked = format!("(() => {{ try {{ return !!({expression}) }} catch {{ return false }} }})()");
+        loop {
+            let params = json!({"expression": asked, "returnByValue": true});
+            if self.call("Runtime.evaluate", params).await["result"]["value"] == true {
+                return;
+            }
+            if tenure::runtime::now() >= deadline {
+                self.screenshot("failed").await;
+                let text = self.eval("document.body.innerText").await;
+                panic!("never so: {expression}\n{}\n{:?}", text.as_str().unwrap_or_default(), self.complaints());
+            }
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    }
+
+    /// Waits until the page has this text.
+    pub async fn shows(&self, text: &str) {
+        self.until(&format!("document.body.innerText.includes({})", json!(text))).await;
+    }
+
+    /// Clicks with the mouse in the middle of the first element of a selector, which must be there to be hit.
+    pub async fn click(&self, selector: &str) {
+        let found = format!("document.querySelector({})", json!(selector));
+        self.until(&format!("{found}")).await;
+        let place = format!(
+            "(() => {{ const e = {found}; e.scrollIntoView({{block: 'center', behavior: 'instant'}}); const r = e.getBoundingClientRect(); \
+             const x = r.x + r.width / 2, y = r.y + r.height / 2; const top = document.elementFromPoint(x, y); \
+             return {{x, y, hit: !!top && (e === top || e.contains(top) || top.contains(e)), top: top && top.outerHTML.slice(0, 200)}} }})()"
+        );
+        let place = self.eval(&place).await;
+        assert_eq!(place["hit"], true, "{selector} is covered by {}", place["top"]);
+        for kind in ["mousePressed", "mouseReleased"] {
+            let event = json!({"type": kind, "x": place["x"], "y": place["y"], "button": "left", "clickCount": 1});
+            self.call("Input.dispatchMouseEvent", event).await;
+        }
+    }
+
+    /// Clicks on what leads to another page, and waits for that.
+    pub async fn follow(&self, selector: &str) {
+        let mut events = self.link.events.subscribe();
+        self.click(selector).await;
+        self.loaded(&mut events).await;
+    }
+
+    /// Types into the element that has the focus.
+    pub async fn type_text(&self, text: &str) {
+        self.call("Input.insertText", json!({"text": text})).await;
+    }
+
+    /// Presses a key: `Tab`, `Enter`, `Escape`.
+    pub async fn press(&self, key: &str) {
+        let (code, text) = match key {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            "Escape" => (27, ""),
+            other => panic!("what is the code of {other}?"),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": if kind == "keyDown" { text } else { "" }});
+            self.call("Input.dispatchKeyEvent", event).await;
+        }
+    }
+
+    /// Keeps a picture of the whole page under `target/screenshots/`.
+    pub async fn screenshot(&self, name: &str) {
+        let params = json!({"format": "png", "captureBeyondViewport": true});
+        let answer = self.call("Page.captureScreenshot", params).await;
+        let folder = screenshots();
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), from_base64(answer["data"].as_str().unwrap())).unwrap();
+    }
+
+    /// What the browser has complained about so far.
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.lock().unwrap().clone()
+    }
+
+    /// Forgets complaints that were meant to come.
+    pub fn forgive(&self) {
+        self.complaints.lock().unwrap().clear();
+    }
+
+    /// Fails if the browser complained, or if anything is wider than the window.
+    pub async fn calm(&self) {
+        let wide = self.eval("document.documentElement.scrollWidth - innerWidth").await;
+        assert!(wide.as_i64().unwrap() <= 0, "the page is {wide} pixels too wide");
+        // Whatever the browser had to say before this answer has been heard by now.
+        assert_eq!(self.complaints(), Vec::<String>::new());
+    }
+}
+
+/// Beside what cargo builds, whatever `CARGO_TARGET_DIR` says.
+fn screenshots() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("screenshots")
+}
+
+fn from_base64(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bytes, mut bits, mut count) = (Vec::with_capacity(text.len() * 3 / 4), 0u32, 0);
+    for digit in text.bytes().filter_map(|byte| DIGITS.iter().position(|digit| *digit == byte)) {
+        bits = bits << 6 | digit as u32;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count & 0xff) as u8);
+        }
+    }
+    bytes
+}
