@@ -137,10 +137,10 @@ pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<u8, Failure>
     };
     say(global, &server);
     signals.next().await;
-    output::note(global, Ink::Yellow, "ending: what is under way may finish; once more to end at once");
+    tracing::info!("ending: what is under way may finish; once more to end at once");
     tokio::select! {
         () = server.shutdown() => {}
-        _ = signals.next() => output::note(global, Ink::Red, "ending at once"),
+        _ = signals.next() => tracing::warn!("ending at once"),
     }
     Ok(0)
 }

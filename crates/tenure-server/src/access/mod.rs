@@ -21,7 +21,7 @@ use tenure::runtime::Runtime;
 pub use self::browser::{COOKIE_NAME, cookie, no_cookie};
 pub use self::credentials::Credentials;
 pub use self::gate::Slot;
-pub(crate) use self::gate::gate;
+pub(crate) use self::gate::{Denied, gate};
 pub(crate) use self::owners::Owners;
 pub use self::principal::Principal;
 use crate::problem::Problem;

@@ -25,7 +25,7 @@ use super::given::{At, Given, In};
 use super::owned::{owned, plausible};
 use super::sessions::{Within, check_candidacy, gone, short, unfit};
 use crate::App;
-use crate::access::Principal;
+use crate::access::{Principal, Slot};
 use crate::problem::Problem;
 
 /// Campaign
@@ -46,6 +46,7 @@ use crate::problem::Problem;
 pub(crate) async fn campaign(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
+    slot: Slot,
     At(election): At<Name>,
     In(within): In<Within>,
     Given(campaign): Given<Campaign>,
@@ -65,8 +66,12 @@ pub(crate) async fn campaign(
     candidacy.session = session;
     let timing = Timing::new(lease, None).unwrap_or_default();
     // A third of the lease is left for the answer to arrive, and for the client to do something with it.
-    let cap = timing.trust() / 2;
+    let cap = (timing.trust() / 2).min(app.timeouts.request / 2);
     let wait = Duration::from_millis(campaign.wait_ms.unwrap_or(0)).min(cap);
+    if !wait.is_zero() {
+        // Those who wait take no place from those who work.
+        slot.lengthen()?;
+    }
     let waiting = Waiting {
         app: &app,
         candidacy: &candidacy,
