@@ -116,7 +116,7 @@ impl Answer {
             (status, _) if status.is_server_error() => (Trouble::Unavailable, String::new()),
             (
                 StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED,
-                "no-such-route" | "not-found" | "method-not-allowed",
+                "no-such-path" | "no-such-method",
             ) => (Trouble::Unfit, format!("; it is probably of another version than this tenure, {VERSION}")),
             _ => (Trouble::Request, String::new()),
         };
