@@ -104,5 +104,6 @@ impl App {
     /// The server is about to end: streams end, and nobody new is sent here.
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
+        self.board.close();
     }
 }

@@ -27,7 +27,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// Somebody looks at a page.
 #[derive(Clone, Debug)]
-pub(super) struct Visit {
+pub(crate) struct Visit {
     /// Who, if that is known.
     pub(super) principal: Option<Principal>,
     /// Whether this server asks for credentials at all.
@@ -114,7 +114,7 @@ pub(super) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> 
 }
 
 /// A whole page: its title, what of it stands in the menu, and what is in it.
-pub(super) fn page(visit: &Visit, title: &str, tab: &str, content: Markup) -> Response {
+pub(crate) fn page(visit: &Visit, title: &str, tab: &str, content: Markup) -> Response {
     let body = html! {
         (DOCTYPE)
         html lang="en" data-theme=[visit.theme.attribute()] {

@@ -36,6 +36,7 @@ use axum::routing::{get, post};
 use http::Method;
 use tenure::port::Verb;
 
+pub(crate) use self::frame::{Visit, page};
 use crate::route::{Need, Routes};
 
 /// The routes of the dashboard.

@@ -4,3 +4,4 @@ mod campaign;
 mod operate;
 mod reads;
 mod support;
+mod watch;

@@ -20,4 +20,4 @@ pub mod sqlite;
 
 pub use access::ServerAccess;
 pub(crate) use registry::no_hints;
-pub use registry::{StoreOptions, migration_sql, migrator, open};
+pub use registry::{StoreOptions, migration_sql, migrator, open, roles_sql};

@@ -32,6 +32,7 @@ struct Scheme {
     open: Opener<dyn Backend>,
     migrator: Option<Opener<dyn Migrate>>,
     script: Option<fn() -> String>,
+    roles: Option<fn() -> String>,
 }
 
 const SCHEMES: &[Scheme] = &[
@@ -40,6 +41,7 @@ const SCHEMES: &[Scheme] = &[
         open: |_| Box::pin(async { Ok(Arc::new(Memory::new()) as Arc<dyn Backend>) }),
         migrator: None,
         script: None,
+        roles: None,
     },
     #[cfg(feature = "sqlite")]
     Scheme {
@@ -47,6 +49,7 @@ const SCHEMES: &[Scheme] = &[
         open: super::sqlite::open_url,
         migrator: Some(super::sqlite::migrator_for_url),
         script: Some(super::sqlite::script),
+        roles: None,
     },
     #[cfg(feature = "postgres")]
     Scheme {
@@ -54,6 +57,7 @@ const SCHEMES: &[Scheme] = &[
         open: super::postgres::open_url,
         migrator: Some(super::postgres::migrator_for_url),
         script: Some(super::postgres::script),
+        roles: Some(super::postgres::roles),
     },
     #[cfg(feature = "http")]
     Scheme {
@@ -80,6 +84,17 @@ pub async fn migrator(options: &StoreOptions) -> Result<Arc<dyn Migrate>, StoreE
 /// All migrations of a kind of store as one script, for people who apply their own. Connects to nothing.
 pub fn migration_sql(url: &str) -> Result<String, StoreError> {
     scheme(url)?.script.map(|script| script()).ok_or_else(|| no_schema(url))
+}
+
+/// The roles of a kind of store, and what each may do, as a script. Connects to nothing.
+pub fn roles_sql(url: &str) -> Result<String, StoreError> {
+    scheme(url)?.roles.map(|roles| roles()).ok_or_else(|| {
+        let kind = url.split_once(':').map_or(url, |(kind, _)| kind);
+        let message = format!(
+            "a {kind}: store has no roles of its own, PostgreSQL has; name it with --store postgres:"
+        );
+        StoreError::new(Trouble::Request, message)
+    })
 }
 
 fn no_schema(url: &str) -> StoreError {

@@ -41,13 +41,8 @@ use crate::problem::Problem;
 #[utoipa::path(post, path = "/v1/elections/{election}/campaign", tag = "campaign",
     params(("election" = Name, Path), Within), request_body = Campaign,
     responses((status = 200, body = Campaigned),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 403, body = Problem, content_type = "application/problem+json"),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "The election has another number of slots."),
-        (status = 410, body = Problem, content_type = "application/problem+json", description = "The session is over: campaign without one."),
-        (status = 415, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+        (status = 409, body = Problem, description = "The election has another number of slots."),
+        (status = 410, body = Problem, description = "The session is over: campaign without one.")))]
 pub(crate) async fn campaign(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
