@@ -56,7 +56,7 @@ pub(crate) async fn gate(State((app, need)): State<(App, Need)>, request: Reques
     let (mut parts, body) = request.into_parts();
     let principal = match admit(&app, need, &mut parts).await {
         Ok(principal) => principal,
-        Err(problem) => return refusal(&parts, problem),
+        Err(problem) => return refusal(&app, &parts, problem),
     };
     let mut response = match pass(&app, need, parts, body, next).await {
         Ok(response) => response,
@@ -276,17 +276,19 @@ fn hold(
     }))
 }
 
-/// The answer for whoever may not: for a browser that asks for a page, the way to the login.
-fn refusal(parts: &Parts, problem: Problem) -> Response {
+/// The answer for whoever may not: for a browser that asks for a page, a page, or the way to the login.
+fn refusal(app: &App, parts: &Parts, problem: Problem) -> Response {
     let unauthenticated = problem.status == StatusCode::UNAUTHORIZED;
     let accept = parts.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let page =
-        parts.method == Method::GET && !parts.uri.path().starts_with("/v1/") && accept.contains("text/html");
-    if unauthenticated && page {
+    let page = !parts.uri.path().starts_with("/v1/") && accept.contains("text/html");
+    if unauthenticated && page && parts.method == Method::GET {
         let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
         let next: String =
             percent_encoding::utf8_percent_encode(here, percent_encoding::NON_ALPHANUMERIC).collect();
         return (StatusCode::SEE_OTHER, [(LOCATION, format!("/login?next={next}"))]).into_response();
+    }
+    if page {
+        return crate::pages::refused(app, parts, &problem);
     }
     let mut response = problem.into_response();
     if unauthenticated {
