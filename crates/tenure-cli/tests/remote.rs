@@ -181,9 +181,11 @@ fn what_is_wrong_with_a_server_is_said() {
         "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>",
     );
     let gibberish = plain::Stranger::start("SSH-2.0-OpenSSH_9.9\r\n");
-    let newer = plain::Stranger::start(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 34\r\n\r\n{\"version\": \"9.0.0\",\"protocol\": 99}",
-    );
+    let hello = r#"{"version":"9.0.0","protocol":99}"#;
+    let newer = plain::Stranger::start(&format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{hello}",
+        hello.len()
+    ));
     let cases: [(&str, i32, &[&str]); 7] = [
         ("http://127.0.0.1:1", 69, &["http://127.0.0.1:1", "check that it runs"]),
         ("http://u:canary@127.0.0.1:1", 64, &["TENURE_ACCESS_TOKEN"]),

@@ -25,7 +25,7 @@ pub fn call(url: &str, method: &str, path: &str, body: Option<&Value>) -> Result
     let length = body.len();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{kind}content-length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.0\r\nhost: {host}\r\n{kind}content-length: {length}\r\n\r\n{body}"
     )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -98,9 +98,10 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    pub fn start(says: &'static str) -> Stranger {
+    pub fn start(says: &str) -> Stranger {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let says = says.to_owned();
         // Ends with the process.
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
