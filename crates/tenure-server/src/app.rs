@@ -72,6 +72,7 @@ impl App {
     /// Every route of this server, with what it needs.
     pub fn routes(&self) -> Routes {
         Routes::new()
+            .merge(crate::health::routes())
             .merge(crate::metrics::routes())
             .merge(crate::api::routes())
             .merge(crate::pages::routes())

@@ -56,7 +56,7 @@ pub(crate) async fn gate(State((app, need)): State<(App, Need)>, request: Reques
     let (mut parts, body) = request.into_parts();
     let principal = match admit(&app, need, &mut parts).await {
         Ok(principal) => principal,
-        Err(problem) => return refusal(&parts, problem),
+        Err(problem) => return refusal(&app, &parts, problem),
     };
     let mut response = match pass(&app, need, parts, body, next).await {
         Ok(response) => response,
@@ -151,19 +151,12 @@ fn namespace(parts: &Parts) -> Result<Name, Problem> {
             .remedy("write ?namespace=NAME once, or leave it out for the namespace `default`")
     };
     let query = parts.uri.query().unwrap_or_default();
-    let decoded = |text: &str| {
-        let plain = text.replace('+', " ");
-        percent_encoding::percent_decode_str(&plain).decode_utf8().map(|text| text.into_owned())
-    };
-    let mut found = None;
-    for pair in query.split('&') {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if decoded(name).is_ok_and(|name| name == "namespace") && found.replace(value).is_some() {
-            return Err(malformed("the query names two namespaces".into()));
-        }
+    // Read as the handlers read it.
+    let mut found = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "namespace");
+    let Some((_, text)) = found.next() else { return Ok(Name::default_namespace()) };
+    if found.next().is_some() {
+        return Err(malformed("the query names two namespaces".into()));
     }
-    let Some(value) = found else { return Ok(Name::default_namespace()) };
-    let text = decoded(value).map_err(|_| malformed("the namespace is no text".into()))?;
     text.parse().map_err(|error: tenure::NameError| malformed(error.to_string()))
 }
 
@@ -283,17 +276,19 @@ fn hold(
     }))
 }
 
-/// The answer for whoever may not: for a browser that asks for a page, the way to the login.
-fn refusal(parts: &Parts, problem: Problem) -> Response {
+/// The answer for whoever may not: for a browser that asks for a page, a page, or the way to the login.
+fn refusal(app: &App, parts: &Parts, problem: Problem) -> Response {
     let unauthenticated = problem.status == StatusCode::UNAUTHORIZED;
     let accept = parts.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let page =
-        parts.method == Method::GET && !parts.uri.path().starts_with("/v1/") && accept.contains("text/html");
-    if unauthenticated && page {
+    let page = !parts.uri.path().starts_with("/v1/") && accept.contains("text/html");
+    if unauthenticated && page && parts.method == Method::GET {
         let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
         let next: String =
             percent_encoding::utf8_percent_encode(here, percent_encoding::NON_ALPHANUMERIC).collect();
         return (StatusCode::SEE_OTHER, [(LOCATION, format!("/login?next={next}"))]).into_response();
+    }
+    if page {
+        return crate::pages::refused(app, parts, &problem);
     }
     let mut response = problem.into_response();
     if unauthenticated {

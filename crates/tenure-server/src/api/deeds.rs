@@ -42,9 +42,5 @@ pub(super) async fn record(app: &App, by: &By, action: &str, key: &ElectionKey, 
         detail,
         request_id: by.request_id.clone(),
     };
-    tracing::info!(principal = deed.principal, action, election = %key, detail = deed.detail, "an operator acted");
-    if let Err(error) = app.store.record(&deed).await {
-        metrics::counter!(crate::metrics::names::AUDIT_FAILURES).increment(1);
-        tracing::warn!(%error, action, election = %key, "could not be recorded in the audit");
-    }
+    app.record(&deed).await;
 }

@@ -1,5 +1,6 @@
 //! `/v1`: elections for whatever can speak HTTP, and the document that describes it.
 
+mod audit;
 mod campaign;
 mod deeds;
 mod docs;
@@ -8,10 +9,12 @@ mod elections;
 mod given;
 mod operate;
 mod owned;
+mod replicas;
 mod sessions;
 mod shape;
 mod shown;
 mod store;
+mod tokens;
 mod watch;
 
 use axum::routing::get;
@@ -44,4 +47,7 @@ pub(crate) fn routes() -> Routes {
         .page(Need::Nothing, Method::GET, "/openapi.json", get(document::serve))
         .page(Need::Nothing, Method::GET, "/docs", get(docs::show))
         .merge(sessions::routes())
+        .merge(replicas::routes())
+        .merge(audit::routes())
+        .merge(tokens::routes())
 }

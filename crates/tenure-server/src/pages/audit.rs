@@ -93,7 +93,7 @@ pub(super) fn table(deeds: &[&Deed], wall: i64) -> Markup {
                         td data-label="Did" { span.chip { (deed.action) } }
                         td data-label="To" { span { (target(deed)) } }
                         td data-label="Detail" { @if deed.detail.is_empty() { span.soft { "–" } } @else { (deed.detail) } }
-                        td data-label="When" { span { (words::ago(deed.at_ms, wall)) " " span.soft.small.nowrap { (words::utc(deed.at_ms)) } } }
+                        td.wide data-label="When" { span { (words::ago(deed.at_ms, wall)) " " span.soft.small { (words::utc(deed.at_ms)) } } }
                     }
                 }
             }

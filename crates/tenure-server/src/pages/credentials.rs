@@ -208,6 +208,7 @@ pub(super) async fn create(State(app): State<App>, visit: Visit, Posted(wanted):
         let token = Token::generate(|| app.runtime.random());
         let credential = wanted.credential(&token, visit.name(), app.runtime.wall_ms())?;
         within(app.store.put_credential(&credential)).await?;
+        app.access.refresh().await;
         let grants: Vec<_> = credential.grants.iter().map(ToString::to_string).collect();
         let detail = format!("for {}: {}", credential.name, grants.join(" "));
         visit.record(&app, "token.create", None, &credential.id, detail).await;
@@ -250,6 +251,7 @@ pub(super) async fn revoke(
         if credential.revoked_at_ms.is_none() {
             credential.revoked_at_ms = Some(app.runtime.wall_ms());
             within(app.store.put_credential(&credential)).await?;
+            app.access.refresh().await;
             visit.record(&app, "token.revoke", None, &id, format!("of {}", credential.name)).await;
         }
         Ok(go("/access"))

@@ -55,10 +55,10 @@ pub(super) async fn show(
     let deeds = within(app.store.deeds(Some(&key.namespace), None, DEEDS)).await;
     let (now, wall) = (app.runtime.now(), app.runtime.wall_ms());
     let content = html! {
-        (head(view, &visit))
+        (head(view, &visit, &seen, now))
         @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #pause data-live { (paused(view, wall)) }
-        div #leaders .leaders data-live {
+        div #leaders .leaders .alone[view.slots == 1] data-live {
             @for lease in &view.leases { (seat(view, lease, &seen, now, wall)) }
         }
         div #candidates data-live { (candidates(view, &seen, &visit, now, wall)) }
@@ -100,16 +100,18 @@ fn outcome(done: &str) -> Option<&'static str> {
     })
 }
 
-fn head(view: &ElectionView, visit: &Visit) -> Markup {
+fn head(view: &ElectionView, visit: &Visit, seen: &Seen, now: Moment) -> Markup {
     let key = &view.key;
     let operator = visit.may(Verb::Admin, Some(&key.namespace));
     html! {
         div.head {
             div {
                 p.crumb { a href="/" { "Elections" } " / " (key.namespace) }
-                h1 { (key.name) }
+                div.title {
+                    h1 { (key.name) }
+                    div #state data-live data-says=(parts::says(view)) { (parts::election_state(view, seen, now)) }
+                }
             }
-            div #state data-live data-says=(parts::says(view)) { (parts::election_state(view)) }
             @if operator {
                 div #actions .buttons data-live role="group" aria-label="What an operator can do" {
                     @if view.paused.is_some() {
@@ -263,7 +265,7 @@ fn standing(
                     None => "the store",
                 }
             }
-            td data-label="About" {
+            td.wide data-label="About" {
                 div.chips {
                     @for capability in &candidate.capabilities { span.chip.lead title="It is able to" { (capability) } }
                     @for (key, value) in &candidate.metadata { span.chip { (key) " " span.strong { (value) } } }

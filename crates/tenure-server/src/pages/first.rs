@@ -11,9 +11,9 @@ use super::parts;
 pub(super) fn lesson(visit: &Visit) -> Markup {
     let (program, origin) = (program(visit), visit.origin());
     let run = format!("{program} run nightly --store {origin} -- sh -c 'echo hello; sleep 60'");
-    let bearer = if visit.guarded { " \\\n  -H \"Authorization: Bearer $TENURE_TOKEN\"" } else { "" };
+    let bearer = if visit.guarded { " \\\n  -H \"Authorization: Bearer $TENURE_ACCESS_TOKEN\"" } else { "" };
     let curl = format!(
-        "curl -X POST {origin}/v1/elections/nightly/campaign{bearer} \\\n  -H 'Content-Type: application/json' \\\n  -d '{{\"id\": \"me\", \"lease_ms\": 60000}}'"
+        "curl -X POST {origin}/v1/elections/nightly/campaign{bearer} \\\n  -H 'Content-Type: application/json' \\\n  -d '{{\"id\": \"me\", \"lease_ms\": 60000, \"wait_ms\": 2000}}'"
     );
     html! {
         section.card aria-labelledby="first" {
@@ -25,7 +25,7 @@ pub(super) fn lesson(visit: &Visit) -> Markup {
                         p { span.strong { "Run something as the leader." } " It starts once this process is elected, and ends if it no longer is." }
                         (parts::command("run", &run))
                         @if visit.guarded {
-                            p.soft.small { "Put a token that may lead into the environment first: " code { "TENURE_TOKEN" } "." }
+                            p.soft.small { "Put a token that may lead into the environment first: " code { "TENURE_ACCESS_TOKEN" } "." }
                         }
                     } }
                     li { div {

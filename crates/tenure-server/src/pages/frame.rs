@@ -2,12 +2,9 @@
 
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, LOCATION, REFERRER_POLICY, SET_COOKIE,
-    X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use serde::Deserialize;
 use tenure::Name;
@@ -17,13 +14,10 @@ use super::assets::{self, LOGO, SCRIPT, STYLE};
 use super::election::within;
 use super::given::Posted;
 use super::parts;
-use crate::App;
 use crate::access::{Access, Principal};
+use crate::listen::Peer;
 use crate::problem::Problem;
-
-/// Nothing from elsewhere, nothing inline, framed by nobody.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-    form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+use crate::{App, RequestId};
 
 /// Somebody looks at a page.
 #[derive(Clone, Debug)]
@@ -36,6 +30,8 @@ pub(crate) struct Visit {
     pub(super) host: String,
     /// The path and query of this page.
     pub(super) here: String,
+    /// Whether the connection is encrypted.
+    pub(super) tls: bool,
     request_id: String,
     theme: Theme,
 }
@@ -51,7 +47,8 @@ impl Visit {
             guarded: !matches!(*app.access, Access::Open),
             host: host.unwrap_or("localhost").to_owned(),
             here: here.to_owned(),
-            request_id: header("x-request-id").unwrap_or_default().to_owned(),
+            tls: parts.extensions.get::<Peer>().is_some_and(|peer| peer.tls),
+            request_id: parts.extensions.get().map(|RequestId(id)| id.to_string()).unwrap_or_default(),
             theme: Theme::of(cookie(&parts.headers, "tenure_theme").unwrap_or_default()),
         }
     }
@@ -92,7 +89,7 @@ impl Visit {
 
     /// Where this server is, as its visitor reached it.
     pub(super) fn origin(&self) -> String {
-        format!("{}://{}", if self.guarded { "https" } else { "http" }, self.host)
+        format!("{}://{}", if self.tls { "https" } else { "http" }, self.host)
     }
 }
 
@@ -136,16 +133,8 @@ pub(crate) fn page(visit: &Visit, title: &str, tab: &str, content: Markup) -> Re
             }
         }
     };
-    let headers = [
-        (CONTENT_TYPE, "text/html; charset=utf-8"),
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "same-origin"),
-        // What is shown depends on who asks and when.
-        (CACHE_CONTROL, "no-store"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    ];
-    (headers, body.into_string()).into_response()
+    // The envelope adds the policy, and that nobody keeps it.
+    ([(CONTENT_TYPE, "text/html; charset=utf-8")], body.into_string()).into_response()
 }
 
 fn header(visit: &Visit, tab: &str) -> Markup {

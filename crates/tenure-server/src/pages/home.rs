@@ -8,13 +8,14 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tenure::port::{ElectionView, Finding, Verb, Verdict};
-use tenure::{ElectionKey, Moment, Name};
+use tenure::{Moment, Name};
 
 use super::election::within;
 use super::frame::{Visit, page, trouble};
 use super::given::Got;
 use super::{first, parts, words};
 use crate::App;
+use crate::app::SERVERS;
 use crate::board::{Entry, Seen};
 
 /// More than this are not read by anybody; the filter finds the others.
@@ -56,7 +57,7 @@ pub(super) async fn show(
     let visible: Vec<_> = seen
         .elections
         .values()
-        .filter(|view| !is_replicas(&view.key) && visit.may(Verb::Read, Some(&view.key.namespace)))
+        .filter(|view| view.key != *SERVERS && visit.may(Verb::Read, Some(&view.key.namespace)))
         .collect();
     // How the store is set up is for those who look after it.
     let findings = match seen.trouble.is_none() && visit.may(Verb::Read, None) {
@@ -81,11 +82,6 @@ pub(super) async fn show(
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
     page(&visit, "Elections", "Elections", content)
-}
-
-/// The election in which the servers themselves stand.
-pub(super) fn is_replicas(key: &ElectionKey) -> bool {
-    key.namespace.as_str() == "tenure" && key.name.as_str() == "servers"
 }
 
 fn health(app: &App, seen: &Seen, visible: &[&Arc<Entry>], visit: &Visit) -> Markup {
@@ -199,7 +195,7 @@ fn row(view: &ElectionView, seen: &Seen, several: bool, now: Moment, wall: i64) 
                     @if several { " " span.chip { (view.key.namespace) } }
                 }
             }
-            td data-label="State" { (parts::election_state(view)) }
+            td data-label="State" { (parts::election_state(view, seen, now)) }
             td data-label="Leader" {
                 @if let Some(pause) = view.paused.as_ref().filter(|_| holders.is_empty()) {
                     span { span.soft { "by " } (pause.by) @if !pause.reason.is_empty() { span.soft { ": " (pause.reason) } } }
@@ -214,13 +210,13 @@ fn row(view: &ElectionView, seen: &Seen, several: bool, now: Moment, wall: i64) 
                     }
                 }
             }
-            td data-label="Token" { @match newest { Some(lease) => (parts::token(lease)), None => span.soft { "–" } } }
-            td data-label="Trust left" {
+            td.none[newest.is_none()] data-label="Token" { @match newest { Some(lease) => (parts::token(lease)), None => span.soft { "–" } } }
+            td.none[least.is_none()] data-label="Trust left" {
                 @if let Some((left, whole)) = least {
                     (parts::trust(left.as_millis() as u64, whole.as_millis() as u64, view.key.name.as_str()))
                 } @else { span.soft { "–" } }
             }
-            td.nowrap data-label="Since" {
+            td.nowrap.none[newest.is_none()] data-label="Since" {
                 @match newest.and_then(|lease| lease.granted_at_ms) { Some(at) => (words::ago(at, wall)), None => span.soft { "–" } }
             }
             td.num data-label="Standing" { (view.candidates.iter().filter(|c| c.session.live && !c.observer).count()) }
@@ -230,7 +226,7 @@ fn row(view: &ElectionView, seen: &Seen, several: bool, now: Moment, wall: i64) 
 
 /// The replicas, for those who may see where they are.
 fn servers<'s>(seen: &'s Seen, visit: &Visit) -> Option<&'s Arc<Entry>> {
-    let view = seen.elections.values().find(|view| is_replicas(&view.key))?;
+    let view = seen.elections.get(&*SERVERS)?;
     visit.may(Verb::Read, Some(&view.key.namespace)).then_some(view)
 }
 
@@ -271,7 +267,12 @@ fn replicas(app: &App, seen: &Seen, visit: &Visit) -> Option<Markup> {
 pub(super) fn last_beat(seen: &Seen, candidate: &tenure::port::CandidateView, now: Moment) -> Markup {
     html! {
         @match seen.sessions.get(&candidate.session.id) {
-            Some(sight) => { (words::lasted(now.since(sight.moved).as_millis() as i64)) " ago" },
+            Some(sight) => {
+                @match now.since(sight.moved).as_millis() as i64 {
+                    0..1000 => "just now",
+                    age => { (words::lasted(age)) " ago" },
+                }
+            },
             None => (parts::state("bad", "gone")),
         }
     }

@@ -21,6 +21,7 @@ const AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) async fn stream(State(app): State<App>) -> impl IntoResponse {
     let changes = app.board.changes();
+    // The gate ends it when the server ends.
     let looks = stream::unfold((changes, Duration::ZERO), |(mut changes, pause)| async move {
         tokio::time::sleep(pause).await;
         // Nothing for long is news too: what is shown has aged.

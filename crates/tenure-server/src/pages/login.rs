@@ -2,18 +2,15 @@
 
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
 use http::header::{LOCATION, SET_COOKIE};
+use http::{HeaderValue, StatusCode};
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::frame::{Visit, own_path, page};
 use super::given::{Got, Posted};
 use super::parts;
-use crate::App;
-
-/// The cookie that holds the token: out of reach of scripts and of other sites.
-const COOKIE: &str = "tenure_token";
+use crate::{App, access};
 
 /// Where to go afterwards.
 #[derive(Debug, Default, Deserialize)]
@@ -64,23 +61,23 @@ pub(super) async fn enter(
     Posted(entering): Posted<Entering>,
 ) -> Response {
     let token = entering.token.trim();
-    if !visit.guarded || !is_known(&app, token).await {
-        let wrong = "This token is unknown, expired or revoked.";
-        let mut response = page(&visit, "Log in", "", form(&visit, own_path(&entering.next), Some(wrong)));
-        *response.status_mut() = StatusCode::FORBIDDEN;
-        return response;
+    let next = own_path(&entering.next);
+    let known = app.access.sign_in(token).await;
+    match (known, access::cookie(token, visit.tls)) {
+        (Ok(_), Some(kept)) if visit.guarded => {
+            let next = HeaderValue::from_str(next).unwrap_or(HeaderValue::from_static("/"));
+            (StatusCode::SEE_OTHER, [(SET_COOKIE, kept), (LOCATION, next)]).into_response()
+        }
+        (known, _) => {
+            let wrong = known.err().map_or_else(|| "This is no token.".into(), |problem| problem.detail);
+            let mut response = page(&visit, "Log in", "", form(&visit, next, Some(&wrong)));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            response
+        }
     }
-    let kept = format!("{COOKIE}={token}; Path=/; HttpOnly; Secure; SameSite=Strict");
-    (StatusCode::SEE_OTHER, [(SET_COOKIE, kept.as_str()), (LOCATION, own_path(&entering.next))])
-        .into_response()
-}
-
-/// Whether the gate would let this token in.
-async fn is_known(_app: &App, _token: &str) -> bool {
-    false
 }
 
 pub(super) async fn leave() -> Response {
-    let gone = format!("{COOKIE}=; Path=/; HttpOnly; Secure; SameSite=Strict; Max-Age=0");
-    (StatusCode::SEE_OTHER, [(SET_COOKIE, gone.as_str()), (LOCATION, "/login")]).into_response()
+    let login = HeaderValue::from_static("/login");
+    (StatusCode::SEE_OTHER, [(SET_COOKIE, access::no_cookie()), (LOCATION, login)]).into_response()
 }

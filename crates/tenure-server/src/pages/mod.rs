@@ -32,11 +32,15 @@ mod parts;
 mod timeline;
 mod words;
 
+use axum::response::Response;
 use axum::routing::{get, post};
 use http::Method;
+use http::request::Parts;
 use tenure::port::Verb;
 
 pub(crate) use self::frame::{Visit, page};
+use crate::App;
+use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
 /// The routes of the dashboard.
@@ -58,4 +62,9 @@ pub(crate) fn routes() -> Routes {
         .page(Need::Nothing, Method::POST, "/logout", post(login::leave))
         .page(Need::Nothing, Method::POST, "/theme", post(frame::choose_theme))
         .page(Need::Nothing, Method::GET, "/assets/{hash}/{name}", get(assets::serve))
+}
+
+/// The answer for a browser that may not, or not like this.
+pub(crate) fn refused(app: &App, parts: &Parts, problem: &Problem) -> Response {
+    frame::trouble(&frame::Visit::of(parts, app), problem)
 }

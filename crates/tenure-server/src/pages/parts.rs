@@ -2,10 +2,11 @@
 
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use tenure::ElectionKey;
 use tenure::port::{ElectionView, LeaseView, SessionView};
+use tenure::{ElectionKey, Moment};
 
 use super::words;
+use crate::board::Seen;
 
 /// What needs no escape in a path or query of ours.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
@@ -61,14 +62,18 @@ pub(super) fn state(kind: &str, word: impl maud::Render) -> Markup {
     }
 }
 
-/// How an election is, in a word.
-pub(super) fn election_state(view: &ElectionView) -> Markup {
+/// How an election is, in a word. A leader that has fallen silent leads on paper only.
+pub(super) fn election_state(view: &ElectionView, seen: &Seen, now: Moment) -> Markup {
     let led = view.holders().count();
+    let silent = |holder: &SessionView| seen.trust_left(&holder.id, now).is_none_or(|left| left.is_zero());
+    let silent = view.holders().filter(|(_, holder)| silent(holder)).count();
     match (&view.paused, led) {
-        (Some(_), _) => state("warn", "paused"),
+        (Some(_), 0) => state("warn", "paused"),
+        (Some(_), _) => state("warn", "pausing"),
         (None, 0) if view.candidates.is_empty() => state("idle", "nobody stands"),
         (None, 0) => state("bad", "nobody leads"),
-        (None, _) if view.slots > 1 => state("good", format!("{led} of {} led", view.slots)),
+        (None, _) if silent == led => state("bad", "silent"),
+        (None, _) if view.slots > 1 => state("good", format!("{} of {} led", led - silent, view.slots)),
         (None, _) => state("good", "led"),
     }
 }

@@ -41,8 +41,8 @@ impl Window {
 
     /// Round times to draw lines at: at most five, each a whole number of steps ago.
     fn ticks(&self) -> Vec<i64> {
-        const STEPS: [i64; 18] = [
-            1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 604_800,
+        const STEPS: [i64; 19] = [
+            1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21_600, 43_200, 86_400, 604_800,
             2_592_000,
         ];
         let whole = (self.until - self.from) / 1000;
@@ -168,7 +168,9 @@ fn short(ms: i64) -> String {
     let seconds = ms / 1000;
     match seconds {
         0..60 => format!("{seconds} s"),
+        _ if seconds % 60 > 0 => format!("{} s", seconds),
         60..3600 => format!("{} min", seconds / 60),
+        _ if seconds < 10_800 && seconds % 3600 > 0 => format!("{} min", seconds / 60),
         3600..86_400 => format!("{} h", seconds / 3600),
         _ => format!("{} d", seconds / 86_400),
     }
@@ -204,6 +206,18 @@ mod tests {
         assert!(drawn.contains("nobody led for 10 s"), "{drawn}");
         assert!(drawn.contains("class=\"cut\""), "{drawn}");
         assert!(!drawn.contains("style="), "{drawn}");
+    }
+
+    #[test]
+    fn no_two_ticks_read_the_same() {
+        for whole in (1..400).map(|n| n * n * 700) {
+            let window = Window { from: 0, until: whole };
+            let mut said: Vec<_> = window.ticks().into_iter().map(|at| short(whole - at)).collect();
+            let ticks = said.len();
+            said.dedup();
+            assert_eq!(said.len(), ticks, "{said:?}");
+            assert!(ticks <= 4);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A headless Chromium, driven over its debugging pipe: JSON, each message ended by a zero byte.
 //!
 //! Everything that the browser complains about is gathered: errors of scripts, console errors, log entries, and what the
-//! content security policy blocks. [`Page::content`](Page::calm) fails on any of it.
+//! content security policy blocks. [`Page::calm`] fails on any of it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{Mutex as AsyncMutex, broadcast, oneshot};
 
 /// How long anything may take; far more than it does.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Said by the page itself when the policy blocks something, and when anything goes wrong in a script.
 const WITNESS: &str = r#"
@@ -70,8 +70,7 @@ impl Link {
         };
         if let Some(waiting) = self.waiting.lock().unwrap().remove(&number) {
             let error = &message["error"];
-            let answer =
-                if error.is_null() { Ok(message["result"].clone()) } else { Err(error.to_string()) };
+            let answer = if error.is_null() { Ok(message["result"].clone()) } else { Err(error.to_string()) };
             let _ = waiting.send(answer);
         }
     }
@@ -155,7 +154,9 @@ async fn gather(
         let params = &event["params"];
         let complaint = match event["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" => Some(params["exceptionDetails"].to_string()),
-            "Runtime.consoleAPICalled" if matches!(params["type"].as_str(), Some("error" | "warning" | "assert")) => {
+            "Runtime.consoleAPICalled"
+                if matches!(params["type"].as_str(), Some("error" | "warning" | "assert")) =>
+            {
                 Some(params["args"].to_string())
             }
             "Log.entryAdded" if matches!(params["entry"]["level"].as_str(), Some("error" | "warning")) => {
@@ -180,11 +181,17 @@ impl Look {
 
     pub fn all() -> [Look; 4] {
         let look = |width, dark| Look { width, dark };
-        [look(Self::DESKTOP, false), look(Self::DESKTOP, true), look(Self::PHONE, false), look(Self::PHONE, true)]
+        [
+            look(Self::DESKTOP, false),
+            look(Self::DESKTOP, true),
+            look(Self::PHONE, false),
+            look(Self::PHONE, true),
+        ]
     }
 
     pub fn name(self) -> String {
-        let (size, light) = (if self.width < 700 { "phone" } else { "desktop" }, if self.dark { "dark" } else { "light" });
+        let (size, light) =
+            (if self.width < 700 { "phone" } else { "desktop" }, if self.dark { "dark" } else { "light" });
         format!("{size}-{light}")
     }
 }
@@ -198,7 +205,7 @@ impl Page {
     pub async fn look(&self, look: Look) {
         let phone = look.width < 700;
         let metrics = json!({"width": look.width, "height": if phone { 740 } else { 900 },
-            "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone});
+            "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone, "screenWidth": look.width, "screenHeight": 900});
         self.call("Emulation.setDeviceMetricsOverride", metrics).await;
         let light = json!({"features": [
             {"name": "prefers-color-scheme", "value": if look.dark { "dark" } else { "light" }}]});
@@ -217,13 +224,21 @@ impl Page {
         let loaded = async {
             loop {
                 match events.recv().await {
-                    Ok(e) if e["sessionId"] == self.session.as_str() && e["method"] == "Page.loadEventFired" => return,
+                    Ok(e)
+                        if e["sessionId"] == self.session.as_str()
+                            && e["method"] == "Page.loadEventFired" =>
+                    {
+                        return;
+                    }
                     Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, loaded).await.expect("the page did not load");
+        if tokio::time::timeout(PATIENCE, loaded).await.is_err() {
+            self.screenshot("failed").await;
+            panic!("the page did not load: {}", self.eval("location.href + document.body.innerText").await);
+        }
     }
 
     /// The value of an expression.
@@ -247,7 +262,11 @@ impl Page {
             if tenure::runtime::now() >= deadline {
                 self.screenshot("failed").await;
                 let text = self.eval("document.body.innerText").await;
-                panic!("never so: {expression}\n{}\n{:?}", text.as_str().unwrap_or_default(), self.complaints());
+                panic!(
+                    "never so: {expression}\n{}\n{:?}",
+                    text.as_str().unwrap_or_default(),
+                    self.complaints()
+                );
             }
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
@@ -261,16 +280,27 @@ impl Page {
     /// Clicks with the mouse in the middle of the first element of a selector, which must be there to be hit.
     pub async fn click(&self, selector: &str) {
         let found = format!("document.querySelector({})", json!(selector));
-        self.until(&format!("{found}")).await;
+        self.until(&found).await;
         let place = format!(
-            "(() => {{ const e = {found}; e.scrollIntoView({{block: 'center', behavior: 'instant'}}); const r = e.getBoundingClientRect(); \
-             const x = r.x + r.width / 2, y = r.y + r.height / 2; const top = document.elementFromPoint(x, y); \
-             return {{x, y, hit: !!top && (e === top || e.contains(top) || top.contains(e)), top: top && top.outerHTML.slice(0, 200)}} }})()"
+            "(() => {{ const e = {found}; e.scrollIntoView({{block: 'center', behavior: 'instant'}}); \
+             const r = e.getBoundingClientRect(); const x = r.x + r.width / 2, y = r.y + r.height / 2; \
+             const top = document.elementFromPoint(x, y); \
+             return {{x, y, hit: e.contains(top), top: top && top.outerHTML.slice(0, 200)}} }})()"
         );
-        let place = self.eval(&place).await;
+        // Nobody hits what is still moving.
+        let mut at = self.eval(&place).await;
+        let place = loop {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let now = self.eval(&place).await;
+            if now == at {
+                break now;
+            }
+            at = now;
+        };
         assert_eq!(place["hit"], true, "{selector} is covered by {}", place["top"]);
         for kind in ["mousePressed", "mouseReleased"] {
-            let event = json!({"type": kind, "x": place["x"], "y": place["y"], "button": "left", "clickCount": 1});
+            let event =
+                json!({"type": kind, "x": place["x"], "y": place["y"], "button": "left", "clickCount": 1});
             self.call("Input.dispatchMouseEvent", event).await;
         }
     }
@@ -301,13 +331,15 @@ impl Page {
         }
     }
 
-    /// Keeps a picture of the whole page under `target/screenshots/`.
+    /// Keeps a picture of the whole page under `target/screenshots/`; of a dialog, as it lies over the window.
     pub async fn screenshot(&self, name: &str) {
-        let params = json!({"format": "png", "captureBeyondViewport": true});
+        let whole = self.eval("!document.querySelector('dialog[open]')").await;
+        let params = json!({"format": "png", "captureBeyondViewport": whole});
         let answer = self.call("Page.captureScreenshot", params).await;
         let folder = screenshots();
         std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(format!("{name}.png")), from_base64(answer["data"].as_str().unwrap())).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), from_base64(answer["data"].as_str().unwrap()))
+            .unwrap();
     }
 
     /// What the browser has complained about so far.
@@ -322,8 +354,18 @@ impl Page {
 
     /// Fails if the browser complained, or if anything is wider than the window.
     pub async fn calm(&self) {
-        let wide = self.eval("document.documentElement.scrollWidth - innerWidth").await;
-        assert!(wide.as_i64().unwrap() <= 0, "the page is {wide} pixels too wide");
+        // A phone zooms out until everything fits: what counts is the width of the screen.
+        let wide = self
+            .eval(
+                "(() => { const most = screen.width; const wide = document.documentElement.scrollWidth; return wide <= most ? '' : \
+                 `${wide} of ${most} pixels: ` + [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > most + 1 && \
+                 !e.closest('.hidden, .skip')).map(e => e.outerHTML.slice(0, 120)).slice(0, 3).join(' ') })()",
+            )
+            .await;
+        if wide != "" {
+            self.screenshot("failed").await;
+            panic!("the page is too wide: {wide}");
+        }
         // Whatever the browser had to say before this answer has been heard by now.
         assert_eq!(self.complaints(), Vec::<String>::new());
     }

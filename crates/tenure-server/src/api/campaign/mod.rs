@@ -23,7 +23,7 @@ use self::shape::{Campaign, Campaigned};
 use self::wait::Waiting;
 use super::given::{At, Given, In};
 use super::owned::{owned, plausible};
-use super::sessions::{Within, check_candidacy, gone, unfit};
+use super::sessions::{Within, check_candidacy, gone, short, unfit};
 use crate::App;
 use crate::access::{Principal, Slot};
 use crate::problem::Problem;
@@ -55,7 +55,7 @@ pub(crate) async fn campaign(
     let key = ElectionKey::new(within.namespace, election);
     campaign.token.map_or(Ok(()), plausible_token)?;
     let mut candidacy = campaign.candidacy(SessionId::from_stored(""), key);
-    check_candidacy(&candidacy)?;
+    check_candidacy(&candidacy, short)?;
     if campaign.id.trim().is_empty() {
         return Err(unfit("id", "a candidate needs an id that people can call it by"));
     }

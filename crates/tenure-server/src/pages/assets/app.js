@@ -112,7 +112,8 @@ async function refresh() {
   const asked = performance.now();
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (answer.redirected || !answer.ok) throw new Error(`answered ${answer.status}`);
+    if (answer.redirected) return location.reload(); // to the login
+    if (!answer.ok) throw new Error(`answered ${answer.status}`);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const before = said();
     for (const part of $("[data-live]", fresh)) {
@@ -134,14 +135,18 @@ async function refresh() {
   if (again) refresh();
 }
 
+// Browsers open only a few connections to one server: a tab that nobody sees must not hold one.
+let stream = null;
+
 function listen() {
-  const stream = new EventSource("/live");
-  stream.addEventListener("look", refresh);
-  stream.addEventListener("open", () => say("live", "live"));
-  stream.addEventListener("error", () => {
+  stream?.close();
+  stream = document.hidden ? null : new EventSource("/live");
+  stream?.addEventListener("look", refresh);
+  stream?.addEventListener("open", () => say("live", "live"));
+  stream?.addEventListener("error", ({ target }) => {
     say("lost", "reconnecting…");
     // Refused rather than cut off: the browser gives up, we do not.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+    if (target.readyState === EventSource.CLOSED && target === stream) setTimeout(() => (listen(), refresh()), 3000);
   });
 }
 
@@ -189,5 +194,5 @@ counted(performance.now());
 requestAnimationFrame(tick);
 if ($("[data-live]").length) {
   listen();
-  document.addEventListener("visibilitychange", () => again && refresh());
+  document.addEventListener("visibilitychange", () => (listen(), refresh()));
 }
