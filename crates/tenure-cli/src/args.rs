@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use tenure::port::Grant;
+
 use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
@@ -83,9 +85,12 @@ pub(crate) enum Command {
     Leader(LeaderArgs),
     /// Create or upgrade the tables
     #[command(
-        after_help = "Examples:\n  tenure migrate up --store postgres://owner@db/app\n  tenure migrate status\n  tenure migrate sql --store postgres: > tenure.sql"
+        after_help = "Examples:\n  tenure migrate up --store postgres://owner@db/app\n  tenure migrate status\n  tenure migrate sql --store postgres: > tenure.sql\n  tenure migrate sql --store postgres: --roles | psql app"
     )]
     Migrate(MigrateArgs),
+    /// Make, list and take back tokens: who may do what at a server
+    #[command(after_help = TOKEN_EXAMPLES)]
+    Token(TokenArgs),
     /// Is this store fit, and how fast is it?
     #[command(
         after_help = "Examples:\n  tenure doctor\n  tenure doctor --store postgres://app@db/app -o json"
@@ -106,6 +111,18 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  tenure man | man -l -")]
     Man,
 }
+
+const TOKEN_EXAMPLES: &str = "\
+A grant is NAMESPACE:VERB,VERB: the namespace may be '*', the verbs are read, lead, publish, claim and admin.
+A token reads tenure_<id>_<secret>; the store keeps a SHA-256 of the secret only.
+
+Examples:
+  tenure token create --name ci --grant prod:read,lead > ci.token
+  tenure token create --name ops --grant '*:admin' --expires 8h
+  tenure token create --name worker-1 --grant prod:lead --certificate-subject 'CN=worker-1,O=acme'
+  tenure token list
+  tenure token rotate ci --overlap 1h > ci.token
+  tenure token revoke ci";
 
 const RUN_EXAMPLES: &str = "\
 The command sees TENURE_ELECTION, TENURE_TOKEN (the fencing token, as a number), TENURE_ID, TENURE_NAMESPACE and
@@ -301,7 +318,64 @@ pub(crate) enum MigrateCommand {
     /// Where the tables stand
     Status,
     /// Print all migrations as SQL, without connecting
-    Sql,
+    Sql {
+        /// Print the roles instead: an owner, one for programs and servers, and one that only looks (PostgreSQL)
+        #[arg(long)]
+        roles: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    pub(crate) command: TokenCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum TokenCommand {
+    /// Make a token, and print it this once
+    Create {
+        /// What people call whoever has it; several tokens may have one name
+        #[arg(long)]
+        name: String,
+        /// What it may do, and where, such as prod:read,lead or '*:admin' (repeatable)
+        #[arg(long = "grant", required = true, value_name = "NAMESPACE:VERBS")]
+        grants: Vec<Grant>,
+        #[command(flatten)]
+        life: Life,
+        /// No token: this subject of a client's certificate is the proof
+        #[arg(long, value_name = "SUBJECT")]
+        certificate_subject: Option<String>,
+    },
+    /// All tokens and certificates, and whether they are valid
+    List,
+    /// Make a token worth nothing from now on; by name, all of that name
+    Revoke {
+        /// The token's id, or a name
+        #[arg(value_name = "ID|NAME")]
+        which: String,
+    },
+    /// Make another token with the same grants; the old ones expire soon
+    Rotate {
+        /// The name
+        name: String,
+        /// How long the old ones are still good
+        #[arg(long, default_value = "1h", value_parser = duration, value_name = "TIME")]
+        overlap: Duration,
+        #[command(flatten)]
+        life: Life,
+    },
+}
+
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct Life {
+    /// How long it is worth something [default: 90d; of a rotated one: as long as before]
+    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "never_expires")]
+    pub(crate) expires: Option<Duration>,
+
+    /// Until it is revoked
+    #[arg(long)]
+    pub(crate) never_expires: bool,
 }
 
 #[derive(Args, Debug)]
@@ -357,9 +431,9 @@ pub(crate) enum BenchCommand {
     },
 }
 
-/// Reads `250ms`, `10s`, `2m`, `1h` or `1h30m`.
+/// Reads `250ms`, `10s`, `2m`, `1h`, `1h30m` or `90d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let hint = || format!("{text:?} is not a time; write for example 250ms, 10s, 2m or 1h30m");
+    let hint = || format!("{text:?} is not a time; write for example 250ms, 10s, 2m, 1h30m or 90d");
     let mut rest = text.trim();
     let mut total = Duration::ZERO;
     if rest.is_empty() {

@@ -57,6 +57,7 @@ async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
         Command::Serve(args) => commands::serve::run(&global, args).await,
         Command::Leader(args) => commands::leader::run(&global, args).await,
         Command::Migrate(args) => commands::migrate::run(&global, args).await,
+        Command::Token(args) => commands::token::run(&global, args).await,
         Command::Doctor(args) => commands::doctor::run(&global, args).await,
         Command::Bench(args) => commands::bench::run(&global, args).await,
         Command::Completions { shell } => commands::shell::completions(shell),

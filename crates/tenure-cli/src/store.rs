@@ -15,7 +15,12 @@ pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
         global.store.clone().or_else(|| std::env::var("DATABASE_URL").ok()).filter(|url| !url.is_empty());
     // The embedded default: one file for each user, wherever the command is typed.
     let url = given.unwrap_or_else(|| "sqlite:".to_owned());
-    Ok(StoreOptions { url, direct_url: global.direct_url.clone(), strict: global.strict })
+    Ok(StoreOptions {
+        url,
+        direct_url: global.direct_url.clone(),
+        strict: global.strict,
+        ..StoreOptions::default()
+    })
 }
 
 pub(crate) async fn open(global: &Global) -> Result<Arc<dyn Backend>, Failure> {

@@ -2,9 +2,17 @@
 
 #![allow(unreachable_pub)]
 
+#[path = "cli/deploy.rs"]
+mod deploy;
 mod support;
+#[path = "cli/token.rs"]
+mod token;
 
 use support::{Candidate, World, lives, until};
+use token::{
+    a_secret_is_shown_once_and_kept_nowhere, bad_tokens_name_themselves_and_the_remedy,
+    certificates_are_known_by_their_subject, tokens_are_made_listed_rotated_and_revoked,
+};
 
 /// Makes one test per store of a claim about a world.
 macro_rules! on_both_stores {
@@ -23,6 +31,10 @@ on_both_stores!(
     the_highest_priority_alive_leads,
     exit_codes_are_the_childs_or_say_why,
     slots_are_a_semaphore,
+    tokens_are_made_listed_rotated_and_revoked,
+    a_secret_is_shown_once_and_kept_nowhere,
+    certificates_are_known_by_their_subject,
+    bad_tokens_name_themselves_and_the_remedy,
 );
 
 const QUICK: [&str; 2] = ["--lease", "1500ms"];

@@ -64,9 +64,15 @@ impl App {
         }
     }
 
+    /// What this server knows of its store.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
     /// Every route of this server, with what it needs.
     pub fn routes(&self) -> Routes {
         Routes::new()
+            .merge(crate::health::routes())
             .merge(crate::metrics::routes())
             .merge(crate::api::routes())
             .merge(crate::pages::routes())
@@ -98,5 +104,6 @@ impl App {
     /// The server is about to end: streams end, and nobody new is sent here.
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
+        self.board.close();
     }
 }

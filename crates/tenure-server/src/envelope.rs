@@ -66,6 +66,9 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().map(|route| route.as_str().to_owned());
     request.extensions_mut().insert(id.clone());
+    if let Ok(value) = HeaderValue::from_str(&id.0) {
+        request.headers_mut().insert(REQUEST_ID, value);
+    }
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let mut response = answered.unwrap_or_else(|_| {
         // The panic itself is on the error stream.

@@ -18,9 +18,11 @@
 pub mod access;
 pub mod api;
 mod app;
+mod audit;
 pub mod board;
 mod bounded;
 mod envelope;
+mod health;
 mod limits;
 pub mod listen;
 pub mod metrics;

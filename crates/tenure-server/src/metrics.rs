@@ -65,6 +65,14 @@ fn describe() {
     describe_gauge!(names::STREAMS, "Streams of server-sent events that are open.");
     describe_counter!(names::REFUSED, "Connections and requests refused, by reason.");
     describe_counter!(names::AUDIT_FAILURES, "Deeds that could not be recorded.");
+    // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
+    counter!(names::AUDIT_FAILURES).increment(0);
+    for reason in ["too-many-connections", "rate", "overload", "principal", "streams"] {
+        counter!(names::REFUSED, "reason" => reason).increment(0);
+    }
+    for gauge in [names::IN_FLIGHT, names::CONNECTIONS, names::STREAMS] {
+        gauge!(gauge).increment(0.0);
+    }
 }
 
 /// A request was answered.

@@ -84,6 +84,14 @@ impl Routes {
         &self.table
     }
 
+    /// The document that describes those of the API, begun with this one.
+    pub fn document(&self, mut document: OpenApi) -> OpenApi {
+        for (_, router) in &self.routers {
+            document.merge(router.get_openapi().clone());
+        }
+        document
+    }
+
     /// The router, each route behind the gate, and the document that describes those of the API.
     pub fn split(self, app: &App, document: OpenApi) -> (Router<App>, OpenApi) {
         let mut all = OpenApiRouter::with_openapi(document);

@@ -9,11 +9,13 @@ use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::bounded::Bounded;
-use crate::listen::{Listener, Listening};
+use crate::listen::{Listener, Listening, Tls};
 use crate::replica;
-use crate::settings::{Bound, Settings};
+use crate::settings::{Bound, Limits, Settings};
 use crate::{App, listen};
 
+/// Descriptors for everything but connections: the store, files, listeners.
+const OTHER_FILES: usize = 256;
 /// How long leaving the other replicas may take, beyond the time for draining.
 const LEAVE: Duration = Duration::from_secs(5);
 
@@ -53,8 +55,10 @@ pub enum StartError {
 
 impl Server {
     /// Starts a server on a store.
-    pub async fn start(settings: Settings, store: Arc<dyn Backend>) -> Result<Server, StartError> {
-        let listeners = listen::bind(&settings).await?;
+    pub async fn start(mut settings: Settings, store: Arc<dyn Backend>) -> Result<Server, StartError> {
+        make_room(&mut settings.limits);
+        let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
+        let listeners = listen::bind(&settings, tls.as_ref()).await?;
         let addresses: Vec<_> = listeners.iter().map(Listener::bound).collect();
         // Tells a missing schema and a store that does not answer before anybody is promised anything.
         let bounded: Arc<dyn Backend> = Arc::new(Bounded::new(store.clone(), settings.timeouts.store));
@@ -67,7 +71,7 @@ impl Server {
         let tenure = replica::open(&settings, store).await?;
         replica::stand(&tenure, &settings, &addresses, app.clone()).await.map_err(StartError::Replica)?;
         app.serve_as(tenure.clone());
-        let listening = listen::serve(listeners, &app, &settings);
+        let listening = listen::serve(listeners, tls, &app, &settings);
         let drain = settings.timeouts.drain;
         Ok(Server { app, addresses, listening, tenure, ended: watch::Sender::new(false), drain })
     }
@@ -107,5 +111,27 @@ impl Server {
     pub async fn wait(&self) {
         // The sender lives in this very value.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+/// Raises how many files this process may have open to what its connections need, as far as it may.
+fn make_room(limits: &mut Limits) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = (limits.connections + OTHER_FILES) as u64;
+    let now = getrlimit(Resource::Nofile);
+    // `None` is no limit.
+    let Some(soft) = now.current.filter(|soft| *soft < wanted) else { return };
+    let most = now.maximum.map_or(wanted, |hard| hard.min(wanted));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: now.maximum });
+    let got = if raised.is_ok() { most } else { soft };
+    if got < wanted {
+        let room = usize::try_from(got).unwrap_or(usize::MAX).saturating_sub(OTHER_FILES).max(1);
+        tracing::warn!(
+            files = got,
+            connections = room,
+            wanted = limits.connections,
+            "this process may not open as many files as connections were asked for; raise `ulimit -n`"
+        );
+        limits.connections = room;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -115,12 +115,14 @@ impl Cluster {
 pub struct Cuttable<B> {
     store: B,
     cut: Arc<AtomicBool>,
+    hung: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
 }
 
 impl<B> Cuttable<B> {
     /// A link that works.
     pub fn new(store: B) -> Self {
-        Cuttable { store, cut: Arc::default() }
+        Cuttable { store, cut: Arc::default(), hung: Arc::default(), calls: Arc::default() }
     }
 
     /// Cuts or restores the link. While it is cut, every call fails before it reaches the store.
@@ -128,7 +130,21 @@ impl<B> Cuttable<B> {
         self.cut.store(cut, Ordering::SeqCst);
     }
 
-    fn linked(&self) -> Result<&B, StoreError> {
+    /// Lets every call from now on hang, or not. One that hangs is never answered.
+    pub fn hang(&self, hung: bool) {
+        self.hung.store(hung, Ordering::SeqCst);
+    }
+
+    /// How often the store was called.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    async fn linked(&self) -> Result<&B, StoreError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.hung.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         if self.cut.load(Ordering::SeqCst) {
             return Err(StoreError::new(Trouble::Unreachable, "the test cut the link to the store"));
         }
@@ -139,34 +155,34 @@ impl<B> Cuttable<B> {
 #[async_trait]
 impl<B: Store + Clone> Store for Cuttable<B> {
     async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
-        self.linked()?.open(session).await
+        self.linked().await?.open(session).await
     }
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
-        self.linked()?.beat(session).await
+        self.linked().await?.beat(session).await
     }
     async fn end(&self, session: &SessionId) -> Result<(), StoreError> {
-        self.linked()?.end(session).await
+        self.linked().await?.end(session).await
     }
     async fn join(&self, candidacy: &Candidacy) -> Result<Joined, StoreError> {
-        self.linked()?.join(candidacy).await
+        self.linked().await?.join(candidacy).await
     }
     async fn leave(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError> {
-        self.linked()?.leave(session, election).await
+        self.linked().await?.leave(session, election).await
     }
     async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
-        self.linked()?.observe(session, scope).await
+        self.linked().await?.observe(session, scope).await
     }
     async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
-        self.linked()?.take(take).await
+        self.linked().await?.take(take).await
     }
     async fn release(&self, release: &Release) -> Result<(), StoreError> {
-        self.linked()?.release(release).await
+        self.linked().await?.release(release).await
     }
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
-        self.linked()?.expire(expire).await
+        self.linked().await?.expire(expire).await
     }
     async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
-        self.linked()?.ask(ask).await
+        self.linked().await?.ask(ask).await
     }
     fn watch(&self, sessions: &[SessionId]) {
         self.store.watch(sessions);
@@ -182,32 +198,32 @@ impl<B: Directory> Directory for Cuttable<B> {
         self.store.promises()
     }
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
-        self.linked()?.elections(namespace).await
+        self.linked().await?.elections(namespace).await
     }
     async fn election(&self, key: &ElectionKey) -> Result<Option<ElectionView>, StoreError> {
-        self.linked()?.election(key).await
+        self.linked().await?.election(key).await
     }
     async fn history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
-        self.linked()?.history(key, limit).await
+        self.linked().await?.history(key, limit).await
     }
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
-        self.linked()?.set_paused(key, pause).await
+        self.linked().await?.set_paused(key, pause).await
     }
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
-        self.linked()?.sessions(which).await
+        self.linked().await?.sessions(which).await
     }
 }
 
 #[async_trait]
 impl<B: Office> Office for Cuttable<B> {
     async fn credentials(&self) -> Result<Vec<Credential>, StoreError> {
-        self.linked()?.credentials().await
+        self.linked().await?.credentials().await
     }
     async fn put_credential(&self, credential: &Credential) -> Result<(), StoreError> {
-        self.linked()?.put_credential(credential).await
+        self.linked().await?.put_credential(credential).await
     }
     async fn record(&self, deed: &Deed) -> Result<(), StoreError> {
-        self.linked()?.record(deed).await
+        self.linked().await?.record(deed).await
     }
     async fn deeds(
         &self,
@@ -215,9 +231,9 @@ impl<B: Office> Office for Cuttable<B> {
         before: Option<i64>,
         limit: u32,
     ) -> Result<Vec<Deed>, StoreError> {
-        self.linked()?.deeds(namespace, before, limit).await
+        self.linked().await?.deeds(namespace, before, limit).await
     }
     async fn forget(&self, before_ms: i64) -> Result<(), StoreError> {
-        self.linked()?.forget(before_ms).await
+        self.linked().await?.forget(before_ms).await
     }
 }

@@ -34,7 +34,8 @@
 //!
 //! # Features
 //!
-//! `sqlite` and `postgres` (both on by default) compile those backends; `memory` is always there.
+//! `sqlite` and `postgres` (both on by default) compile those backends, `http` the one that uses a Tenure server;
+//! `memory` is always there.
 
 pub mod backend;
 mod driver;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tenure_core::ElectionKey;
-use tenure_core::port::{Pulse, StoreError};
+use tenure_core::port::{Pulse, StoreError, Trouble};
 
 /// The names.
 pub mod names {
@@ -42,6 +42,13 @@ pub fn describe() {
         "For how long all that this process leads is trusted, as of the last answer to a beat."
     );
     describe_counter!(names::STORE_ERRORS, "Troubles of this process with its store, by kind.");
+    // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
+    for kind in [Trouble::Timeout, Trouble::Unreachable, Trouble::Unavailable] {
+        counter!(names::STORE_ERRORS, "kind" => word(kind)).increment(0);
+    }
+    for result in ["counted", "gone", "failed"] {
+        counter!(names::RENEWALS, "result" => result).increment(0);
+    }
 }
 
 pub(crate) fn elected(key: &ElectionKey) {
@@ -71,7 +78,11 @@ pub(crate) fn trusted_for(left: Duration) {
 }
 
 pub(crate) fn trouble(error: &StoreError) {
-    counter!(names::STORE_ERRORS, "kind" => error.kind.to_string().replace(' ', "_")).increment(1);
+    counter!(names::STORE_ERRORS, "kind" => word(error.kind)).increment(1);
+}
+
+fn word(kind: Trouble) -> String {
+    kind.to_string().replace(' ', "_")
 }
 
 fn transition(key: &ElectionKey, kind: &'static str) {

@@ -8,7 +8,7 @@ use tenure_core::port::{Backend, Directory, StoreError, Takeover};
 use tenure_core::{Moment, SessionId, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::backend::{self, StoreOptions};
+use crate::backend::{self, ServerAccess, StoreOptions};
 use crate::driver::{Driver, Message, Shared};
 use crate::elector::ElectorBuilder;
 use crate::leadership::Trust;
@@ -59,7 +59,7 @@ pub struct TenureBuilder {
 }
 
 impl TenureBuilder {
-    /// The store's address: `sqlite:PATH`, `postgres://…` or `memory:`.
+    /// The store's address: `sqlite:PATH`, `postgres://…`, `http(s)://…` (feature `http`) or `memory:`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.options.url = url.into();
         self
@@ -86,6 +86,12 @@ impl TenureBuilder {
     /// Count a grant only when it is replicated (PostgreSQL with synchronous standbys).
     pub fn strict(mut self, strict: bool) -> Self {
         self.options.strict = strict;
+        self
+    }
+
+    /// How a Tenure server (`http://…`) is to know us, and whom we believe; from the environment unless set.
+    pub fn access(mut self, access: ServerAccess) -> Self {
+        self.options.access = access;
         self
     }
 

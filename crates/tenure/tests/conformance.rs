@@ -32,13 +32,16 @@ conformance_tests!(sqlite, {
 conformance_tests!(postgres, {
     use tenure::backend::migrations::Migrate;
     use tenure::backend::postgres::{Postgres, PostgresOptions};
+    // As in production: one role owns the tables, and another, which can not change them, is all that a program needs.
     let database = Arc::new(tenure_testkit::rig::fresh_database().unwrap());
+    database.psql(&tenure::backend::roles_sql("postgres:").unwrap()).unwrap();
     Subject::new(move || {
         let database = database.clone();
         async move {
-            let options = PostgresOptions::new(database.url());
-            Postgres::connect_unchecked(options.clone()).await.unwrap().migrate().await.unwrap();
-            Arc::new(Postgres::connect(options).await.unwrap()) as _
+            let owner = PostgresOptions::new(database.url_as("tenure_owner"));
+            Postgres::connect_unchecked(owner).await.unwrap().migrate().await.unwrap();
+            let runtime = PostgresOptions::new(database.url_as("tenure_runtime"));
+            Arc::new(Postgres::connect(runtime).await.unwrap()) as _
         }
     })
 });

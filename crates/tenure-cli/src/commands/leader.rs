@@ -178,7 +178,7 @@ async fn until(
 }
 
 /// Who asks, for the others: the user and the host.
-fn whoami() -> String {
+pub(super) fn whoami() -> String {
     let user =
         std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "operator".into());
     let host = tenure::runtime::host_name();

@@ -10,13 +10,15 @@ use crate::store;
 
 pub(crate) async fn run(global: &Global, args: MigrateArgs) -> Result<u8, Failure> {
     let options = store::options(global)?;
-    if let MigrateCommand::Sql = args.command {
-        output::print_text(&backend::migration_sql(&options.url)?);
+    if let MigrateCommand::Sql { roles } = args.command {
+        let script =
+            if roles { backend::roles_sql(&options.url) } else { backend::migration_sql(&options.url) };
+        output::print_text(&script?);
         return Ok(0);
     }
     let store = backend::migrator(&options).await?;
     match args.command {
-        MigrateCommand::Sql => {}
+        MigrateCommand::Sql { .. } => {}
         MigrateCommand::Up => {
             let applied = store.migrate().await?;
             if global.output == Format::Json {

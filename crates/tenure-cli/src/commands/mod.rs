@@ -9,5 +9,6 @@ pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod signals;
+pub(crate) mod token;
 pub(crate) mod view;
 pub(crate) mod watch;

@@ -46,6 +46,23 @@ impl World {
         self.database.is_some()
     }
 
+    /// All that is in the store, as far as it can be read as text.
+    pub fn contents(&self) -> String {
+        match &self.database {
+            Some(database) => {
+                let rows = |table: &str| format!("SELECT to_jsonb(t)::text FROM tenure.{table} t");
+                let tables = ["credentials", "audit", "sessions"].map(rows).join(" UNION ALL ");
+                database.psql(&tables).expect("rows")
+            }
+            None => {
+                let files = std::fs::read_dir(self.folder.path()).expect("the folder").flatten();
+                let read = |path: PathBuf| std::fs::read(path).unwrap_or_default();
+                let text = files.map(|file| String::from_utf8_lossy(&read(file.path())).into_owned());
+                text.collect()
+            }
+        }
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

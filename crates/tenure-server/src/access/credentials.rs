@@ -1,7 +1,8 @@
 //! Whom the store knows, kept in memory for a moment.
 //!
-//! The store is the truth. What is kept here is read again every [`EVERY`]; an id that is not known is looked for at once,
-//! but not more than once in [`AGAIN`], however many ask, so that strangers can not wear out the store. When the store has
+//! The store is the truth. What is kept here is read again every [`EVERY`]. Whoever is not known waits for a reading that
+//! began after they came; there is one in [`AGAIN`] at most, shared by all who wait, so that strangers can not wear out the
+//! store. When the store has
 //! not answered for [`STALE`], nobody is believed any more: a revocation may have been missed.
 
 use std::collections::HashMap;
@@ -29,8 +30,8 @@ pub struct Credentials {
     store: Arc<dyn Backend>,
     runtime: Arc<dyn Runtime>,
     known: RwLock<Arc<Known>>,
-    /// When somebody last read, whatever came of it.
-    reading: Mutex<Moment>,
+    /// When somebody last began to read and was done, whatever came of it.
+    reading: Mutex<(Moment, Moment)>,
     /// Changes whenever the store knows others than before.
     news: watch::Sender<()>,
 }
@@ -59,8 +60,9 @@ impl Credentials {
         store: Arc<dyn Backend>,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Arc<Self>, StoreError> {
-        let first = Known::new(store.credentials().await?, runtime.now());
-        let reading = Mutex::new(runtime.now());
+        let began = runtime.now();
+        let first = Known::new(store.credentials().await?, began);
+        let reading = Mutex::new((first.at, runtime.now()));
         let known = RwLock::new(Arc::new(first));
         let news = watch::Sender::new(());
         let credentials = Arc::new(Credentials { store, runtime: runtime.clone(), known, reading, news });
@@ -81,7 +83,7 @@ impl Credentials {
         let (id, secret) = token::parse(text).ok_or_else(malformed)?;
         let mut known = self.fresh()?;
         if !known.by_id.contains_key(id) {
-            self.read_again().await;
+            self.read_since(self.runtime.now()).await;
             known = self.fresh()?;
         }
         let entry = known.by_id.get(id).ok_or_else(malformed)?;
@@ -99,7 +101,7 @@ impl Credentials {
     pub async fn by_subject(&self, subject: &str) -> Result<Principal, Problem> {
         let mut known = self.fresh()?;
         if !known.by_subject.contains_key(subject) {
-            self.read_again().await;
+            self.read_since(self.runtime.now()).await;
             known = self.fresh()?;
         }
         let stranger =
@@ -144,20 +146,22 @@ impl Credentials {
         self.read_holding(&mut reading).await;
     }
 
-    /// Reads the store, unless that was just done.
-    async fn read_again(&self) {
+    /// Reads the store, unless somebody began to after this moment.
+    async fn read_since(&self, arrived: Moment) {
         let mut reading = self.reading.lock().await;
-        if self.runtime.now().since(*reading) >= AGAIN {
+        let (began, done) = *reading;
+        if began < arrived {
+            self.runtime.sleep_until(done + AGAIN).await;
             self.read_holding(&mut reading).await;
         }
     }
 
-    async fn read_holding(&self, reading: &mut Moment) {
-        // Taken before asking: what was revoked in between is not counted as seen.
-        let before = self.runtime.now();
+    async fn read_holding(&self, reading: &mut (Moment, Moment)) {
+        // Taken before asking: what was changed in between is not counted as seen.
+        let began = self.runtime.now();
         match self.store.credentials().await {
             Ok(all) => {
-                let known = Arc::new(Known::new(all, before));
+                let known = Arc::new(Known::new(all, began));
                 let same = self.known().is_like(&known);
                 *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
                 if !same {
@@ -166,7 +170,7 @@ impl Credentials {
             }
             Err(error) => tracing::warn!("reading the credentials: {error}"),
         }
-        *reading = self.runtime.now();
+        *reading = (began, self.runtime.now());
     }
 
     fn known(&self) -> Arc<Known> {

@@ -152,19 +152,12 @@ fn namespace(parts: &Parts) -> Result<Name, Problem> {
             .remedy("write ?namespace=NAME once, or leave it out for the namespace `default`")
     };
     let query = parts.uri.query().unwrap_or_default();
-    let decoded = |text: &str| {
-        let plain = text.replace('+', " ");
-        percent_encoding::percent_decode_str(&plain).decode_utf8().map(|text| text.into_owned())
-    };
-    let mut found = None;
-    for pair in query.split('&') {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if decoded(name).is_ok_and(|name| name == "namespace") && found.replace(value).is_some() {
-            return Err(malformed("the query names two namespaces".into()));
-        }
+    // Read as the handlers read it.
+    let mut found = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "namespace");
+    let Some((_, text)) = found.next() else { return Ok(Name::default_namespace()) };
+    if found.next().is_some() {
+        return Err(malformed("the query names two namespaces".into()));
     }
-    let Some(value) = found else { return Ok(Name::default_namespace()) };
-    let text = decoded(value).map_err(|_| malformed("the namespace is no text".into()))?;
     text.parse().map_err(|error: tenure::NameError| malformed(error.to_string()))
 }
 

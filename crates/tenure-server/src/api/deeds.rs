@@ -9,6 +9,7 @@ use tenure::port::Deed;
 
 use crate::App;
 use crate::access::Principal;
+use crate::envelope::RequestId;
 
 /// Who does something, by which request.
 pub(super) struct By {
@@ -20,12 +21,12 @@ pub(super) struct By {
 impl<S: Send + Sync> FromRequestParts<S> for By {
     type Rejection = std::convert::Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         // Without a principal the gate lets nobody through.
         let principal =
             parts.extensions.get::<Principal>().map_or_else(|| "nobody".into(), |p| p.name.clone());
-        let id = parts.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
-        Ok(By { principal, request_id: id.to_owned() })
+        let RequestId(id) = RequestId::from_request_parts(parts, state).await?;
+        Ok(By { principal, request_id: id.to_string() })
     }
 }
 
@@ -41,8 +42,5 @@ pub(super) async fn record(app: &App, by: &By, action: &str, key: &ElectionKey, 
         detail,
         request_id: by.request_id.clone(),
     };
-    tracing::info!(principal = deed.principal, action, election = %key, detail = deed.detail, "an operator acted");
-    if let Err(error) = app.store.record(&deed).await {
-        tracing::warn!(%error, action, election = %key, "could not be recorded in the audit");
-    }
+    app.record(&deed).await;
 }

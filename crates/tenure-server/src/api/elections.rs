@@ -95,9 +95,7 @@ pub(crate) struct HowMany {
 ///
 /// By namespace and name; those of one namespace, or all that you may read.
 #[utoipa::path(get, path = "/v1/elections", tag = "elections", params(Which), responses(
-    (status = 200, body = Elections),
-    (status = 400, body = Problem, content_type = "application/problem+json"),
-    (status = 403, body = Problem, content_type = "application/problem+json")))]
+    (status = 200, body = Elections)))]
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
@@ -136,9 +134,7 @@ pub(crate) async fn list(
     params(("election" = Name, Path), Where,
         ("if-none-match" = Option<String>, Header, description = "The `ETag` of what you have")),
     responses((status = 200, body = Election, headers(("etag" = String), ("tenure-age-ms" = u64))),
-        (status = 304, description = "It is as you have it."),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json")))]
+        (status = 304, description = "It is as you have it.")))]
 pub(crate) async fn show(
     State(app): State<App>,
     At(election): At<Name>,
@@ -159,8 +155,7 @@ pub(crate) async fn show(
     responses((status = 200, body = Leader, headers(("etag" = String), ("tenure-age-ms" = u64))),
         (status = 204, description = "Nobody leads just now."),
         (status = 304, description = "It is as you have it."),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json", description = "Nobody ever stood for it.")))]
+        (status = 404, body = Problem, description = "Nobody ever stood for it.")))]
 pub(crate) async fn leader(
     State(app): State<App>,
     At(election): At<Name>,
@@ -183,9 +178,7 @@ pub(crate) async fn leader(
 /// The best first: by priority, then by id. Observers stand at their place and never lead.
 #[utoipa::path(get, path = "/v1/elections/{election}/candidates", tag = "elections",
     params(("election" = Name, Path), Where),
-    responses((status = 200, body = Candidates),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = Candidates)))]
 pub(crate) async fn candidates(
     State(app): State<App>,
     At(election): At<Name>,
@@ -201,10 +194,7 @@ pub(crate) async fn candidates(
 /// Who led from when to when, how they came to and how it ended; the newest first.
 #[utoipa::path(get, path = "/v1/elections/{election}/history", tag = "elections",
     params(("election" = Name, Path), HowMany),
-    responses((status = 200, body = History),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = History)))]
 pub(crate) async fn history(
     State(app): State<App>,
     At(election): At<Name>,

@@ -1,32 +1,30 @@
 //! `/v1`: elections for whatever can speak HTTP, and the document that describes it.
 
+mod audit;
 mod campaign;
 mod deeds;
+mod docs;
+mod document;
 mod elections;
 mod given;
 mod operate;
 mod owned;
+mod replicas;
 mod sessions;
 mod shape;
 mod shown;
 mod store;
+mod tokens;
+mod watch;
 
+use axum::routing::get;
+use http::Method;
 use tenure::port::Verb;
-use utoipa::OpenApi as _;
-use utoipa::openapi::OpenApi;
 use utoipa_axum::routes;
 
+pub(crate) use self::document::bare as document;
 pub(crate) use self::sessions::Hints;
 use crate::route::{Need, Routes};
-
-#[derive(utoipa::OpenApi)]
-#[openapi(info(title = "Tenure", description = "One leads, many share."))]
-struct Document;
-
-/// The document without its paths.
-pub(crate) fn document() -> OpenApi {
-    Document::openapi()
-}
 
 /// The routes of the API.
 pub(crate) fn routes() -> Routes {
@@ -37,6 +35,8 @@ pub(crate) fn routes() -> Routes {
         .api(read, routes!(elections::leader))
         .api(read, routes!(elections::candidates))
         .api(read, routes!(elections::history))
+        .api(read, routes!(watch::election))
+        .api(Need::Known, routes!(watch::all))
         .api(Need::In(Verb::Lead), routes!(campaign::campaign))
         // Those who lead step down by themselves; it takes an operator to make others do so.
         .api(Need::In(Verb::Lead), routes!(operate::resign))
@@ -44,5 +44,10 @@ pub(crate) fn routes() -> Routes {
         .api(Need::In(Verb::Admin), routes!(operate::pause))
         .api(Need::In(Verb::Admin), routes!(operate::resume))
         .api(Need::Known, routes!(store::show))
+        .page(Need::Nothing, Method::GET, "/openapi.json", get(document::serve))
+        .page(Need::Nothing, Method::GET, "/docs", get(docs::show))
         .merge(sessions::routes())
+        .merge(replicas::routes())
+        .merge(audit::routes())
+        .merge(tokens::routes())
 }

@@ -96,14 +96,7 @@ pub(crate) struct Operated {
 #[utoipa::path(post, path = "/v1/elections/{election}/resign", tag = "campaign",
     params(("election" = Name, Path), Within), request_body = Option<Resign>,
     responses((status = 200, body = Operated), (status = 202, body = Operated, description = "The leader was asked, and has not finished."),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 403, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "The lease is not held under that token; or nobody leads."),
-        (status = 410, body = Problem, content_type = "application/problem+json"),
-        (status = 415, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+        (status = 409, body = Problem, description = "The lease is not held under that token; or nobody leads.")))]
 pub(crate) async fn resign(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
@@ -175,13 +168,7 @@ async fn step_down(
 #[utoipa::path(post, path = "/v1/elections/{election}/transfer", tag = "operators",
     params(("election" = Name, Path), Within), request_body = Transfer,
     responses((status = 200, body = Operated), (status = 202, body = Operated, description = "The leader was asked, and has not finished."),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 403, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "Nobody leads, or that candidate may not."),
-        (status = 415, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+        (status = 409, body = Problem, description = "Nobody leads, or that candidate may not.")))]
 pub(crate) async fn transfer(
     State(app): State<App>,
     by: By,
@@ -208,13 +195,7 @@ pub(crate) async fn transfer(
 /// Nobody may lead it until it is resumed. The leader is asked to finish.
 #[utoipa::path(post, path = "/v1/elections/{election}/pause", tag = "operators",
     params(("election" = Name, Path), Within), request_body = Option<PauseFor>,
-    responses((status = 200, body = Operated), (status = 202, body = Operated, description = "The leader was asked, and has not finished."),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 403, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 415, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = Operated), (status = 202, body = Operated, description = "The leader was asked, and has not finished.")))]
 pub(crate) async fn pause(
     State(app): State<App>,
     by: By,
@@ -238,13 +219,7 @@ pub(crate) async fn pause(
 /// It may be led again.
 #[utoipa::path(post, path = "/v1/elections/{election}/resume", tag = "operators",
     params(("election" = Name, Path), Within), request_body = Option<Nothing>,
-    responses((status = 200, body = Operated),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 403, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 415, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = Operated)))]
 pub(crate) async fn resume(
     State(app): State<App>,
     by: By,

@@ -11,7 +11,9 @@
 
 mod hints;
 mod leases;
+mod office;
 mod people;
+mod protocol;
 mod wakes;
 
 use std::time::Duration;
@@ -51,9 +53,12 @@ pub(crate) fn routes() -> Routes {
         .api(Need::Session, routes!(observe))
         .api(Need::Known, routes!(leases::expire))
         .api(Need::In(Verb::Lead), routes!(leases::ask))
+        .api(Need::Known, routes!(protocol::hello))
+        .api(Need::Known, routes!(protocol::clock))
         .api(Need::Known, routes!(wakes::wakes))
         .api(Need::Known, routes!(people::sessions))
         .api(Need::In(Verb::Admin), routes!(people::set_paused))
+        .api(Need::Over(Verb::Admin), routes!(office::put_credential))
 }
 
 /// The namespace of an election in a request.
@@ -120,7 +125,7 @@ async fn join(
     let key = ElectionKey::new(within.namespace, election);
     same_session(&session, &candidacy.session)?;
     same_election(&key, &candidacy.election)?;
-    check_candidacy(&candidacy)?;
+    check_candidacy(&candidacy, fits)?;
     match app.store.join(&candidacy).await? {
         Joined::Gone => Err(gone(&session)),
         joined => Ok(Json(joined)),
@@ -183,31 +188,44 @@ fn check_session(session: &NewSession) -> Result<(), Problem> {
     // The beat of the client is its own affair; the shortest that makes sense is allowed for.
     let beat = session.lease.min(Duration::from_secs(30)) / 3;
     Timing::new(session.lease, Some(beat)).map_err(|error| unfit("lease_ms", error.to_string()))?;
-    short("name", &session.name)
+    fits("name", &session.name)
 }
 
-pub(super) fn check_candidacy(candidacy: &Candidacy) -> Result<(), Problem> {
+/// A check of a text in a field.
+type Checked = fn(&str, &str) -> Result<(), Problem>;
+
+pub(super) fn check_candidacy(candidacy: &Candidacy, text_fits: Checked) -> Result<(), Problem> {
     if !(1..=tenure::SLOTS_MAX).contains(&candidacy.slots) {
         return Err(unfit("slots", format!("an election has 1 to {} slots", tenure::SLOTS_MAX)));
     }
-    short("id", &candidacy.id)?;
+    text_fits("id", &candidacy.id)?;
     for (field, list) in [("capabilities", &candidacy.capabilities), ("requires", &candidacy.requires)] {
         few(field, list.len())?;
-        list.iter().try_for_each(|text| short(field, text))?;
+        list.iter().try_for_each(|text| text_fits(field, text))?;
     }
     few("metadata", candidacy.metadata.len())?;
     candidacy
         .metadata
         .iter()
         .flat_map(|(key, value)| [key, value])
-        .try_for_each(|text| short("metadata", text))
+        .try_for_each(|text| text_fits("metadata", text))
 }
 
 pub(super) fn short(field: &str, text: &str) -> Result<(), Problem> {
-    if text.len() <= TEXT_MAX {
-        return Ok(());
+    fits(field, text)?;
+    match text.chars().find(|c| c.is_control()) {
+        Some(c) => Err(unfit(field, format!("{c:?} is no character for a text that people read"))),
+        None => Ok(()),
     }
-    Err(unfit(field, format!("{} bytes are too many; at most {TEXT_MAX} are kept", text.len())))
+}
+
+/// What programs say of themselves is kept as they say it, as the store behind this server would: all but the one
+/// character that PostgreSQL has no place for.
+fn fits(field: &str, text: &str) -> Result<(), Problem> {
+    if text.len() > TEXT_MAX {
+        return Err(unfit(field, format!("{} bytes are too many; at most {TEXT_MAX} are kept", text.len())));
+    }
+    if text.contains('\0') { Err(unfit(field, "a text with a NUL in it cannot be kept")) } else { Ok(()) }
 }
 
 fn few(field: &str, count: usize) -> Result<(), Problem> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tenure::port::{Backend, Scope, SessionView, StoreError, Trouble, Wakes};
@@ -10,7 +11,7 @@ use tenure::runtime::Runtime;
 use tenure::{ElectionKey, Moment, SessionId};
 
 use super::wanted::Wanted;
-use super::{Desk, Entry, Seen, Sight};
+use super::{Desk, Entry, Mark, Seen, Sight, Update};
 
 /// How often everything is looked at, hints or no hints.
 const ALL_EVERY: Duration = Duration::from_secs(2);
@@ -72,6 +73,7 @@ impl Eye {
     /// One round: at most one request for elections, and one for beats.
     async fn look(&mut self, mut wanted: Wanted) {
         let begun = self.runtime.now();
+        let heard_ms = self.desk.mark_ms.load(Ordering::Relaxed);
         for session in std::mem::take(&mut wanted.died) {
             self.desk.onlooker().died(session);
         }
@@ -93,7 +95,42 @@ impl Eye {
                 Seen { latency, trouble: Some(error), ..(*self.desk.seen()).clone() }
             }
         };
-        self.desk.publish(seen);
+        let before = self.desk.seen();
+        let now = self.desk.publish(seen);
+        self.announce(&before, &now, heard_ms).await;
+    }
+
+    /// Tells those who watch what is different. Terms are read once for each change, if anybody wants to hear of it.
+    async fn announce(&self, before: &Seen, now: &Seen, heard_ms: i64) {
+        let different = |(key, entry): &(&ElectionKey, &Arc<Entry>)| {
+            before.elections.get(*key).is_none_or(|old| old.version() != entry.version())
+        };
+        let listens = |key: &ElectionKey| self.desk.rooms().as_ref().is_some_and(|rooms| rooms.listens(key));
+        let heard = now.elections.iter().filter(different).filter(|(key, _)| listens(key));
+        for (key, entry) in heard {
+            let mark = match before.elections.get(key) {
+                Some(old) => Mark::of(old, heard_ms),
+                // Nothing at all was known before: nothing that began before is news.
+                None if !before.is_known() => Mark::of(entry, i64::MAX),
+                None => Mark::Tokens(Vec::new()),
+            };
+            let terms = within(entry.terms(self.store.as_ref())).await;
+            if let Some(rooms) = self.desk.rooms().as_mut() {
+                match terms {
+                    Ok(terms) => {
+                        let news = mark.news(&terms);
+                        let ended = news.iter().filter_map(|news| news.term().ended_at_ms).max();
+                        self.desk.mark_ms.fetch_max(ended.unwrap_or(0), Ordering::Relaxed);
+                        let mark_ms = self.desk.mark_ms.load(Ordering::Relaxed);
+                        rooms.tell(&Arc::new(Update::new(now.number, entry.clone(), news, mark_ms)));
+                    }
+                    Err(_) => rooms.dismiss(key),
+                }
+            }
+        }
+        if let Some(rooms) = self.desk.rooms().as_mut() {
+            rooms.tidy();
+        }
     }
 
     /// Looks at the elections that are wanted or due; `None` if none are.
@@ -121,6 +158,8 @@ impl Eye {
                 old.iter().filter(|(key, _)| !wanted.elections.contains(key)).map(share).collect();
         }
         for view in observation.elections {
+            let granted = view.leases.iter().filter_map(|lease| lease.granted_at_ms);
+            self.desk.mark_ms.fetch_max(granted.max().unwrap_or(0), Ordering::Relaxed);
             let key = view.key.clone();
             let entry = Entry::new(view, old.get(&key).map(Arc::as_ref));
             // What has not changed has been rendered already.

@@ -8,21 +8,26 @@
 
 mod entry;
 mod looking;
+mod rooms;
+mod terms;
 mod wanted;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure::port::{Backend, ElectionView, Finding, SessionView, StoreError, Term, Trouble};
 use tenure::runtime::{Draw, Runtime};
-use tenure::{ElectionKey, Moment, SessionId};
+use tenure::{ElectionKey, Moment, Name, SessionId};
 use tenure_core::lease::{Onlooker, Turn};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 pub use self::entry::Entry;
+use self::rooms::Rooms;
+pub use self::rooms::{Ear, News, Update};
+pub(crate) use self::terms::Mark;
 use self::wanted::Wanted;
 
 /// How long a request waits for the first look of a server that has just begun.
@@ -54,6 +59,10 @@ struct Desk {
     /// Who decides for candidates that cannot watch for themselves. It sees all that is seen here.
     onlooker: Mutex<Onlooker>,
     findings: tokio::sync::Mutex<Option<(Moment, Findings)>>,
+    /// Who watches; `None` once the server is about to end.
+    rooms: Mutex<Option<Rooms>>,
+    /// The latest time at which a term is known to have begun or ended, by the store's wall clock.
+    mark_ms: AtomicI64,
 }
 
 /// What an examination of the store found.
@@ -124,6 +133,8 @@ impl Board {
             round: watch::Sender::new(0),
             onlooker: Mutex::default(),
             findings: tokio::sync::Mutex::default(),
+            rooms: Mutex::new(Some(Rooms::default())),
+            mark_ms: AtomicI64::new(0),
         });
         let ear = tokio::spawn(looking::listen(desk.clone(), wakes));
         let eye = tokio::spawn(looking::look_on(desk.clone()));
@@ -143,12 +154,28 @@ impl Board {
     /// The server is about to end: whoever waits for a change or watches is let go.
     pub fn close(&self) {
         self.desk.closed.store(true, Ordering::Release);
+        *self.desk.rooms() = None;
         self.desk.changes.send_modify(|n| *n += 1);
     }
 
     /// Whether the server is about to end.
     pub fn is_closed(&self) -> bool {
         self.desk.closed.load(Ordering::Acquire)
+    }
+
+    /// Hears of an election from now on; `None` if the server is about to end.
+    pub fn watch(&self, election: &ElectionKey) -> Option<Ear> {
+        self.desk.rooms().as_mut().map(|rooms| rooms.election(election))
+    }
+
+    /// Hears of all elections of a namespace, or of all, from now on; `None` if the server is about to end.
+    pub fn watch_all(&self, namespace: Option<&Name>) -> Option<Ear> {
+        self.desk.rooms().as_mut().map(|rooms| rooms.namespace(namespace))
+    }
+
+    /// The latest time at which a term is known to have begun or ended, by the store's wall clock.
+    pub(crate) fn mark_ms(&self) -> i64 {
+        self.desk.mark_ms.load(Ordering::Relaxed)
     }
 
     /// What was seen last; of a server that has just begun, what it sees first.
@@ -232,6 +259,10 @@ impl Desk {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn rooms(&self) -> MutexGuard<'_, Option<Rooms>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn onlooker(&self) -> MutexGuard<'_, Onlooker> {
         self.onlooker.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,13 +289,15 @@ impl Desk {
     }
 
     /// Shows this from now on.
-    fn publish(&self, mut seen: Seen) {
+    fn publish(&self, mut seen: Seen) -> Arc<Seen> {
         let mut place = self.seen.write().unwrap_or_else(PoisonError::into_inner);
         seen.number = place.number + 1;
         let number = seen.number;
-        *place = Arc::new(seen);
+        let seen = Arc::new(seen);
+        *place = seen.clone();
         drop(place);
         self.changes.send_replace(number);
+        seen
     }
 }
 

@@ -2,51 +2,56 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::connection::Shop;
-use super::hub::Full;
+use super::hub::{Full, Place};
 use super::peer::Peer;
+use super::socket::Socket;
+use super::subject;
+use super::tls::Tls;
 use crate::server::StartError;
 use crate::settings::{Address, Bound, Settings};
 
 /// How long to wait when the system has no more room for connections.
 const BREATH: Duration = Duration::from_millis(100);
+/// How long a client may say nothing at all, not even that it is there, before the system ends its connection.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// One place where it listens.
 pub(crate) enum Listener {
-    Tcp { listener: TcpListener, address: SocketAddr },
+    Tcp { listener: TcpListener, address: SocketAddr, tls: Option<Arc<Tls>> },
     Unix { listener: UnixListener, socket: Socket },
 }
 
-/// A socket in the file system; removed when dropped, if it is still ours.
-pub(crate) struct Socket {
-    path: std::path::PathBuf,
-}
-
 /// Listens everywhere, or nowhere.
-pub(crate) async fn bind(settings: &Settings) -> Result<Vec<Listener>, StartError> {
+pub(crate) async fn bind(settings: &Settings, tls: Option<&Arc<Tls>>) -> Result<Vec<Listener>, StartError> {
     let mut listeners = Vec::new();
     for address in &settings.listen {
-        let failed = |error: io::Error| StartError::Listen(address.to_string(), in_words(&error, address));
+        let failed = |error: io::Error| StartError::Listen(address.to_string(), in_words(&error));
         match address {
-            Address::Unix(path) => listeners.push(unix(path).map_err(failed)?),
+            Address::Unix(path) => {
+                let bound = Socket::bind(path, settings.socket_mode, settings.runtime.random());
+                let (listener, socket) = bound.map_err(failed)?;
+                listeners.push(Listener::Unix { listener, socket });
+            }
             Address::Tcp(text) => {
                 let found: Vec<_> = tokio::net::lookup_host(text).await.map_err(failed)?.collect();
-                if let Some(open) = found.iter().find(|found| !found.ip().to_canonical().is_loopback())
-                    && !(settings.auth && settings.tls.is_some())
+                let open = found.iter().find(|found| !found.ip().to_canonical().is_loopback());
+                if let Some(open) = open
+                    && !(settings.auth && tls.is_some())
                 {
                     return Err(StartError::Exposed(open.to_string()));
                 }
                 for found in found {
                     let listener = TcpListener::bind(found).await.map_err(failed)?;
                     let address = listener.local_addr().map_err(failed)?;
-                    listeners.push(Listener::Tcp { listener, address });
+                    listeners.push(Listener::Tcp { listener, address, tls: tls.cloned() });
                 }
             }
         }
@@ -54,16 +59,11 @@ pub(crate) async fn bind(settings: &Settings) -> Result<Vec<Listener>, StartErro
     Ok(listeners)
 }
 
-fn unix(path: &Path) -> io::Result<Listener> {
-    let listener = UnixListener::bind(path)?;
-    Ok(Listener::Unix { listener, socket: Socket { path: path.into() } })
-}
-
-fn in_words(error: &io::Error, address: &Address) -> String {
+fn in_words(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "somebody listens there already; end them (`ss -ltnp` says who), or choose another place with --listen ({address})"
-        ),
+        io::ErrorKind::AddrInUse => {
+            "somebody listens there already; `ss -ltnp` says who; end them, or choose another place with --listen".into()
+        }
         io::ErrorKind::PermissionDenied => {
             format!("{error}; ports below 1024 and folders of others need rights that this user has not")
         }
@@ -75,7 +75,7 @@ fn in_words(error: &io::Error, address: &Address) -> String {
 impl Listener {
     pub(crate) fn bound(&self) -> Bound {
         match self {
-            Listener::Tcp { address, .. } => Bound::Tcp { address: *address, tls: false },
+            Listener::Tcp { address, tls, .. } => Bound::Tcp { address: *address, tls: tls.is_some() },
             Listener::Unix { socket, .. } => Bound::Unix(socket.path.clone()),
         }
     }
@@ -84,11 +84,11 @@ impl Listener {
     pub(crate) async fn run(self, shop: Arc<Shop>) {
         loop {
             let accepted = match &self {
-                Listener::Tcp { listener, .. } => {
-                    listener.accept().await.map(|(stream, peer)| tcp(stream, peer, &shop))
+                Listener::Tcp { listener, tls, .. } => {
+                    listener.accept().await.map(|(stream, address)| tcp(stream, address, tls.clone(), &shop))
                 }
                 Listener::Unix { listener, .. } => {
-                    listener.accept().await.map(|(stream, _)| local(stream, &shop))
+                    listener.accept().await.map(|(stream, _)| unix(stream, &shop))
                 }
             };
             if let Err(error) = accepted {
@@ -100,19 +100,44 @@ impl Listener {
     }
 }
 
-fn tcp(stream: TcpStream, address: SocketAddr, shop: &Arc<Shop>) {
+fn tcp(stream: TcpStream, address: SocketAddr, tls: Option<Arc<Tls>>, shop: &Arc<Shop>) {
+    let place = match shop.admit(Some(address)) {
+        Ok(place) => place,
+        Err(full) => return refuse(stream, full, tls.is_some()),
+    };
+    // A connection works without these, only less well.
     let _ = stream.set_nodelay(true);
+    let socket = SockRef::from(&stream);
+    let _ = socket.set_tcp_keepalive(
+        &TcpKeepalive::new().with_time(SILENCE / 2).with_interval(SILENCE / 6).with_retries(3),
+    );
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_user_timeout(Some(SILENCE));
+    let shop = shop.clone();
     let peer = Peer::new(Some(address));
-    match shop.admit(Some(address)) {
-        Ok(place) => {
-            let shop = shop.clone();
-            tokio::spawn(async move { shop.serve(stream, place, peer).await });
+    tokio::spawn(async move {
+        match tls {
+            None => shop.serve(stream, place, peer).await,
+            Some(tls) => shake(stream, &tls, place, peer, &shop).await,
         }
-        Err(full) => refuse(stream, full),
-    }
+    });
 }
 
-fn local(stream: tokio::net::UnixStream, shop: &Arc<Shop>) {
+/// Serves a connection after its handshake.
+async fn shake(stream: TcpStream, tls: &Tls, place: Place, mut peer: Peer, shop: &Shop) {
+    let shaken = tokio::time::timeout(shop.handshake, tls.acceptor().accept(stream)).await;
+    let stream = match shaken {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(peer = peer.label(), "a handshake failed: {error}"),
+        Err(_) => return tracing::debug!(peer = peer.label(), "a handshake took too long"),
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    peer.tls = true;
+    peer.subject = certificate.and_then(subject::of).map(Into::into);
+    shop.serve(stream, place, peer).await;
+}
+
+fn unix(stream: UnixStream, shop: &Arc<Shop>) {
     if let Ok(place) = shop.admit(None) {
         let shop = shop.clone();
         tokio::spawn(async move { shop.serve(stream, place, Peer::new(None)).await });
@@ -120,15 +145,19 @@ fn local(stream: tokio::net::UnixStream, shop: &Arc<Shop>) {
 }
 
 /// Says that there is no place, without waiting for anybody to hear it.
-fn refuse(mut stream: TcpStream, full: Full) {
+fn refuse(mut stream: TcpStream, full: Full, tls: bool) {
     tracing::warn!(?full, "a connection was refused");
-    crate::metrics::refused("too-many-connections");
+    crate::metrics::refused("connections");
+    if tls {
+        return;
+    }
     tokio::spawn(async move {
-        let body = r#"{"type":"urn:tenure:too-many-connections","title":"Service Unavailable","status":503,"code":"too-many-connections","detail":"this server has as many connections as it takes","remedy":"close some, or try another replica","retry_after":1}"#;
-        let text = format!(
-            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(text.as_bytes())).await;
+        let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(FULL.as_bytes())).await;
     });
 }
+
+const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
+    content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\n\r\n\
+    {\"type\":\"urn:tenure:too-many-connections\",\"title\":\"Service Unavailable\",\"status\":503,\
+    \"code\":\"too-many-connections\",\"detail\":\"this server has as many connections as it takes\",\
+    \"remedy\":\"close some, or ask another replica\",\"retry_after\":1}";

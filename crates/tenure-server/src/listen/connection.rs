@@ -31,6 +31,8 @@ pub(crate) struct Shop {
     router: Router,
     builder: Builder<TokioExecutor>,
     hub: Arc<Hub>,
+    /// How long a handshake may take.
+    pub(super) handshake: Duration,
 }
 
 impl Shop {
@@ -47,7 +49,7 @@ impl Shop {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
             .max_send_buf_size(64 * 1024);
-        Shop { router: app.router(), builder, hub }
+        Shop { router: app.router(), builder, hub, handshake: settings.timeouts.handshake }
     }
 
     pub(crate) fn admit(&self, address: Option<SocketAddr>) -> Result<Place, Full> {

@@ -9,6 +9,9 @@ mod bind;
 mod connection;
 mod hub;
 mod peer;
+mod socket;
+mod subject;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +22,7 @@ pub(crate) use self::bind::{Listener, bind};
 use self::connection::Shop;
 use self::hub::Hub;
 pub use self::peer::Peer;
+pub(crate) use self::tls::Tls;
 use crate::App;
 use crate::settings::Settings;
 
@@ -26,16 +30,22 @@ use crate::settings::Settings;
 pub(crate) struct Listening {
     hub: Arc<Hub>,
     doors: Vec<JoinHandle<()>>,
-    sweeper: JoinHandle<()>,
+    helpers: Vec<JoinHandle<()>>,
 }
 
 /// Opens for business.
-pub(crate) fn serve(listeners: Vec<Listener>, app: &App, settings: &Settings) -> Listening {
+pub(crate) fn serve(
+    listeners: Vec<Listener>,
+    tls: Option<Arc<Tls>>,
+    app: &App,
+    settings: &Settings,
+) -> Listening {
     let hub = Arc::new(Hub::new(settings));
     let shop = Arc::new(Shop::new(app, settings, hub.clone()));
     let doors = listeners.into_iter().map(|listener| tokio::spawn(listener.run(shop.clone()))).collect();
-    let sweeper = tokio::spawn(hub.clone().sweep());
-    Listening { hub, doors, sweeper }
+    let mut helpers = vec![tokio::spawn(hub.clone().sweep())];
+    helpers.extend(tls.map(|tls| tokio::spawn(tls.renew())));
+    Listening { hub, doors, helpers }
 }
 
 impl Listening {
@@ -52,7 +62,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.doors.iter().for_each(JoinHandle::abort);
-        self.sweeper.abort();
+        self.helpers.iter().for_each(JoinHandle::abort);
         self.hub.stop();
     }
 }

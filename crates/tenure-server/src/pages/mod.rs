@@ -38,6 +38,7 @@ use http::Method;
 use http::request::Parts;
 use tenure::port::Verb;
 
+pub(crate) use self::frame::{Visit, page};
 use crate::App;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};

@@ -29,7 +29,10 @@ async fn every_page_fits_every_screen() {
         ("transfer", "/elections/nightly/transfer?namespace=default", "Who shall lead?"),
         ("pause", "/elections/nightly/pause?namespace=default", "Reason"),
         ("login", "/login", "asks nobody"),
+        ("access-off", "/access", "asks nobody"),
+        ("api", "/docs", "campaign"),
     ];
+    let mut links = std::collections::BTreeSet::new();
     for (name, path, text) in pages {
         for look in Look::all() {
             page.look(look).await;
@@ -38,7 +41,16 @@ async fn every_page_fits_every_screen() {
             page.screenshot(&format!("{name}-{}", look.name())).await;
             page.calm().await;
         }
+        for href in page.eval("[...new Set([...document.links].map(a => a.href.split('#')[0]))]").await.as_array().unwrap() {
+            links.insert(href.as_str().unwrap().to_owned());
+        }
     }
+    // Every link of every page leads somewhere.
+    for link in &links {
+        assert!(link.starts_with(&world.url), "{link} leads away");
+        assert_eq!(page.eval(&format!("fetch({link:?}).then(answer => answer.status)")).await, 200, "{link}");
+    }
+    assert!(links.len() > 20, "{links:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -46,6 +46,18 @@ impl FreshDatabase {
         &self.url
     }
 
+    /// The database's address for another role.
+    pub fn url_as(&self, role: &str) -> String {
+        let (scheme, rest) = self.url.split_once("://").expect("it was made with one");
+        let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        format!("{scheme}://{role}@{host}")
+    }
+
+    /// Runs SQL in the database as another role.
+    pub fn psql_as(&self, role: &str, sql: &str) -> Result<String> {
+        psql(&self.binaries, &self.url_as(role), sql)
+    }
+
     /// Runs SQL in the database; see [`PgCluster::psql`].
     pub fn psql(&self, sql: &str) -> Result<String> {
         psql(&self.binaries, &self.url, sql)

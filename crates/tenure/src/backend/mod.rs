@@ -3,6 +3,9 @@
 //! A backend implements [`Store`](tenure_core::port::Store) and [`Directory`](tenure_core::port::Directory). Backends
 //! know neither each other nor the drivers.
 
+mod access;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod memory;
 pub mod migrations;
 #[cfg(feature = "postgres")]
@@ -15,5 +18,6 @@ mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use access::ServerAccess;
 pub(crate) use registry::no_hints;
-pub use registry::{StoreOptions, migration_sql, migrator, open};
+pub use registry::{StoreOptions, migration_sql, migrator, open, roles_sql};

@@ -6,18 +6,21 @@ use async_trait::async_trait;
 use futures_core::future::BoxFuture;
 use tenure_core::port::{Backend, StoreError, Trouble, Wake, WakeSource, Wakes};
 
+use super::access::ServerAccess;
 use super::memory::Memory;
 use super::migrations::Migrate;
 
 /// Which store, and how to use it.
 #[derive(Clone, Debug, Default)]
 pub struct StoreOptions {
-    /// `sqlite:PATH`, `postgres://…` or `memory:`.
+    /// `sqlite:PATH`, `postgres://…`, `http(s)://…` or `memory:`.
     pub url: String,
     /// A direct address, where `url` leads through a pooler.
     pub direct_url: Option<String>,
     /// Count a grant only when it is replicated.
     pub strict: bool,
+    /// How a Tenure server is to know us.
+    pub access: ServerAccess,
 }
 
 type Opening<'a, T> = BoxFuture<'a, Result<Arc<T>, StoreError>>;
@@ -29,6 +32,7 @@ struct Scheme {
     open: Opener<dyn Backend>,
     migrator: Option<Opener<dyn Migrate>>,
     script: Option<fn() -> String>,
+    roles: Option<fn() -> String>,
 }
 
 const SCHEMES: &[Scheme] = &[
@@ -37,6 +41,7 @@ const SCHEMES: &[Scheme] = &[
         open: |_| Box::pin(async { Ok(Arc::new(Memory::new()) as Arc<dyn Backend>) }),
         migrator: None,
         script: None,
+        roles: None,
     },
     #[cfg(feature = "sqlite")]
     Scheme {
@@ -44,6 +49,7 @@ const SCHEMES: &[Scheme] = &[
         open: super::sqlite::open_url,
         migrator: Some(super::sqlite::migrator_for_url),
         script: Some(super::sqlite::script),
+        roles: None,
     },
     #[cfg(feature = "postgres")]
     Scheme {
@@ -51,6 +57,14 @@ const SCHEMES: &[Scheme] = &[
         open: super::postgres::open_url,
         migrator: Some(super::postgres::migrator_for_url),
         script: Some(super::postgres::script),
+        roles: Some(super::postgres::roles),
+    },
+    #[cfg(feature = "http")]
+    Scheme {
+        prefixes: &["http:", "https:", "http+unix:"],
+        open: super::http::open_url,
+        migrator: None,
+        script: None,
     },
 ];
 
@@ -72,8 +86,20 @@ pub fn migration_sql(url: &str) -> Result<String, StoreError> {
     scheme(url)?.script.map(|script| script()).ok_or_else(|| no_schema(url))
 }
 
+/// The roles of a kind of store, and what each may do, as a script. Connects to nothing.
+pub fn roles_sql(url: &str) -> Result<String, StoreError> {
+    scheme(url)?.roles.map(|roles| roles()).ok_or_else(|| {
+        let kind = url.split_once(':').map_or(url, |(kind, _)| kind);
+        let message = format!(
+            "a {kind}: store has no roles of its own, PostgreSQL has; name it with --store postgres:"
+        );
+        StoreError::new(Trouble::Request, message)
+    })
+}
+
 fn no_schema(url: &str) -> StoreError {
-    StoreError::new(Trouble::Request, format!("{url} has no schema to migrate"))
+    let advice = if url.starts_with("http") { "; migrate the database behind the server" } else { "" };
+    StoreError::new(Trouble::Request, format!("{url} has no schema to migrate{advice}"))
 }
 
 fn scheme(url: &str) -> Result<&'static Scheme, StoreError> {

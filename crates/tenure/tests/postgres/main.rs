@@ -10,6 +10,7 @@ mod literals;
 mod model;
 mod pooler;
 mod races;
+mod roles;
 mod schema;
 mod support;
 mod wakes;

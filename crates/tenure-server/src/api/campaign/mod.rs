@@ -23,7 +23,7 @@ use self::shape::{Campaign, Campaigned};
 use self::wait::Waiting;
 use super::given::{At, Given, In};
 use super::owned::{owned, plausible};
-use super::sessions::{Within, check_candidacy, gone, unfit};
+use super::sessions::{Within, check_candidacy, gone, short, unfit};
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
@@ -41,13 +41,8 @@ use crate::problem::Problem;
 #[utoipa::path(post, path = "/v1/elections/{election}/campaign", tag = "campaign",
     params(("election" = Name, Path), Within), request_body = Campaign,
     responses((status = 200, body = Campaigned),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 403, body = Problem, content_type = "application/problem+json"),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "The election has another number of slots."),
-        (status = 410, body = Problem, content_type = "application/problem+json", description = "The session is over: campaign without one."),
-        (status = 415, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+        (status = 409, body = Problem, description = "The election has another number of slots."),
+        (status = 410, body = Problem, description = "The session is over: campaign without one.")))]
 pub(crate) async fn campaign(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
@@ -59,7 +54,10 @@ pub(crate) async fn campaign(
     let key = ElectionKey::new(within.namespace, election);
     campaign.token.map_or(Ok(()), plausible_token)?;
     let mut candidacy = campaign.candidacy(SessionId::from_stored(""), key);
-    check_candidacy(&candidacy)?;
+    check_candidacy(&candidacy, short)?;
+    if campaign.id.trim().is_empty() {
+        return Err(unfit("id", "a candidate needs an id that people can call it by"));
+    }
     let (session, lease, asks) = match &campaign.session {
         None => open(&app, &principal, &campaign).await?,
         Some(session) => renew(&app, &principal, session, &campaign).await?,

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::{Within, denied, same_election, same_session, unfit};
 use crate::App;
 use crate::access::Principal;
+use crate::api::deeds::{By, record};
 use crate::api::given::{At, Given, In};
 use crate::problem::Problem;
 
@@ -86,18 +87,24 @@ pub(super) async fn expire(
 pub(super) async fn ask(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
+    by: By,
     At(election): At<Name>,
     In(within): In<Within>,
     Given(mut ask): Given<Ask>,
 ) -> Result<Json<Asked>, Problem> {
     let key = ElectionKey::new(within.namespace, election);
     same_election(&key, &ask.election)?;
-    super::short("by", &ask.by)?;
+    super::fits("by", &ask.by)?;
     if !matches!(ask.kind, AskKind::Preempt(_)) && !principal.may(Verb::Admin, Some(&key.namespace)) {
         return Err(denied(&principal, Verb::Admin, Some(&key.namespace)));
     }
     ask.by = super::signed(&principal, &ask.by);
-    Ok(Json(Asked { asked: app.store.ask(&ask).await? }))
+    let asked = app.store.ask(&ask).await?;
+    if asked && !matches!(ask.kind, AskKind::Preempt(_)) {
+        let to = ask.kind.successor().map(|to| format!("to {}", to.short())).unwrap_or_default();
+        record(&app, &by, ask.kind.word(), &key, to).await;
+    }
+    Ok(Json(Asked { asked }))
 }
 
 /// Whether a principal may declare a session dead: it frees what the session holds *everywhere*, so whoever does it must

@@ -12,6 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{Within, sees};
 use crate::App;
 use crate::access::Principal;
+use crate::api::deeds::{By, record};
 use crate::api::given::{At, Given, In};
 use crate::problem::Problem;
 
@@ -69,6 +70,7 @@ pub(super) struct Changed {
 pub(super) async fn set_paused(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
+    by: By,
     At(election): At<Name>,
     In(within): In<Within>,
     Given(Paused { paused }): Given<Paused>,
@@ -76,8 +78,13 @@ pub(super) async fn set_paused(
     let key = ElectionKey::new(within.namespace, election);
     let paused = paused.map(|pause| Pause { by: super::signed(&principal, &pause.by), ..pause });
     if let Some(pause) = &paused {
-        super::short("by", &pause.by)?;
-        super::short("reason", &pause.reason)?;
+        super::fits("by", &pause.by)?;
+        super::fits("reason", &pause.reason)?;
     }
-    Ok(Json(Changed { changed: app.store.set_paused(&key, paused.as_ref()).await? }))
+    let changed = app.store.set_paused(&key, paused.as_ref()).await?;
+    if changed {
+        let (action, reason) = paused.map_or(("resume", String::new()), |pause| ("pause", pause.reason));
+        record(&app, &by, action, &key, reason).await;
+    }
+    Ok(Json(Changed { changed }))
 }

@@ -30,6 +30,7 @@ pub(super) async fn wakes(
     Extension(principal): Extension<Principal>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let hints = app.hints.listen();
+    let mut closing = app.closing.subscribe();
     let heard = stream::unfold((hints, app, principal), |(mut hints, app, principal)| async move {
         loop {
             let wake = match hints.recv().await {
@@ -46,8 +47,14 @@ pub(super) async fn wakes(
         let data = serde_json::to_string(&wake).unwrap_or_else(|_| "\"resync\"".into());
         Ok(Event::default().data(data))
     });
-    let over = tokio::time::sleep(STREAM_LIFE);
-    Sse::new(events.take_until(over)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+    let over = async move {
+        tokio::select! {
+            () = tokio::time::sleep(STREAM_LIFE) => {}
+            // Whoever listened goes on at another server, before this one is gone.
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
+    };
+    Sse::new(events.take_until(Box::pin(over))).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
 }
 
 /// A hint, as far as it is this principal's business.

@@ -96,7 +96,8 @@ fn meaning(code: &str) -> (Trouble, &'static str) {
         "28P01" | "28000" => (Trouble::Denied, "check the user, the password and the server's pg_hba.conf"),
         "42501" => (
             Trouble::Denied,
-            "grant this role USAGE on schema tenure and SELECT, INSERT, UPDATE, DELETE on its tables",
+            "this role may not; `tenure migrate sql --roles` prints the roles that may: tenure_owner for \
+             `tenure migrate`, tenure_runtime for all else",
         ),
         "3D000" => (Trouble::Address, "create the database or name another"),
         "53300" => (

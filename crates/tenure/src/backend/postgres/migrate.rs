@@ -35,6 +35,29 @@ impl Migrate for Postgres {
     }
 }
 
+/// What stands at the beginning of the script for roles.
+const ABOUT_ROLES: &str = "\
+-- Roles for Tenure. Run this as a superuser, in the database that Tenure uses or shall use:
+--
+--     tenure migrate sql --roles --store postgres: | psql DATABASE
+--
+--   tenure_owner    owns the tables: for `tenure migrate up`, and for nothing else
+--   tenure_runtime  for programs and servers: works with what is in the tables, and can not change the tables
+--   tenure_reader   for people and monitoring: looks at everything but the digests of secrets
+--
+-- They have no passwords yet: \\password tenure_runtime sets one. Or keep roles of your own, and make them members:
+-- GRANT tenure_runtime TO app. Run this as often as you like; from then on `tenure migrate up` keeps the grants up to
+-- date by itself.
+
+";
+
+/// The roles that Tenure needs, and what each of them may do.
+pub(crate) fn roles() -> String {
+    let statements =
+        ["schema_lock", "roles_make", "roles_grant"].map(|name| format!("{};\n", QUERIES.get(name)));
+    format!("{ABOUT_ROLES}BEGIN;\n{}COMMIT;\n", statements.concat())
+}
+
 /// All migrations as one script that also notes them down.
 pub(crate) fn script() -> String {
     let statement = |name: &str| format!("{};\n", QUERIES.get(name));
@@ -42,7 +65,7 @@ pub(crate) fn script() -> String {
     for migration in MIGRATIONS {
         script.push_str(&format!("\n{}\n{};\n", migration.sql, record(migration)));
     }
-    script + "\nCOMMIT;\n"
+    script + "\n" + &statement("roles_grant") + "COMMIT;\n"
 }
 
 impl Postgres {
@@ -69,7 +92,9 @@ async fn apply_pending(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, 
         last_rows(&mut *connection, migration.sql.into()).await?;
         last_rows(&mut *connection, record(migration)).await?;
     }
-    last_rows(&mut *connection, "COMMIT".into()).await?;
+    for statement in [QUERIES.get("roles_grant"), "COMMIT"] {
+        last_rows(&mut *connection, statement.into()).await?;
+    }
     Ok(pending)
 }
 

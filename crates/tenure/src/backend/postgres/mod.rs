@@ -48,7 +48,7 @@ use tenure_core::port::{StoreError, Trouble};
 
 pub use guard::{fence, guard};
 pub use listen::ListenState;
-pub(crate) use migrate::script;
+pub(crate) use migrate::{roles, script};
 pub use options::PostgresOptions;
 pub(crate) use wiring::{migrator_for_url, open_url};
 
@@ -71,6 +71,7 @@ static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
         include_str!("queries/migrations.sql"),
         include_str!("queries/office.sql"),
         include_str!("queries/requests.sql"),
+        include_str!("queries/roles.sql"),
         include_str!("queries/sessions.sql"),
         include_str!("queries/terms.sql"),
     ]))

@@ -2,7 +2,14 @@
 SELECT max(version) FROM tenure.migrations;
 
 -- name: schema_create
-CREATE SCHEMA IF NOT EXISTS tenure;
+-- Not CREATE SCHEMA IF NOT EXISTS, which asks for the right to make schemas even where there is nothing to make.
+DO $$
+BEGIN
+    IF to_regnamespace('tenure') IS NULL THEN
+        CREATE SCHEMA tenure;
+    END IF;
+END
+$$;
 CREATE TABLE IF NOT EXISTS tenure.migrations (
     version    bigint PRIMARY KEY,
     name       text        NOT NULL,

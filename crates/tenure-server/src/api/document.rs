@@ -1,0 +1,151 @@
+//! The document that describes the API: gathered from the handlers, and completed with what holds for all of them.
+
+use std::sync::OnceLock;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response as Answer};
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use serde_json::Value;
+use utoipa::OpenApi as _;
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::response::Response;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{Content, OpenApi, Ref, RefOr, SecurityRequirement};
+
+use super::shape;
+use crate::App;
+use crate::problem::Problem;
+use crate::route::{Entry, Need};
+
+const PROBLEM: &str = "application/problem+json";
+
+/// What may go wrong anywhere; and, where there is a body, with bodies.
+const ANYWHERE: [(&str, &str); 8] = [
+    ("400", "The path or the query makes no sense."),
+    ("401", "Nobody, or not whom they claim to be."),
+    ("403", "Not allowed to this principal, or from this page."),
+    ("404", "There is no such thing."),
+    ("410", "The session is over, and all that it held is lost."),
+    ("429", "Too much at once: try again after `Retry-After`."),
+    ("503", "The store cannot be reached, or this server is ending. Whether it happened is unknown."),
+    ("504", "No answer in time. Whether it happened is unknown."),
+];
+const WITH_A_BODY: [(&str, &str); 4] = [
+    ("408", "The body came too slowly."),
+    ("413", "The body is too large."),
+    ("415", "The body is not said to be JSON."),
+    ("422", "The body is well formed and makes no sense; `field` says where."),
+];
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Tenure",
+        description = "One leads, many share: elections with fencing tokens, over plain HTTP.\n\n\
+            Errors are `application/problem+json` with a stable `code`, the `field` to blame and a `remedy`. \
+            Times in `_ms` are milliseconds; those that end in `at_ms` and `since_ms` are of the store's wall clock, for people. \
+            What is read comes from memory and says its age (`Tenure-Age-Ms`); `consistent=true` asks the store.",
+        license(name = "MIT OR Apache-2.0")
+    ),
+    components(schemas(Problem)),
+    tags(
+        (name = "elections", description = "Who leads, who stands, who led."),
+        (name = "campaign", description = "Leading, with nothing but requests."),
+        (name = "watch", description = "What changes, as it changes: server-sent events."),
+        (name = "operators", description = "Moving leaders about."),
+        (name = "store", description = "The database behind this server."),
+        (name = "sessions", description = "The machine's protocol: what `http://` as a store speaks."),
+    )
+)]
+struct Document;
+
+/// The document without its paths.
+pub(crate) fn bare() -> OpenApi {
+    Document::openapi()
+}
+
+/// The whole document. The routes are the same in every server of this version.
+fn whole(app: &App) -> &'static (Value, Bytes) {
+    static WHOLE: OnceLock<(Value, Bytes)> = OnceLock::new();
+    WHOLE.get_or_init(|| {
+        let routes = app.routes();
+        let mut document = routes.document(bare());
+        let components = document.components.get_or_insert_default();
+        let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        components.add_security_scheme("token", bearer);
+        for (path, item) in &mut document.paths.paths {
+            let entries = routes.table().iter().filter(|entry| entry.path == *path);
+            entries.for_each(|entry| complete(item, entry));
+        }
+        let value = serde_json::to_value(&document).unwrap_or_default();
+        let bytes = shape::json(&value);
+        (value, bytes)
+    })
+}
+
+/// The document as a value, for those who render it.
+pub(super) fn value(app: &App) -> &'static Value {
+    &whole(app).0
+}
+
+/// The document itself.
+pub(super) async fn serve(State(app): State<App>) -> Answer {
+    let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-cache")];
+    (headers, whole(&app).1.clone()).into_response()
+}
+
+/// Adds to an operation what its route needs, and what may go wrong with any.
+fn complete(item: &mut PathItem, entry: &Entry) {
+    let operation = match entry.method.as_str() {
+        "GET" => &mut item.get,
+        "PUT" => &mut item.put,
+        "POST" => &mut item.post,
+        "DELETE" => &mut item.delete,
+        "PATCH" => &mut item.patch,
+        _ => return,
+    };
+    let Some(operation) = operation else { return };
+    let description = operation.description.take().unwrap_or_default();
+    operation.description =
+        Some(format!("{description}\n\nNeeds: {}.", needed(entry.need)).trim().to_owned());
+    if entry.need != Need::Nothing {
+        operation.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
+    }
+    let bodies = operation.request_body.is_some().then_some(WITH_A_BODY);
+    for (status, description) in ANYWHERE.iter().chain(bodies.iter().flatten()) {
+        operation.responses.responses.entry((*status).into()).or_insert_with(|| problem(description).into());
+    }
+    problems(operation);
+}
+
+fn needed(need: Need) -> String {
+    match need {
+        Need::Nothing => "nothing".into(),
+        Need::Known => "to be somebody; what is shown is what they may see".into(),
+        Need::In(verb) => format!("`{verb}` in the namespace"),
+        Need::Over(verb) => format!("`{verb}` in `*`"),
+        Need::Session => "to have opened the session".into(),
+        Need::SessionIn(verb) => format!("to have opened the session, and `{verb}` in the namespace"),
+    }
+}
+
+fn problem(description: &str) -> Response {
+    let content = Content::new(Some(RefOr::Ref(Ref::from_schema_name("Problem"))));
+    let mut response = Response::new(description);
+    response.content.insert(PROBLEM.into(), content);
+    response
+}
+
+/// Whatever goes wrong is told as a problem.
+fn problems(operation: &mut Operation) {
+    for (status, response) in &mut operation.responses.responses {
+        let RefOr::T(response) = response else { continue };
+        if status.as_str() >= "400" {
+            let told = ANYWHERE.iter().chain(&WITH_A_BODY).find(|(known, _)| known == status);
+            let told = told.map_or("", |(_, description)| description);
+            let description = std::mem::take(&mut response.description);
+            *response = problem(if description.is_empty() { told } else { &description });
+        }
+    }
+}

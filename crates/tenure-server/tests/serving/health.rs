@@ -1,0 +1,67 @@
+//! Health, for load balancers.
+
+use tenure::Tenure;
+use tenure_server::Settings;
+
+use crate::support::{guarded, house, settings, until};
+
+#[tokio::test]
+async fn a_server_that_has_begun_is_alive_and_soon_ready() {
+    let house = guarded().await;
+    assert_eq!(house.get("/healthz").await.status, 200);
+    until("it is ready", async || house.get("/readyz").await.status == 200).await;
+}
+
+#[tokio::test]
+async fn the_leader_is_where_its_name_is() {
+    let house = house(Settings { name: "node-1".into(), ..settings() }).await;
+    until("it is ready", async || house.get("/readyz").await.status == 200).await;
+    // Strangers can not tell an election that is led elsewhere from none at all.
+    let none = house.get("/readyz?leader=web&namespace=prod").await;
+    assert_eq!((none.status, none.code().as_str()), (503, "not-leader"));
+
+    let open = async |name: &str| {
+        Tenure::builder().store(house.store.clone()).name(name).open().await.expect("a session")
+    };
+    let there = open("node-2").await;
+    let elsewhere = there.elector("web").namespace("prod").start().await.expect("standing");
+    let _leads = elsewhere.elected().await.expect("elected");
+    let led = house.get("/readyz?leader=web&namespace=prod").await;
+    assert_eq!((led.status, &led.body), (none.status, &none.body));
+
+    let here = open("node-1").await;
+    let elector = here.elector("db").namespace("prod").start().await.expect("standing");
+    let _leads = elector.elected().await.expect("elected");
+    until("the leader is here", async || house.get("/readyz?leader=db&namespace=prod").await.status == 200)
+        .await;
+    assert_eq!(house.get("/readyz?leader=db").await.status, 503, "another namespace");
+    assert_eq!(house.get("/readyz?leader=db%20x").await.status, 400);
+    assert_eq!(house.get("/readyz?lead=db").await.status, 400);
+}
+
+#[tokio::test]
+async fn replicas_see_one_another_and_one_keeps_house() {
+    let first = house(Settings { name: "a".into(), priority: 10, ..settings() }).await;
+    let second = Settings { name: "b".into(), advertise: Some("https://b.example".into()), ..settings() };
+    let second =
+        tenure_server::Server::start(second, crate::support::shared(&first.store)).await.expect("a server");
+    until("both are seen", async || {
+        let list = first.get("/v1/replicas").await.json();
+        let replicas = list["replicas"].as_array().cloned().unwrap_or_default();
+        replicas.len() == 2
+            && replicas[0]["name"] == "a"
+            && replicas[0]["here"] == true
+            && replicas[0]["leads"] == true
+            && replicas[0]["address"] == format!("http://{}", first.address())
+            && replicas[1]["name"] == "b"
+            && replicas[1]["here"] == false
+            && replicas[1]["address"] == "https://b.example"
+            && replicas[1]["version"] == env!("CARGO_PKG_VERSION")
+    })
+    .await;
+    second.shutdown().await;
+    until("the other has left", async || {
+        first.get("/v1/replicas").await.json()["replicas"].as_array().is_some_and(|list| list.len() == 1)
+    })
+    .await;
+}

@@ -1,0 +1,227 @@
+//! Where servers are.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use http::uri::Authority;
+use tenure_core::port::{StoreError, Trouble};
+
+const FORM: &str = "give http://HOST:PORT, https://HOST:PORT, several as http://A:PORT,B:PORT, \
+                    or http+unix:/PATH for a socket";
+
+/// One or several servers on one store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address(pub(super) Vec<Base>);
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Base {
+    /// On the network.
+    Tcp {
+        /// Whether it is `https`.
+        tls: bool,
+        /// Host and port.
+        authority: String,
+    },
+    /// On this machine.
+    Unix(PathBuf),
+}
+
+impl Base {
+    /// For requests: scheme and authority.
+    pub(super) fn origin(&self) -> String {
+        match self {
+            Base::Tcp { tls, authority } => format!("http{}://{authority}", if *tls { "s" } else { "" }),
+            Base::Unix(_) => "http://localhost".into(),
+        }
+    }
+
+    /// For people.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Base::Tcp { .. } => self.origin(),
+            Base::Unix(path) => format!("http+unix:{}", path.display()),
+        }
+    }
+
+    /// Whether what is said there can be heard by others on the way.
+    pub(super) fn is_open_to_others(&self) -> bool {
+        match self {
+            Base::Tcp { tls: false, authority } => !is_loopback(authority),
+            Base::Tcp { tls: true, .. } | Base::Unix(_) => false,
+        }
+    }
+
+    /// Whether a server that was reached at `self` may lead us to `other`: never to where less is kept secret, and never
+    /// from elsewhere to this machine, where "localhost" is not the one that was meant.
+    pub(super) fn may_lead_to(&self, other: &Base) -> bool {
+        let (Base::Tcp { tls: mine, authority: from }, Base::Tcp { tls: theirs, authority: to }) =
+            (self, other)
+        else {
+            return false;
+        };
+        let here = |authority: &str| is_loopback(authority);
+        theirs >= mine && !is_anywhere(to) && (here(from) || !here(to))
+    }
+}
+
+fn is_loopback(authority: &str) -> bool {
+    let host = host(authority);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whether it is `0.0.0.0` or `[::]`: where somebody listens, not where they are.
+fn is_anywhere(authority: &str) -> bool {
+    host(authority).parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
+}
+
+fn host(authority: &str) -> String {
+    let authority = authority.parse::<Authority>();
+    authority.map(|authority| authority.host().trim_matches(['[', ']']).to_owned()).unwrap_or_default()
+}
+
+impl FromStr for Address {
+    type Err = StoreError;
+
+    fn from_str(url: &str) -> Result<Self, StoreError> {
+        if let Some(path) = url.strip_prefix("http+unix:") {
+            return unix(path).map(|base| Address(vec![base]));
+        }
+        let (tls, scheme) = if url.starts_with("https:") { (true, "https://") } else { (false, "http://") };
+        let rest = url
+            .strip_prefix(scheme)
+            .ok_or_else(|| refused(format!("an address of a server is missing its //; {FORM}")))?;
+        let mut bases = Vec::new();
+        for part in rest.split(',') {
+            let part = part.trim();
+            let base = tcp(tls, part.strip_prefix(scheme).unwrap_or(part))?;
+            if !bases.contains(&base) {
+                bases.push(base);
+            }
+        }
+        Ok(Address(bases))
+    }
+}
+
+fn unix(path: &str) -> Result<Base, StoreError> {
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if !path.starts_with('/') {
+        return Err(refused(format!("{path:?} is not an absolute path to a socket; {FORM}")));
+    }
+    Ok(Base::Unix(path.into()))
+}
+
+fn tcp(tls: bool, part: &str) -> Result<Base, StoreError> {
+    if part.contains('@') {
+        // Not repeated: it may be a secret.
+        return Err(refused(
+            "the address of a server must not have a user or password in it, where everybody sees it; \
+             put the token into $TENURE_ACCESS_TOKEN or the file that $TENURE_ACCESS_TOKEN_FILE names",
+        ));
+    }
+    let part = part.strip_suffix('/').unwrap_or(part);
+    if part.contains("://") {
+        return Err(refused(format!("several servers must all be http, or all https; {FORM}")));
+    }
+    if let Some(found) = part.chars().find(|c| matches!(c, '/' | '?' | '#')) {
+        return Err(refused(format!(
+            "nothing may follow the host and port of a server, and there is a {found:?}; {FORM}"
+        )));
+    }
+    let authority: Authority =
+        part.parse().map_err(|error| refused(format!("{part:?} is no host and port: {error}; {FORM}")))?;
+    if authority.host().is_empty()
+        || (part.rsplit(']').next().is_some_and(|tail| tail.contains(':')) && authority.port_u16().is_none())
+    {
+        return Err(refused(format!("{part:?} is no host and port; {FORM}")));
+    }
+    Ok(Base::Tcp { tls, authority: part.to_ascii_lowercase() })
+}
+
+fn refused(message: impl Into<String>) -> StoreError {
+    StoreError::new(Trouble::Address, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(url: &str) -> Vec<String> {
+        url.parse::<Address>().unwrap().0.iter().map(Base::place).collect()
+    }
+
+    #[test]
+    fn one_or_several_servers_are_read() {
+        assert_eq!(places("http://127.0.0.1:8368"), ["http://127.0.0.1:8368"]);
+        assert_eq!(places("https://a.example/"), ["https://a.example"]);
+        assert_eq!(places("http://a:1,b:2, http://C:3,a:1"), ["http://a:1", "http://b:2", "http://c:3"]);
+        assert_eq!(places("http://[::1]:8368"), ["http://[::1]:8368"]);
+        assert_eq!(places("http+unix:/run/t.sock"), ["http+unix:/run/t.sock"]);
+        assert_eq!(places("http+unix:///run/t.sock"), ["http+unix:/run/t.sock"]);
+    }
+
+    #[test]
+    fn a_bad_address_is_refused_with_the_right_form() {
+        for url in [
+            "http:",
+            "http://",
+            "http:a",
+            "http://a,,b",
+            "http://a b",
+            "http://a:port",
+            "http://a:99999",
+            "http://a/path",
+            "http://a?x=1",
+            "http://a#x",
+            "http://a,https://b",
+            "http+unix:",
+            "http+unix:rel",
+        ] {
+            let error = url.parse::<Address>().expect_err(url);
+            assert_eq!(error.kind, Trouble::Address, "{url}");
+            assert!(error.message.contains("http://HOST:PORT"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_secret_in_the_address_is_refused_and_not_repeated() {
+        for url in ["http://canary@a", "https://a,u:canary@b:1"] {
+            let error = url.parse::<Address>().expect_err(url);
+            assert!(
+                error.message.contains("TENURE_ACCESS_TOKEN") && !error.message.contains("canary"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_spoken_to_in_the_open() {
+        let open = |url: &str| url.parse::<Address>().unwrap().0[0].is_open_to_others();
+        assert!(open("http://a:1") && open("http://10.0.0.1"));
+        assert!(
+            !open("https://a:1")
+                && !open("http://127.0.0.9:1")
+                && !open("http://[::1]:1")
+                && !open("http://localhost")
+        );
+    }
+
+    #[test]
+    fn nobody_is_led_from_tls_to_the_open() {
+        let base = |url: &str| url.parse::<Address>().unwrap().0.remove(0);
+        assert!(base("https://a").may_lead_to(&base("https://b")));
+        assert!(base("http://a").may_lead_to(&base("https://b")));
+        assert!(!base("https://a").may_lead_to(&base("http://b")));
+        assert!(!base("http+unix:/s").may_lead_to(&base("http://b")));
+    }
+
+    #[test]
+    fn nobody_is_led_from_elsewhere_to_themselves() {
+        let base = |url: &str| url.parse::<Address>().unwrap().0.remove(0);
+        assert!(base("http://127.0.0.1:1").may_lead_to(&base("http://localhost:2")));
+        assert!(!base("http://a").may_lead_to(&base("http://localhost:2")));
+        assert!(!base("https://a").may_lead_to(&base("https://[::1]:2")));
+        assert!(!base("http://127.0.0.1").may_lead_to(&base("http://0.0.0.0:2")));
+    }
+}

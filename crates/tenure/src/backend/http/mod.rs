@@ -1,0 +1,67 @@
+//! A Tenure server as a store: `http://`, `https://`, and `http+unix:` for a socket on this machine.
+//!
+//! The truth is in the server's own store, and what this store promises is what that one does. One call is one request.
+//! Any replica answers any call, so several may be given (`http://a:8368,b:8368`), and those that the servers know of one
+//! another are used too. A replica that does not answer is asked last from then on; the call that found out goes to the
+//! next one at once, where that is safe:
+//!
+//! | call | why it may be sent again, when nobody knows whether it happened |
+//! |---|---|
+//! | `beat`, `end`, `leave`, `expire`, `observe`, all reads | twice is as good as once |
+//! | `open` | the second answer is *gone*, since the id was used: then a beat tells whether the first one happened |
+//! | `join` | the last one counts, and both say the same |
+//! | `take` | compares and swaps on the token that was seen: of two, one at most is granted. If it was the one whose answer was lost, the second says *not as you saw it*; the machine then finds the lease in its own name, and gives it back before it campaigns anew |
+//! | `release` | compares and swaps on session and token: the second does nothing |
+//! | `ask` | bound to a term, and the same request twice is one request |
+//! | `put_credential` | the last one counts, and both say the same |
+//! | `set_paused` | *not* sent again: the answer "it was so already" would be wrong |
+//!
+//! To the machine, a call that is sent again is a call that failed and was repeated: it reads the clock before the first
+//! try, so that no second try ever lengthens trust.
+//!
+//! There is no transaction to guard over HTTP: see [`fence`](crate::fence) for writes to a database of your own, or use
+//! the token itself.
+
+mod address;
+mod answer;
+mod caller;
+mod directory;
+mod endpoint;
+mod listen;
+mod office;
+mod proof;
+mod store;
+mod tls;
+
+use std::sync::Arc;
+
+use futures_core::future::BoxFuture;
+use tenure_core::port::{Backend, StoreError};
+
+use self::address::Address;
+use self::caller::Caller;
+use super::StoreOptions;
+
+/// The version of the protocol that this client speaks. A server says which one it speaks.
+const PROTOCOL: u32 = 1;
+
+/// A Tenure server, or several on one store.
+#[derive(Clone)]
+pub struct Http {
+    caller: Arc<Caller>,
+}
+
+impl Http {
+    /// Finds a server that answers and speaks our protocol.
+    pub async fn connect(options: &StoreOptions) -> Result<Http, StoreError> {
+        let address: Address = options.url.parse()?;
+        let caller = Arc::new(Caller::new(&address, &options.access)?);
+        caller.meet().await?;
+        Ok(Http { caller })
+    }
+}
+
+/// For the registry.
+pub(super) fn open_url(options: &StoreOptions) -> BoxFuture<'_, Result<Arc<dyn Backend>, StoreError>> {
+    Box::pin(async { Ok(Arc::new(Http::connect(options).await?) as Arc<dyn Backend>) })
+}
