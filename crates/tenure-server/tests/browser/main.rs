@@ -41,7 +41,12 @@ async fn every_page_fits_every_screen() {
             page.screenshot(&format!("{name}-{}", look.name())).await;
             page.calm().await;
         }
-        for href in page.eval("[...new Set([...document.links].map(a => a.href.split('#')[0]))]").await.as_array().unwrap() {
+        for href in page
+            .eval("[...new Set([...document.links].map(a => a.href.split('#')[0]))]")
+            .await
+            .as_array()
+            .unwrap()
+        {
             links.insert(href.as_str().unwrap().to_owned());
         }
     }

@@ -65,6 +65,7 @@ const SCHEMES: &[Scheme] = &[
         open: super::http::open_url,
         migrator: None,
         script: None,
+        roles: None,
     },
 ];
 
