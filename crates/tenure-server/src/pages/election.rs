@@ -170,7 +170,7 @@ fn held(
     now: Moment,
     wall: i64,
 ) -> Markup {
-    let left = seen.trust_left(&holder.id, now).unwrap_or_default().as_millis() as u64;
+    let left = parts::trust_left(holder, seen, now).as_millis() as u64;
     html! {
         div {
             p.soft.small { (place(view, lease)) }

@@ -25,6 +25,19 @@ const WITNESS: &str = r#"
     addEventListener("unhandledrejection", (e) => console.error(`rejected: ${e.reason}`));
 "#;
 
+/// What somebody who does not see the page could not tell apart: controls without a name, pictures without words, a page
+/// without one heading, things with the same id.
+const UNNAMED: &str = r#"(() => {
+    const named = (e) => (e.getAttribute("aria-label") || e.textContent).trim() || e.labels?.length;
+    const controls = [...document.querySelectorAll("a, button, select, textarea, input:not([type=hidden]), summary")];
+    const bad = controls.filter((e) => !named(e));
+    bad.push(...[...document.querySelectorAll("img:not([alt]), svg:not([role=img], [aria-hidden=true], [aria-hidden=true] svg), progress:not([aria-label])")]);
+    const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
+    const said = bad.map((e) => e.outerHTML.slice(0, 120)).concat(ids.filter((id, n) => ids.indexOf(id) !== n));
+    if (document.querySelectorAll("main h1").length !== 1) said.push("there is not one h1");
+    return said;
+})()"#;
+
 /// A browser.
 pub(crate) struct Browser {
     link: Arc<Link>,
@@ -352,7 +365,7 @@ impl Page {
         self.complaints.lock().unwrap().clear();
     }
 
-    /// Fails if the browser complained, or if anything is wider than the window.
+    /// Fails if the browser complained, if anything is wider than the window, or if anything has no name.
     pub(crate) async fn calm(&self) {
         // A phone zooms out until everything fits: what counts is the width of the screen.
         let wide = self
@@ -366,6 +379,8 @@ impl Page {
             self.screenshot("failed").await;
             panic!("the page is too wide: {wide}");
         }
+        let unnamed = self.eval(UNNAMED).await;
+        assert_eq!(unnamed, json!([]), "nobody can tell what these are");
         // Whatever the browser had to say before this answer has been heard by now.
         assert_eq!(self.complaints(), Vec::<String>::new());
     }

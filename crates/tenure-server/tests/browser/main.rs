@@ -38,6 +38,8 @@ async fn every_page_fits_every_screen() {
             page.look(look).await;
             page.open(&format!("{}{path}", world.url)).await;
             page.shows(text).await;
+            // What is folded away has to fit, too.
+            page.eval("document.querySelectorAll('details').forEach(folded => folded.open = true)").await;
             page.screenshot(&format!("{name}-{}", look.name())).await;
             page.calm().await;
         }
@@ -286,6 +288,14 @@ async fn a_page_keeps_up_and_keeps_its_place() {
     .await;
     page.until("seen.some((left, n) => left < seen[n - 1]) && seen.some((left, n) => left > seen[n - 1])")
         .await;
+    // Who has only a keyboard gets past the menu, and sees where they are.
+    page.press("Tab").await;
+    page.until(
+        "document.activeElement.matches('.skip') && document.activeElement.getBoundingClientRect().top >= 0",
+    )
+    .await;
+    page.press("Enter").await;
+    page.until("document.activeElement.id == 'main'").await;
     // What somebody types, and where they are, outlives changes around it.
     page.click("#q").await;
     page.type_text("ware").await;
