@@ -23,9 +23,9 @@ impl Store for Postgres {
         let lease_ms = i64::try_from(session.lease.as_millis()).unwrap_or(i64::MAX);
         let values =
             [session.id.as_str().into(), session.name.as_str().into(), Value::Int(lease_ms), takeover.into()];
+        self.shared.calls.warm_up_with(&self.nothing_by_nobody()?);
         let message = self.strict_message().then("session_open", &values)?;
         let rows = self.shared.calls.run(message).await?;
-        self.warm_up();
         let Some(row) = rows.first() else { return Ok(Pulse::Gone) };
         if let Some(held) = held {
             self.shared.connections.keep(&session.id, held);
@@ -190,27 +190,20 @@ impl Store for Postgres {
 }
 
 impl Postgres {
-    /// Has what a hand-over needs planned before there is one: a take of nothing by nobody. Its failure is told by the
-    /// first real call.
-    fn warm_up(&self) {
-        let store = self.clone();
-        tokio::spawn(async move {
-            let (none, nought) = (Value::from(""), Value::Int(0));
-            let seen = [none.clone(), none.clone(), nought.clone(), none.clone()];
-            let take = [&seen[..], &[nought.clone(), Value::Null, none.clone(), nought.clone()]].concat();
-            let release = [none.clone(), none.clone(), nought.clone(), nought, none.clone(), Value::Null];
-            let release = [&release[..], &[none.clone(), false.into(), none.clone()]].concat();
-            let message = Message::fresh(&store.queries)
-                .then("session_wait", std::slice::from_ref(&none))
-                .and_then(|message| message.then("session_lock", &[none]))
-                .and_then(|message| message.then("session_expire", &[const { Value::Null }; 10]))
-                .and_then(|message| message.then("lease_lock", &seen))
-                .and_then(|message| message.then("lease_take", &take))
-                .and_then(|message| message.then("lease_release", &release));
-            if let Ok(message) = message {
-                let _ = store.shared.calls.run(message).await;
-            }
-        });
+    /// What a hand-over needs, planned before there is one: a take-over of nothing by nobody, and its release.
+    fn nothing_by_nobody(&self) -> Result<Message<'_>, StoreError> {
+        let (none, nought) = (Value::from(""), Value::Int(0));
+        let seen = [none.clone(), none.clone(), nought.clone(), none.clone()];
+        let take = [&seen[..], &[nought.clone(), Value::Null, none.clone(), nought.clone()]].concat();
+        let release = [none.clone(), none.clone(), nought.clone(), nought, none.clone(), Value::Null];
+        let release = [&release[..], &[none.clone(), false.into(), none.clone()]].concat();
+        Message::fresh(&self.queries)
+            .then("session_wait", std::slice::from_ref(&none))?
+            .then("session_lock", &[none])?
+            .then("session_expire", &[const { Value::Null }; 10])?
+            .then("lease_lock", &seen)?
+            .then("lease_take", &take)?
+            .then("lease_release", &release)
     }
 
     /// A message whose commit strict mode must not lose.
