@@ -212,6 +212,7 @@ impl Postgres {
             .then("session_lock", &[none])?
             .then("session_expire", &[const { Value::Null }; 10])?
             .then("lease_lock", &seen)?
+            .then("term_prune", &seen[..2])?
             .then("lease_take", &take)?
             .then("lease_release", &release)
     }
