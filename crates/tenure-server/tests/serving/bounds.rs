@@ -7,7 +7,7 @@ use tenure_server::Settings;
 use tenure_server::settings::{Limits, Timeouts};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::{Answer, answer, guarded, house, settings, until, within};
+use crate::support::{Answer, answer, house, settings, until, within};
 
 fn quick() -> Timeouts {
     Timeouts {
@@ -244,12 +244,4 @@ async fn a_crowd_of_idle_watchers_is_held_and_others_are_served() {
     let ends = futures_util::future::join_all(watchers.into_iter().map(|watcher| watcher.collect()));
     let (ends, ()) = within(async { tokio::join!(ends, house.server.shutdown()) }).await;
     assert!(ends.iter().all(Result::is_ok), "a stream was broken off");
-}
-
-#[tokio::test]
-async fn guests_of_a_guarded_house_still_get_health_under_load() {
-    let house = guarded().await;
-    for _ in 0..20 {
-        assert_eq!(house.get("/healthz").await.status, 200);
-    }
 }
