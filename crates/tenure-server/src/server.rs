@@ -38,7 +38,7 @@ pub enum StartError {
     /// It would be open to strangers.
     #[error(
         "{0} can be reached by others: that needs TLS and authentication. Give --tls-cert and --tls-key (PEM files) and \
-         --auth, and make the first token with `tenure token create NAME --grant '*:admin'`; or listen on 127.0.0.1 or unix:PATH"
+         --auth, and make the first token with `tenure token create --name NAME --grant '*:admin'`; or listen on 127.0.0.1 or unix:PATH"
     )]
     Exposed(String),
     /// It can not listen there.

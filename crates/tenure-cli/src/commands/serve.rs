@@ -22,7 +22,7 @@ Examples:
   tenure serve                                          SQLite, http://127.0.0.1:8368, a page in the browser
   tenure serve --store postgres://app@db/app --name a --priority 100
   tenure serve --listen unix:/run/tenure.sock --listen 127.0.0.1:8368
-  tenure token create ops --grant '*:admin'             then:
+  tenure token create --name ops --grant '*:admin'      then:
   tenure serve --listen 0.0.0.0:8368 --tls-cert cert.pem --tls-key key.pem --auth
   tenure serve --listen 0.0.0.0:8368 --tls-cert cert.pem --tls-key key.pem --auth --client-ca clients.pem";
 

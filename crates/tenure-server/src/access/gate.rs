@@ -104,6 +104,7 @@ async fn admit(app: &App, need: Need, parts: &mut Parts) -> Result<Option<Princi
             return Err(problem);
         }
     };
+    // Before the check: the page that says no says it to somebody.
     parts.extensions.insert(principal.clone());
     check(app, need, parts, &principal, open).await?;
     Ok(Some(principal))

@@ -64,6 +64,6 @@ impl Access {
 /// Nobody, or not whom they claim to be.
 fn unknown(code: &'static str, detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, code, detail).remedy(
-        "send `Authorization: Bearer` with a token; `tenure token create NAME --grant NAMESPACE:read,lead` makes one",
+        "send `Authorization: Bearer` with a token; `tenure token create --name NAME --grant NAMESPACE:read,lead` makes one",
     )
 }

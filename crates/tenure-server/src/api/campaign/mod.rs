@@ -12,8 +12,8 @@ mod wait;
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::StatusCode;
 use tenure::port::{Candidacy, Joined, NewSession, Pulse, Takeover};
 use tenure::runtime::Draw;
@@ -45,7 +45,7 @@ use crate::problem::Problem;
         (status = 410, body = Problem, description = "The session is over: campaign without one.")))]
 pub(crate) async fn campaign(
     State(app): State<App>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     slot: Slot,
     At(election): At<Name>,
     In(within): In<Within>,
@@ -68,12 +68,9 @@ pub(crate) async fn campaign(
     // A third of the lease is left for the answer to arrive, and for the client to do something with it.
     let cap = (timing.trust() / 2).min(app.timeouts.request / 2);
     let wait = Duration::from_millis(campaign.wait_ms.unwrap_or(0)).min(cap);
-    if !wait.is_zero() {
-        // Those who wait take no place from those who work.
-        slot.lengthen()?;
-    }
     let waiting = Waiting {
         app: &app,
+        slot: &slot,
         candidacy: &candidacy,
         named: campaign.token,
         deadline: arrived + wait,
