@@ -101,6 +101,7 @@ pub(crate) fn refused(reason: &'static str) {
 }
 
 /// Counts something for as long as it is there.
+#[derive(Debug)]
 pub(crate) struct Gauged(&'static str);
 
 impl Gauged {
