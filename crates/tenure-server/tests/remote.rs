@@ -1,5 +1,7 @@
 //! A Tenure server as a store, held to the same claims as the store behind it.
 
+#[path = "remote/access.rs"]
+mod access;
 mod support;
 
 use std::sync::Arc;

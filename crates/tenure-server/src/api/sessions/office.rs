@@ -42,7 +42,6 @@ pub(super) async fn put_credential(
         None => {
             check(&credential)?;
             credential.created_by = signed(&principal, &credential.created_by);
-            credential.created_at_ms = app.runtime.wall_ms();
             "token.create"
         }
     };
