@@ -3,6 +3,8 @@
 #[path = "remote/access.rs"]
 mod access;
 mod support;
+#[path = "remote/tls.rs"]
+mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
