@@ -77,7 +77,7 @@ async fn a_session_is_used_by_nobody_but_its_owner() {
     denied(bob.take(&alice.bid(&key("a"), 0).await).await);
     denied(bob.release(&alice.giving(&key("a"), 0, token)).await);
     assert!(alice.lives().await && alice.lease(&key("a"), 0).await.token == token);
-    let view = house.store.backend().sessions(Some(&[alice.id.clone()])).await.unwrap().remove(0);
+    let view = house.store.backend().sessions(Some(std::slice::from_ref(&alice.id))).await.unwrap().remove(0);
     assert_eq!(view.owner.as_deref(), Some("alice"));
     let posing = NewSession { owner: Some("alice".into()), ..new_session(&new_id(), "bob") };
     assert_eq!(bob.open(&posing).await.unwrap_err().kind, Trouble::Request);
@@ -100,7 +100,7 @@ async fn nobody_is_declared_dead_by_who_may_not_lead_all_that_they_hold() {
     let silent = Expire { session: victim.id.clone(), timeline: bob.timeline, beat: Some(0) };
     denied(bob.store.expire(&silent).await);
     denied(bob.store.take(&bob.overbid(&key("a"), 0).await).await);
-    assert!(house.store.backend().sessions(Some(&[victim.id.clone()])).await.unwrap()[0].live);
+    assert!(house.store.backend().sessions(Some(std::slice::from_ref(&victim.id))).await.unwrap()[0].live);
     let unseen = Expire { beat: None, ..silent.clone() };
     assert_eq!(carol.store.expire(&unseen).await.unwrap_err().kind, Trouble::Request);
     carol.store.expire(&silent).await.unwrap();

@@ -74,7 +74,7 @@ async fn certificates_say_who_is_who() {
     let actor = Actor::open(open(&url, proving.clone()).await.expect("known"), "worker").await;
     actor.stand(&election("e")).await;
     actor.take(&election("e"), 0).await;
-    let session = store.backend().sessions(Some(&[actor.id.clone()])).await.unwrap().remove(0);
+    let session = store.backend().sessions(Some(std::slice::from_ref(&actor.id))).await.unwrap().remove(0);
     assert_eq!(session.owner.as_deref(), Some("worker"));
 
     let told = async |url: &str, access: ServerAccess| open(url, access).await.err().expect("refused");
