@@ -63,11 +63,11 @@ fn shown(app: &App, principal: &Principal, wake: Wake) -> Option<Wake> {
         Wake::Ended(_) => Some(Wake::Resync),
         Wake::Asked(session) => {
             let seen = app.board.seen();
-            let holders = seen.elections.values().flat_map(|election| election.holders());
+            let mut holders = seen.elections.values().flat_map(|election| election.holders());
             let own = |(_, holder): (_, &tenure::port::SessionView)| {
                 holder.id == *session && holder.owner.as_deref() == Some(&*principal.name)
             };
-            holders.map(own).any(|own| own).then_some(wake)
+            holders.any(own).then_some(wake)
         }
         Wake::Resync => Some(wake),
         Wake::Died(_) | Wake::Severed(_) => None,
