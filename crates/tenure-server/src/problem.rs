@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 pub struct Problem {
     /// `urn:tenure:` and the code.
     #[serde(rename = "type")]
-    #[schema(value_type = String)]
+    #[schema(value_type = String, example = "urn:tenure:no-such-election")]
     pub kind: Box<str>,
     /// The status in words.
     pub title: &'static str,
@@ -28,7 +28,7 @@ pub struct Problem {
     pub detail: String,
     /// The field or parameter that is to blame, if one is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, example = "election")]
     pub field: Option<Box<str>>,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]

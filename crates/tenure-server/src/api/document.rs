@@ -56,6 +56,8 @@ const WITH_A_BODY: [(&str, &str); 4] = [
         (name = "watch", description = "What changes, as it changes: server-sent events."),
         (name = "operators", description = "Moving leaders about."),
         (name = "store", description = "The database behind this server."),
+        (name = "server", description = "The servers of this store, and what was done through them."),
+        (name = "access", description = "Who may do what: tokens."),
         (name = "sessions", description = "The machine's protocol: what `http://` as a store speaks."),
     )
 )]

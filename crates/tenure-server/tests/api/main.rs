@@ -1,7 +1,11 @@
 //! The API, driven in memory and over real sockets.
 
 mod campaign;
+mod failover;
+mod fuzz;
 mod operate;
 mod reads;
+mod session;
 mod support;
+mod trouble;
 mod watch;

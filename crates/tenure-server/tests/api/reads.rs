@@ -150,3 +150,18 @@ async fn the_store_is_shown() {
     assert_eq!(store["ok"], true);
     assert_eq!(store["findings"], json!([]));
 }
+
+#[tokio::test]
+async fn the_document_describes_every_route_of_the_api_and_the_page_shows_them_all() {
+    let inside = inside();
+    let document = inside.get("/openapi.json").await.of(200);
+    let page = inside.get("/docs").await;
+    assert!(page.header("content-type").starts_with("text/html"));
+    let page = String::from_utf8(page.bytes).unwrap();
+    for entry in inside.app.routes().table().iter().filter(|entry| entry.path.starts_with("/v1/")) {
+        let operation = &document["paths"][&entry.path][entry.method.as_str().to_lowercase()];
+        assert!(operation["responses"]["429"].is_object(), "{entry:?} is not described");
+        assert!(page.contains(&entry.path), "{entry:?} is not on the page");
+    }
+    assert!(!page.contains("style=") && !page.contains("onclick"));
+}

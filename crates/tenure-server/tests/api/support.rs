@@ -54,6 +54,7 @@ impl Answer {
 #[derive(Clone)]
 pub(crate) struct Inside {
     pub(crate) app: App,
+    router: axum::Router,
     pub(crate) store: Arc<dyn Backend>,
 }
 
@@ -63,15 +64,35 @@ pub(crate) fn inside() -> Inside {
 
 pub(crate) fn on(store: Arc<dyn Backend>) -> Inside {
     let app = App::new(store.clone(), Access::default(), Arc::new(System));
-    Inside { app, store }
+    Inside { router: app.router(), app, store }
+}
+
+/// A SQLite store in a folder.
+pub(crate) async fn sqlite(folder: &std::path::Path) -> Arc<dyn Backend> {
+    let url = format!("sqlite:{}", folder.join("tenure.db").display());
+    at(&url).await
+}
+
+/// The store at an address, opened anew.
+pub(crate) async fn at(url: &str) -> Arc<dyn Backend> {
+    let options = tenure::backend::StoreOptions { url: url.into(), ..Default::default() };
+    tenure::backend::open(&options).await.unwrap()
 }
 
 impl Inside {
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        let response = self.app.router().oneshot(request).await.unwrap();
+        self.send_unless_stream(request).await.expect("a stream has no end")
+    }
+
+    /// The answer, unless it is a stream of events.
+    pub(crate) async fn send_unless_stream(&self, request: Request<Body>) -> Option<Answer> {
+        let response = self.router.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
+        if headers.get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+            return None;
+        }
         let bytes = response.into_body().collect().await.unwrap().to_bytes().to_vec();
-        Answer { status, headers, bytes }
+        Some(Answer { status, headers, bytes })
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

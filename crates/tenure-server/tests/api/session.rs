@@ -1,0 +1,88 @@
+//! The curl session of the documents, as it is written.
+
+use std::process::Stdio;
+
+use tenure_server::settings::Address;
+use tenure_server::{Server, Settings};
+use tokio::process::Command;
+
+use super::support::sqlite;
+
+/// A block of shell, and what it prints.
+struct Block {
+    shell: String,
+    prints: Option<String>,
+}
+
+fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for (n, part) in text.split("```").enumerate() {
+        let Some((kind, content)) = part.split_once('\n').filter(|_| n % 2 == 1) else { continue };
+        match kind {
+            "sh" => blocks.push(Block { shell: content.into(), prints: None }),
+            "json" => blocks.last_mut().expect("nothing prints that").prints = Some(content.into()),
+            _ => {}
+        }
+    }
+    blocks
+}
+
+async fn server(folder: &std::path::Path) -> (Server, String) {
+    let settings = Settings { listen: vec![Address::Tcp("127.0.0.1:0".into())], ..Settings::default() };
+    let server = Server::start(settings, sqlite(folder).await).await.unwrap();
+    let address = format!("http://{}", server.addresses()[0].socket_addr().unwrap());
+    (server, address)
+}
+
+/// Only the address is another one: `T`, which the blocks leave as it is if it is set.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documents_session_runs_as_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, address) = server(folder.path()).await;
+    let blocks = blocks(include_str!("../../../../docs/HTTP.md"));
+    assert!(blocks.len() > 8);
+    let marked: Vec<_> = blocks.iter().map(|block| format!("{}\necho '<end>'\n", block.shell)).collect();
+    let shell = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", &marked.concat()])
+        .env("T", address)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = shell.await.expect("this test needs bash, curl and jq");
+    let (said, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said: Vec<&str> = said.split("<end>\n").collect();
+    for (block, said) in blocks.iter().zip(&said) {
+        assert_eq!(block.prints.as_deref().unwrap_or_default(), *said, "{}\n{error}", block.shell);
+    }
+    assert!(output.status.success(), "{error}");
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documents_leader_works_under_one_token_and_makes_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, address) = server(folder.path()).await;
+    let text = include_str!("../../../../docs/HTTP.md");
+    let (_, leader) = text.split_once("```bash\n").unwrap();
+    let (leader, _) = leader.split_once("```").unwrap();
+    // The third piece is done under a later token: an operator made it resign after the second.
+    let work = r#"one_piece_of_work() {
+        echo "$1" >>work
+        case $(wc -l <work) in
+        2) curl -sSf -X POST "$T/v1/elections/nightly/resign" >/dev/null ;;
+        3) exit 0 ;;
+        esac
+    }"#;
+    let shell = Command::new("bash")
+        .args(["-uo", "pipefail", "-c", &format!("{work}\n{leader}")])
+        .env("T", address)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = shell.await.expect("this test needs bash, curl and jq");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_to_string(folder.path().join("work")).unwrap(), "1\n1\n2\n");
+    server.shutdown().await;
+}
