@@ -255,7 +255,7 @@ async fn access_is_asked_for_granted_and_taken_away() {
         other.open(&format!("{}/", world.url)).await;
 
         // Revoked, the token is worth nothing on pages that are open already.
-        page.click(&format!("tr:has(th:first-child) a[data-confirm]")).await;
+        page.click("tr:has(th:first-child) a[data-confirm]").await;
         page.shows("This can not be undone").await;
         page.screenshot(&format!("revoke-{}", look.name())).await;
         page.follow("dialog button").await;
