@@ -13,7 +13,8 @@ use utoipa::ToSchema;
 pub struct Problem {
     /// `urn:tenure:` and the code.
     #[serde(rename = "type")]
-    pub kind: String,
+    #[schema(value_type = String)]
+    pub kind: Box<str>,
     /// The status in words.
     pub title: &'static str,
     /// The status.
@@ -27,10 +28,12 @@ pub struct Problem {
     pub detail: String,
     /// The field or parameter that is to blame, if one is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub field: Option<Box<str>>,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub remedy: Option<Box<str>>,
     /// After how many seconds it makes sense to try again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
@@ -44,7 +47,7 @@ impl Problem {
     /// A problem.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Problem {
         Problem {
-            kind: format!("urn:tenure:{code}"),
+            kind: format!("urn:tenure:{code}").into(),
             title: status.canonical_reason().unwrap_or("Error"),
             status,
             code,
@@ -57,14 +60,14 @@ impl Problem {
 
     /// Names the field that is to blame.
     #[must_use]
-    pub fn field(mut self, field: impl Into<String>) -> Problem {
+    pub fn field(mut self, field: impl Into<Box<str>>) -> Problem {
         self.field = Some(field.into());
         self
     }
 
     /// Says what to do.
     #[must_use]
-    pub fn remedy(mut self, remedy: impl Into<String>) -> Problem {
+    pub fn remedy(mut self, remedy: impl Into<Box<str>>) -> Problem {
         self.remedy = Some(remedy.into());
         self
     }

@@ -51,6 +51,10 @@ impl FromRequestParts<App> for Slot {
     }
 }
 
+/// Who was known and not let through. On an answer, for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Denied(pub(crate) Arc<str>);
+
 /// Lets a request through to its route, as its principal, or answers it.
 pub(crate) async fn gate(State((app, need)): State<(App, Need)>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
@@ -292,6 +296,9 @@ fn refusal(app: &App, parts: &Parts, problem: Problem) -> Response {
         return crate::pages::refused(app, parts, &problem);
     }
     let mut response = problem.into_response();
+    if let Some(principal) = parts.extensions.get::<Principal>() {
+        response.extensions_mut().insert(Denied(principal.name.clone()));
+    }
     if unauthenticated {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tenure\""));
     }

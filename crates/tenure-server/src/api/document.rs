@@ -15,6 +15,7 @@ use utoipa::openapi::{Content, OpenApi, Ref, RefOr, SecurityRequirement};
 
 use super::shape;
 use crate::App;
+use crate::access::Access;
 use crate::problem::Problem;
 use crate::route::{Entry, Need};
 
@@ -65,20 +66,23 @@ pub(crate) fn bare() -> OpenApi {
     Document::openapi()
 }
 
-/// The whole document. The routes are the same in every server of this version.
+/// The whole document. The routes are the same in every server of this version; whether they ask who asks is not.
 fn whole(app: &App) -> &'static (Value, Bytes) {
-    static WHOLE: OnceLock<(Value, Bytes)> = OnceLock::new();
-    WHOLE.get_or_init(|| {
+    static WHOLE: [OnceLock<(Value, Bytes)>; 2] = [const { OnceLock::new() }; 2];
+    let guarded = !matches!(*app.access, Access::Open);
+    WHOLE[usize::from(guarded)].get_or_init(|| {
         let routes = app.routes();
         let mut document = routes.document(bare());
-        let components = document.components.get_or_insert_default();
-        let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-        components.add_security_scheme("token", bearer);
+        if guarded {
+            let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+            document.components.get_or_insert_default().add_security_scheme("token", bearer);
+        }
         for (path, item) in &mut document.paths.paths {
             let entries = routes.table().iter().filter(|entry| entry.path == *path);
-            entries.for_each(|entry| complete(item, entry));
+            entries.for_each(|entry| complete(item, entry, guarded));
         }
-        let value = serde_json::to_value(&document).unwrap_or_default();
+        let mut value = serde_json::to_value(&document).unwrap_or_default();
+        unsigned(&mut value);
         let bytes = shape::json(&value);
         (value, bytes)
     })
@@ -96,7 +100,7 @@ pub(super) async fn serve(State(app): State<App>) -> Answer {
 }
 
 /// Adds to an operation what its route needs, and what may go wrong with any.
-fn complete(item: &mut PathItem, entry: &Entry) {
+fn complete(item: &mut PathItem, entry: &Entry, guarded: bool) {
     let operation = match entry.method.as_str() {
         "GET" => &mut item.get,
         "PUT" => &mut item.put,
@@ -109,7 +113,7 @@ fn complete(item: &mut PathItem, entry: &Entry) {
     let description = operation.description.take().unwrap_or_default();
     operation.description =
         Some(format!("{description}\n\nNeeds: {}.", needed(entry.need)).trim().to_owned());
-    if entry.need != Need::Nothing {
+    if guarded && entry.need != Need::Nothing {
         operation.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
     }
     let bodies = operation.request_body.is_some().then_some(WITH_A_BODY);
@@ -147,5 +151,27 @@ fn problems(operation: &mut Operation) {
             let description = std::mem::take(&mut response.description);
             *response = problem(if description.is_empty() { told } else { &description });
         }
+    }
+}
+
+/// Numbers that are never negative reach further than the signed ones of as many bits, which is how they are written.
+fn unsigned(part: &mut Value) {
+    match part {
+        Value::Array(parts) => parts.iter_mut().for_each(unsigned),
+        Value::Object(fields) => {
+            if fields.get("minimum").and_then(Value::as_f64).is_some_and(|least| least >= 0.0) {
+                let wide = match fields.get("format").and_then(Value::as_str) {
+                    Some("int32") => Some(("uint32", u64::from(u32::MAX))),
+                    Some("int64") => Some(("uint64", u64::MAX)),
+                    _ => None,
+                };
+                if let Some((format, most)) = wide {
+                    fields.insert("format".into(), format.into());
+                    fields.entry("maximum").or_insert(most.into());
+                }
+            }
+            fields.values_mut().for_each(unsigned);
+        }
+        _ => {}
     }
 }

@@ -6,9 +6,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use tenure::port::Verb;
@@ -98,13 +98,13 @@ pub(crate) struct HowMany {
     (status = 200, body = Elections)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     In(which): In<Which>,
 ) -> Result<Response, Problem> {
     let limit = number("limit", which.limit, PAGE)?;
     let after = which.after.as_deref().map(place).transpose()?;
     if let Some(namespace) = &which.namespace {
-        may(&principal, Verb::Read, namespace)?;
+        principal.must(Verb::Read, Some(namespace))?;
     }
     let seen = if which.consistent { app.board.look_at_all().await? } else { app.board.known().await? };
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -224,14 +224,6 @@ pub(super) fn none(key: &ElectionKey) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "no-such-election", format!("nobody ever stood for {key}"))
         .field("election")
         .remedy("GET /v1/elections lists those that there are; a campaign makes one")
-}
-
-/// Refuses whoever may not do this there.
-pub(super) fn may(principal: &Principal, verb: Verb, namespace: &Name) -> Result<(), Problem> {
-    if principal.may(verb, Some(namespace)) {
-        return Ok(());
-    }
-    Err(super::sessions::denied(principal, verb, Some(namespace)))
 }
 
 /// A number within its bounds, or its default.

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::operator::{self, Asked, Refusal};
@@ -15,17 +15,17 @@ use utoipa::ToSchema;
 
 use super::campaign::plausible_token;
 use super::deeds::{By, record};
-use super::elections::{may, none};
+use super::elections::none;
 use super::given::{At, Given, In, MaybeGiven};
 use super::owned::{owned, plausible};
 use super::sessions::{Within, gone, short, unfit};
 use super::shape::Election;
 use crate::App;
-use crate::access::Principal;
+use crate::access::{Principal, Slot};
 use crate::problem::Problem;
 
-/// The longest that an operator's request waits for what it asked.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+/// The longest that an operator's request waits for what it asked, in milliseconds.
+const WAIT_MAX_MS: u64 = 30_000;
 
 /// Who is to resign.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -41,8 +41,8 @@ pub(crate) struct Resign {
     stand: bool,
     /// By an operator: only the leader of this slot.
     slot: Option<u32>,
-    /// By an operator: how long to wait until another leads, 30 s at most.
-    #[schema(default = 0)]
+    /// By an operator: how long to wait until another leads.
+    #[schema(default = 0, maximum = 30000)]
     wait_ms: Option<u64>,
 }
 
@@ -54,8 +54,8 @@ pub(crate) struct Transfer {
     /// A candidate's id; or its session, or the beginning of that.
     #[schema(example = "web-2")]
     to: String,
-    /// How long to wait until it leads, 30 s at most.
-    #[schema(default = 0)]
+    /// How long to wait until it leads.
+    #[schema(default = 0, maximum = 30000)]
     wait_ms: Option<u64>,
 }
 
@@ -68,8 +68,8 @@ pub(crate) struct PauseFor {
     #[serde(default)]
     #[schema(max_length = 1024)]
     reason: String,
-    /// How long to wait until nobody leads, 30 s at most.
-    #[schema(default = 0)]
+    /// How long to wait until nobody leads.
+    #[schema(default = 0, maximum = 30000)]
     wait_ms: Option<u64>,
 }
 
@@ -99,13 +99,15 @@ pub(crate) struct Operated {
         (status = 409, body = Problem, description = "The lease is not held under that token; or nobody leads.")))]
 pub(crate) async fn resign(
     State(app): State<App>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     by: By,
+    slot: Slot,
     At(election): At<Name>,
     In(within): In<Within>,
     MaybeGiven(resign): MaybeGiven<Resign>,
 ) -> Result<Response, Problem> {
     let key = ElectionKey::new(within.namespace, election);
+    patient(resign.wait_ms)?;
     match (&resign.session, resign.token) {
         (Some(session), Some(token)) => {
             plausible(session)?;
@@ -117,12 +119,12 @@ pub(crate) async fn resign(
             Err(unfit("session", "a token alone is nobody").remedy("name the session that holds it"))
         }
         (None, None) => {
-            may(&principal, Verb::Admin, &key.namespace)?;
+            principal.must(Verb::Admin, Some(&key.namespace))?;
             let view = election_now(&app, &key).await?;
             let asked = operator::resign(app.store.as_ref(), &view, resign.slot, &principal.name).await;
             let asked = asked.map_err(refused)?;
             record(&app, &by, "resign", &key, String::new()).await;
-            answer(&app, &key, &asked, resign.wait_ms).await
+            answer(&app, &slot, &key, &asked, resign.wait_ms).await
         }
     }
 }
@@ -172,12 +174,14 @@ async fn step_down(
 pub(crate) async fn transfer(
     State(app): State<App>,
     by: By,
+    slot: Slot,
     At(election): At<Name>,
     In(within): In<Within>,
     Given(transfer): Given<Transfer>,
 ) -> Result<Response, Problem> {
     let key = ElectionKey::new(within.namespace, election);
     short("to", &transfer.to)?;
+    patient(transfer.wait_ms)?;
     let view = election_now(&app, &key).await?;
     let asked = match operator::transfer(app.store.as_ref(), &view, &transfer.to, &by.principal).await {
         // As it was wished.
@@ -187,7 +191,7 @@ pub(crate) async fn transfer(
         asked => asked.map_err(refused)?,
     };
     record(&app, &by, "transfer", &key, format!("to {}", transfer.to)).await;
-    answer(&app, &key, &asked, transfer.wait_ms).await
+    answer(&app, &slot, &key, &asked, transfer.wait_ms).await
 }
 
 /// Pause an election
@@ -199,19 +203,21 @@ pub(crate) async fn transfer(
 pub(crate) async fn pause(
     State(app): State<App>,
     by: By,
+    slot: Slot,
     At(election): At<Name>,
     In(within): In<Within>,
     MaybeGiven(pause): MaybeGiven<PauseFor>,
 ) -> Result<Response, Problem> {
     let key = ElectionKey::new(within.namespace, election);
     short("reason", &pause.reason)?;
+    patient(pause.wait_ms)?;
     election_now(&app, &key).await?;
     let (reason, at_ms) = (pause.reason, app.runtime.wall_ms());
     let paused = Pause { by: by.principal.to_string(), reason: reason.clone(), at_ms };
     if operator::pause(app.store.as_ref(), &key, &paused).await?.is_some() {
         record(&app, &by, "pause", &key, reason).await;
     }
-    answer(&app, &key, &Asked::Pause, pause.wait_ms).await
+    answer(&app, &slot, &key, &Asked::Pause, pause.wait_ms).await
 }
 
 /// Resume an election
@@ -243,14 +249,25 @@ async fn election_now(app: &App, key: &ElectionKey) -> Result<ElectionView, Prob
     seen.elections.get(key).map(|entry| ElectionView::clone(entry)).ok_or_else(|| none(key))
 }
 
+/// Refuses to wait for ever; before anything is done.
+fn patient(wait_ms: Option<u64>) -> Result<(), Problem> {
+    match wait_ms {
+        Some(ms) if ms > WAIT_MAX_MS => {
+            Err(unfit("wait_ms", format!("{ms} ms are too long; a request waits {WAIT_MAX_MS} ms at most")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Waits for what was asked, as long as its asker will, and tells how things stand.
 async fn answer(
     app: &App,
+    slot: &Slot,
     key: &ElectionKey,
     asked: &Asked,
     wait_ms: Option<u64>,
 ) -> Result<Response, Problem> {
-    let deadline = app.runtime.now() + Duration::from_millis(wait_ms.unwrap_or(0)).min(WAIT_MAX);
+    let deadline = app.runtime.now() + Duration::from_millis(wait_ms.unwrap_or(0));
     let mut changes = app.board.changes();
     let mut seen = app.board.look(key).await?;
     loop {
@@ -260,6 +277,7 @@ async fn answer(
             let status = if done { StatusCode::OK } else { StatusCode::ACCEPTED };
             return Ok((status, Json(Operated { done, election: Election::of(entry) })).into_response());
         }
+        slot.lengthen()?;
         tokio::select! {
             changed = changes.changed() => {
                 seen = app.board.seen();

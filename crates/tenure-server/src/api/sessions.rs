@@ -256,7 +256,7 @@ pub(super) fn unfit(field: &str, detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail).field(field)
 }
 
-pub(super) fn denied(principal: &Principal, verb: Verb, namespace: Option<&Name>) -> Problem {
+fn denied(principal: &Principal, verb: Verb, namespace: Option<&Name>) -> Problem {
     let place = namespace.map_or_else(|| "anywhere".to_owned(), |name| format!("in namespace {name}"));
     Problem::new(StatusCode::FORBIDDEN, "forbidden", format!("{} may not {verb} {place}", principal.name))
         .remedy(format!(

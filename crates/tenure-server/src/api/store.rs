@@ -1,7 +1,7 @@
 //! The store behind this server: what it promises, and how it is.
 
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use serde::Serialize;
 use tenure::port::{Finding, Verb};
 use utoipa::ToSchema;
@@ -50,10 +50,7 @@ struct Promised {
 ///
 /// What it promises, whether it answers, and what an examination of it found.
 #[utoipa::path(get, path = "/v1/store", tag = "store", responses((status = 200, body = StoreState)))]
-pub(crate) async fn show(
-    State(app): State<App>,
-    Extension(principal): Extension<Principal>,
-) -> Result<Json<StoreState>, Problem> {
+pub(crate) async fn show(State(app): State<App>, principal: Principal) -> Result<Json<StoreState>, Problem> {
     let seen = app.board.seen();
     let admin = principal.may(Verb::Admin, None);
     let findings = match admin && seen.trouble.is_none() {

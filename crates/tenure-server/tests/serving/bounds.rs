@@ -40,7 +40,8 @@ async fn trickle(house: &crate::support::House, head: &str, drip: &str) -> Strin
 
 #[tokio::test]
 async fn a_client_that_trickles_its_headers_is_cut_off() {
-    let house = house(Settings { timeouts: quick(), ..settings() }).await;
+    let timeouts = Timeouts { idle: Duration::from_secs(600), ..quick() };
+    let house = house(Settings { timeouts, ..settings() }).await;
     trickle(&house, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-slow: ", "a").await;
     assert_eq!(house.get("/healthz").await.status, 200);
 }

@@ -12,8 +12,8 @@ mod wait;
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::StatusCode;
 use tenure::port::{Candidacy, Joined, NewSession, Pulse, Takeover};
 use tenure::runtime::Draw;
@@ -25,7 +25,7 @@ use super::given::{At, Given, In};
 use super::owned::{owned, plausible};
 use super::sessions::{Within, check_candidacy, gone, short, unfit};
 use crate::App;
-use crate::access::Principal;
+use crate::access::{Principal, Slot};
 use crate::problem::Problem;
 
 /// Campaign
@@ -45,7 +45,8 @@ use crate::problem::Problem;
         (status = 410, body = Problem, description = "The session is over: campaign without one.")))]
 pub(crate) async fn campaign(
     State(app): State<App>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
+    slot: Slot,
     At(election): At<Name>,
     In(within): In<Within>,
     Given(campaign): Given<Campaign>,
@@ -65,10 +66,11 @@ pub(crate) async fn campaign(
     candidacy.session = session;
     let timing = Timing::new(lease, None).unwrap_or_default();
     // A third of the lease is left for the answer to arrive, and for the client to do something with it.
-    let cap = timing.trust() / 2;
+    let cap = (timing.trust() / 2).min(app.timeouts.request / 2);
     let wait = Duration::from_millis(campaign.wait_ms.unwrap_or(0)).min(cap);
     let waiting = Waiting {
         app: &app,
+        slot: &slot,
         candidacy: &candidacy,
         named: campaign.token,
         deadline: arrived + wait,

@@ -29,7 +29,7 @@ pub(crate) struct Campaign {
     /// Higher leads first, and asks a leader of lower priority to make way.
     #[serde(default)]
     priority: i32,
-    /// How long to wait for the lease; a third of the lease at most.
+    /// How long to wait for the lease; a third of the lease at most, and 45 s, whatever is asked for.
     #[schema(default = 0)]
     pub(super) wait_ms: Option<u64>,
     /// Watches, and never leads.

@@ -9,12 +9,15 @@ use tenure_core::lease::{Bar, Turn};
 use utoipa::ToSchema;
 
 use crate::App;
+use crate::access::Slot;
 use crate::board::Entry;
 use crate::problem::Problem;
 
 /// A candidate that waits.
 pub(super) struct Waiting<'a> {
     pub(super) app: &'a App,
+    /// The request's place among those that are worked on, which it leaves while it waits.
+    pub(super) slot: &'a Slot,
     pub(super) candidacy: &'a Candidacy,
     /// The token under which it says that it leads.
     pub(super) named: Option<Token>,
@@ -108,6 +111,7 @@ impl Waiting<'_> {
             if runtime.now() >= self.deadline {
                 return waits(None, standing);
             }
+            self.slot.lengthen()?;
             let silence = until.unwrap_or(self.deadline).min(self.deadline);
             tokio::select! {
                 changed = changes.changed() => {
