@@ -28,7 +28,7 @@ const ASSETS: [Asset; 3] = [
     Asset { name: "logo.svg", kind: "image/svg+xml", text: include_str!("assets/logo.svg") },
 ];
 
-static URLS: LazyLock<[String; 3]> = LazyLock::new(|| ASSETS.each_ref().map(|asset| url_of(asset)));
+static URLS: LazyLock<[String; 3]> = LazyLock::new(|| ASSETS.each_ref().map(url_of));
 
 /// Where an asset is to be had.
 pub(super) fn url(asset: usize) -> &'static str {

@@ -57,6 +57,7 @@ pub(super) async fn show(
     let content = html! {
         (head(view, &visit, &seen, now))
         @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
+        div #trouble data-live { (parts::store_trouble(&seen, now, &visit)) }
         div #pause data-live { (paused(view, wall)) }
         div #leaders .leaders .alone[view.slots == 1] data-live {
             @for lease in &view.leases { (seat(view, lease, &seen, now, wall)) }
@@ -170,7 +171,7 @@ fn held(
     now: Moment,
     wall: i64,
 ) -> Markup {
-    let left = parts::trust_left(holder, seen, now).as_millis() as u64;
+    let left = parts::trust_left(holder, seen, now);
     html! {
         div {
             p.soft.small { (place(view, lease)) }
@@ -178,7 +179,7 @@ fn held(
         }
         div {
             p.soft.small { "Trust left" }
-            (parts::trust(left, holder.lease_ms * 2 / 3, parts::holder_id(view, holder)))
+            (parts::trust(left, holder.lease() * 2 / 3, parts::holder_id(view, holder), seen))
         }
         dl.facts {
             div { dt { "Token" } dd { (parts::token(lease)) } }
@@ -288,7 +289,7 @@ fn history(view: &ElectionView, terms: Result<Arc<[Term]>, StoreError>, wall: i6
         section.card aria-labelledby="history" {
             header { h2 #history { "Terms" } (timeline::legend()) }
             @match terms {
-                Err(error) => div.body { (parts::notice("warn", html! { p { "The terms can not be read: " (error) } })) },
+                Err(error) => div.body { (parts::notice("warn", html! { p { "The terms can not be read now: " (error.kind) "." } })) },
                 Ok(terms) if terms.is_empty() => p.empty { "Nobody has led yet." },
                 Ok(terms) => {
                     div.body { (timeline::picture(&terms, view.slots, wall)) }

@@ -70,6 +70,7 @@ pub(super) async fn show(
             h1 { "Elections" }
             p { "Who leads what, under which token, and for how long that can be trusted." }
         } }
+        div #trouble data-live { (parts::store_trouble(&seen, now, &visit)) }
         div #health .tiles data-live { (health(&app, &seen, &visible, &visit)) }
         div #elections data-live {
             @if visible.is_empty() { (first::lesson(&visit)) }
@@ -90,14 +91,7 @@ fn health(app: &App, seen: &Seen, visible: &[&Arc<Entry>], visit: &Visit) -> Mar
     let idle = visible.len()
         - led
         - visible.iter().filter(|v| v.paused.is_some() && v.holders().next().is_none()).count();
-    let age = seen.age(app.runtime.now());
     html! {
-        @if let Some(error) = &seen.trouble {
-            (parts::notice("bad", html! {
-                p { span.strong { "The store does not answer." } " What you see is " (words::lasted(age.as_millis() as i64)) " old." }
-                p { (error) }
-            }))
-        }
         dl.card.tile {
             dt { "Elections" }
             dd.big { (led) " of " (visible.len()) " led" }
@@ -213,7 +207,7 @@ fn row(view: &ElectionView, seen: &Seen, several: bool, now: Moment, wall: i64) 
             td.none[newest.is_none()] data-label="Token" { @match newest { Some(lease) => (parts::token(lease)), None => span.soft { "–" } } }
             td.none[least.is_none()] data-label="Trust left" {
                 @if let Some((left, whole)) = least {
-                    (parts::trust(left.as_millis() as u64, whole.as_millis() as u64, view.key.name.as_str()))
+                    (parts::trust(left, whole, view.key.name.as_str(), seen))
                 } @else { span.soft { "–" } }
             }
             td.nowrap.none[newest.is_none()] data-label="Since" {

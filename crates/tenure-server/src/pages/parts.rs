@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use tenure::port::{ElectionView, LeaseView, SessionView};
+use tenure::port::{ElectionView, LeaseView, SessionView, Verb};
 use tenure::{ElectionKey, Moment};
 
+use super::frame::Visit;
 use super::words;
 use crate::board::Seen;
 
@@ -73,6 +74,8 @@ pub(super) fn election_state(view: &ElectionView, seen: &Seen, now: Moment) -> M
         (Some(_), _) => state("warn", "pausing"),
         (None, 0) if view.candidates.is_empty() => state("idle", "nobody stands"),
         (None, 0) => state("bad", "nobody leads"),
+        // Who hears nothing itself must not call others silent.
+        (None, _) if silent == led && seen.trouble.is_some() => state("idle", "unknown"),
         (None, _) if silent == led => state("bad", "silent"),
         (None, _) if view.slots > 1 => state("good", format!("{} of {} led", led - silent, view.slots)),
         (None, _) => state("good", "led"),
@@ -86,16 +89,31 @@ pub(super) fn trust_left(holder: &SessionView, seen: &Seen, now: Moment) -> Dura
 }
 
 /// The trust that a holder has left, as a bar that the script counts down.
-pub(super) fn trust(left_ms: u64, whole_ms: u64, of: &str) -> Markup {
+pub(super) fn trust(left: Duration, whole: Duration, of: &str, seen: &Seen) -> Markup {
+    let (left_ms, whole_ms) = (left.as_millis() as u64, whole.as_millis() as u64);
+    let deaf = seen.trouble.is_some();
     let class = match left_ms {
+        0 if deaf => "trust",
         0 => "trust none",
         left if left * 3 < whole_ms => "trust low",
         _ => "trust",
     };
     html! {
-        span class=(class) data-left-ms=(left_ms) data-of-ms=(whole_ms) {
+        span class=(class) data-left-ms=(left_ms) data-of-ms=(whole_ms) data-deaf[deaf] {
             progress max=(whole_ms) value=(left_ms) aria-label={ "Trust left of " (of) } {}
-            output { (words::left(left_ms)) }
+            output { @if left_ms == 0 && deaf { "unknown" } @else { (words::left(left_ms)) } }
+        }
+    }
+}
+
+/// That the store does not answer, if so. What it said is for those who look after it.
+pub(super) fn store_trouble(seen: &Seen, now: Moment, visit: &Visit) -> Markup {
+    html! {
+        @if let Some(error) = &seen.trouble {
+            (notice("bad", html! {
+                p { span.strong { "The store does not answer." } " What you see is " (words::lasted(seen.age(now).as_millis() as i64)) " old." }
+                @if visit.may(Verb::Read, None) { p { (error) } }
+            }))
         }
     }
 }

@@ -7,6 +7,7 @@
 
 const $ = (selector, within = document) => [...within.querySelectorAll(selector)];
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
+const status = document.getElementById("live");
 
 // --- Countdowns: the server says how much was left when it rendered; from then on we count ourselves.
 
@@ -18,17 +19,18 @@ function countdown(now) {
     const of = Number(trust.dataset.ofMs);
     const bar = trust.querySelector("progress");
     const text = trust.querySelector("output");
-    const shown = left > 0 ? (left / 1000).toFixed(1) + " s" : "silent";
+    // Who hears nothing itself must not call others silent.
+    const deaf = status.dataset.state === "lost" || "deaf" in trust.dataset;
+    const shown = left > 0 ? (left / 1000).toFixed(1) + " s" : deaf ? "unknown" : "silent";
     if (bar) bar.value = left;
     if (text && text.textContent !== shown) text.textContent = shown;
     trust.classList.toggle("low", left > 0 && left < of / 3);
-    trust.classList.toggle("none", left <= 0);
+    trust.classList.toggle("none", left <= 0 && !deaf);
   }
 }
 
 function tick(now) {
-  countdown(now);
-  // Ten steps a second look smooth; one a second is calm.
+  countdown(now); // Ten steps a second look smooth; one a second is calm.
   setTimeout(() => requestAnimationFrame(tick), calm.matches ? 1000 : 100);
 }
 
@@ -90,7 +92,6 @@ function announce(before) {
 
 // --- The stream.
 
-const status = document.getElementById("live");
 let busy = false;
 let again = false;
 
