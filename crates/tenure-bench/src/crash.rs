@@ -11,27 +11,45 @@ use tenure::runtime::now;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::bare::Folder;
+use crate::bare::{DURABLE_WRITE, Folder, Writer};
 use crate::{BenchError, ElectionBench, Row, hold, median_ms, row};
 
-pub(crate) async fn postgres(bench: &ElectionBench, url: &str) -> Result<Row, BenchError> {
+pub(crate) async fn postgres(bench: &ElectionBench, url: &str) -> Result<[Row; 2], BenchError> {
     let (mut bare, mut ours) = (Vec::new(), Vec::new());
     for round in 0..bench.rounds {
         bare.push(advisory(bench, url).await?);
         ours.push(takeover(bench, url, Takeover::Connection, round).await?);
     }
     let what = "crash take-over, PostgreSQL by connection";
-    Ok(row(what, "a blocked pg_advisory_lock", median_ms(ours), median_ms(bare), Some(2.0)))
+    Ok(beside(what, "a blocked pg_advisory_lock", ours, bare))
 }
 
-pub(crate) async fn sqlite(bench: &ElectionBench, folder: &Folder) -> Result<Row, BenchError> {
+pub(crate) async fn sqlite(bench: &ElectionBench, folder: &Folder) -> Result<[Row; 2], BenchError> {
     let url = folder.store("crash");
     let (mut bare, mut ours) = (Vec::new(), Vec::new());
     for round in 0..bench.rounds {
         bare.push(flock(bench, folder).await?);
         ours.push(takeover(bench, &url, Takeover::Lease, round).await?);
     }
-    Ok(row("crash take-over, SQLite", "a blocked kernel lock", median_ms(ours), median_ms(bare), Some(2.0)))
+    Ok(beside("crash take-over, SQLite", "a blocked kernel lock", ours, bare))
+}
+
+/// A lock waits for no disk, and a grant must: so beside the lock alone, and beside the lock and a durable write after it.
+fn beside(what: &str, lock: &str, ours: Vec<Duration>, bare: Vec<Bare>) -> [Row; 2] {
+    let ours = median_ms(ours);
+    let (locked, written) = bare.into_iter().map(|bare| (bare.locked, bare.written)).unzip();
+    [
+        row(what, lock, ours, median_ms(locked), Some(2.0)),
+        row(what, &format!("{lock}, a durable write"), ours, median_ms(written), Some(2.0)),
+    ]
+}
+
+/// From the death of the holder.
+struct Bare {
+    /// Until the lock was had.
+    locked: Duration,
+    /// Until something that was written after that was on the disk.
+    written: Duration,
 }
 
 /// A holder of Tenure's is killed; the time until the next one leads.
@@ -63,37 +81,41 @@ async fn takeover(
     Ok(time)
 }
 
-async fn advisory(bench: &ElectionBench, url: &str) -> Result<Duration, BenchError> {
+async fn advisory(bench: &ElectionBench, url: &str) -> Result<Bare, BenchError> {
     let mut holder = helper(bench, &["bench", "hold-advisory"], url, hold::HELD).await?;
     let mut connection = PgConnection::connect(url).await?;
     let wait = tokio::spawn(async move {
         connection.execute(hold::ADVISORY_LOCK).await?;
-        let at = now();
+        let locked = now();
+        connection.execute(DURABLE_WRITE).await?;
+        let written = now();
         connection.close().await?;
-        Ok::<_, sqlx::Error>(at)
+        Ok::<_, sqlx::Error>((locked, written))
     });
     tokio::time::sleep(Duration::from_millis(200)).await;
     let start = now();
     holder.start_kill()?;
-    let granted = wait.await.map_err(|error| BenchError::Helper(error.to_string()))??;
+    let (locked, written) = wait.await.map_err(|error| BenchError::Helper(error.to_string()))??;
     holder.wait().await?;
-    Ok(granted.since(start))
+    Ok(Bare { locked: locked.since(start), written: written.since(start) })
 }
 
-async fn flock(bench: &ElectionBench, folder: &Folder) -> Result<Duration, BenchError> {
+async fn flock(bench: &ElectionBench, folder: &Folder) -> Result<Bare, BenchError> {
     let path = folder.path("bare.lock");
     let argument = path.display().to_string();
     let mut holder = helper(bench, &["bench", "hold-flock", &argument], "memory:", hold::HELD).await?;
-    let wait = std::thread::spawn(move || hold::flock(&path).map(|file| (file, now())));
+    let mut writer = Writer::open(folder).await?;
+    let (sender, lock) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || sender.send(hold::flock(&path).map(|file| (file, now()))));
     tokio::time::sleep(Duration::from_millis(200)).await;
     let start = now();
     holder.start_kill()?;
-    let granted = tokio::task::spawn_blocking(move || wait.join()).await;
+    let lost = |_| BenchError::Helper("the kernel lock could not be waited for".into());
+    let (_file, locked) = lock.await.map_err(lost)??;
+    writer.write().await?;
+    let written = now();
     holder.wait().await?;
-    match granted {
-        Ok(Ok(Ok((_file, at)))) => Ok(at.since(start)),
-        _ => Err(BenchError::Helper("the kernel lock could not be waited for".into())),
-    }
+    Ok(Bare { locked: locked.since(start), written: written.since(start) })
 }
 
 /// Starts a holder and waits until it says that it holds.

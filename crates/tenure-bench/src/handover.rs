@@ -5,45 +5,77 @@ use std::time::Duration;
 use tenure::runtime::now;
 use tenure::{Elector, Tenure};
 
-use crate::bare::{self, Folder};
+use crate::bare::{Folder, Server, Writer};
 use crate::{BenchError, REST, Row, median_ms, row};
 
 pub(crate) async fn postgres(url: &str, rounds: u32) -> Result<Vec<Row>, BenchError> {
-    let (one_way, round_trip) = bare::notify(url, rounds).await?;
-    let times = median_ms(hand_over(url, rounds).await?);
+    let (mut server, rivals) = (Server::connect(url).await?, Rivals::stand(url).await?);
+    let (mut times, mut one_way, mut there_and_back, mut durable) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..rounds {
+        one_way.push(server.one_way().await?);
+        there_and_back.push(server.there_and_back().await?);
+        durable.push(server.there_and_durably_back().await?);
+        times.push(rivals.hand_over().await?);
+    }
+    rivals.close().await?;
+    let times = median_ms(times);
+    let beside = |bare: &str, with, aim| row("hand-over, PostgreSQL", bare, times, median_ms(with), aim);
     Ok(vec![
-        row("hand-over, PostgreSQL", "NOTIFY there and back", times, median_ms(round_trip), Some(2.0)),
-        row("hand-over, PostgreSQL", "NOTIFY one way", times, median_ms(one_way), None),
+        beside("NOTIFY there and back", there_and_back, Some(2.0)),
+        beside("NOTIFY there and, durably, back", durable, Some(2.0)),
+        beside("NOTIFY one way", one_way, None),
     ])
 }
 
 pub(crate) async fn sqlite(folder: &Folder, rounds: u32) -> Result<Row, BenchError> {
-    let bare = median_ms(bare::sqlite_write(folder, rounds).await?);
-    let times = median_ms(hand_over(&folder.store("hand-over"), rounds).await?);
-    Ok(row("hand-over, SQLite", "two durable writes", times, bare * 2.0, None))
+    let (mut writer, rivals) =
+        (Writer::open(folder).await?, Rivals::stand(&folder.store("hand-over")).await?);
+    let (mut times, mut bare) = (vec![], vec![]);
+    for _ in 0..rounds {
+        tokio::time::sleep(REST).await;
+        let start = now();
+        writer.write().await?;
+        bare.push(now().since(start));
+        times.push(rivals.hand_over().await?);
+    }
+    rivals.close().await?;
+    Ok(row("hand-over, SQLite", "two durable writes", median_ms(times), median_ms(bare) * 2.0, None))
 }
 
-/// Two processes' worth of candidates hand one lease to and fro.
-async fn hand_over(url: &str, rounds: u32) -> Result<Vec<Duration>, BenchError> {
-    let (a, b) = (candidate(url, "a").await?, candidate(url, "b").await?);
-    let election = format!("hand-over-{}", std::process::id());
-    let (first, second) = (stand(&a, &election).await?, stand(&b, &election).await?);
-    let mut times = Vec::new();
-    for _ in 0..rounds {
+/// Two processes' worth of candidates that hand one lease to and fro.
+struct Rivals {
+    processes: [Tenure; 2],
+    electors: [Elector; 2],
+}
+
+impl Rivals {
+    async fn stand(url: &str) -> Result<Rivals, BenchError> {
+        let processes = [candidate(url, "a").await?, candidate(url, "b").await?];
+        let election = format!("hand-over-{}", std::process::id());
+        let electors = [stand(&processes[0], &election).await?, stand(&processes[1], &election).await?];
+        Ok(Rivals { processes, electors })
+    }
+
+    async fn hand_over(&self) -> Result<Duration, BenchError> {
+        let [first, second] = &self.electors;
         let (other, leadership) = tokio::select! {
-            leadership = first.elected() => (&second, leadership?),
-            leadership = second.elected() => (&first, leadership?),
+            leadership = first.elected() => (second, leadership?),
+            leadership = second.elected() => (first, leadership?),
         };
         settled(other, leadership.token()).await;
         let start = now();
         let (elected, resigned) = tokio::join!(other.elected(), leadership.resign());
         resigned?;
         drop(elected?);
-        times.push(now().since(start));
+        Ok(now().since(start))
     }
-    drop((first, second));
-    tokio::join!(a.close(), b.close()).0?;
-    Ok(times)
+
+    async fn close(self) -> Result<(), BenchError> {
+        drop(self.electors);
+        let [a, b] = self.processes;
+        tokio::join!(a.close(), b.close()).0?;
+        Ok(())
+    }
 }
 
 /// Waits until the follower has seen who leads, as it has in a service that runs.

@@ -111,12 +111,12 @@ pub async fn election(bench: &ElectionBench, progress: &dyn Fn(&str)) -> Result<
         progress("hand-over on PostgreSQL beside bare NOTIFY");
         report.rows.extend(handover::postgres(url, bench.rounds).await?);
         progress("crash take-over on PostgreSQL beside a blocked advisory lock");
-        report.rows.push(crash::postgres(bench, url).await?);
+        report.rows.extend(crash::postgres(bench, url).await?);
     }
     progress("hand-over on SQLite beside a bare write");
     report.rows.push(handover::sqlite(&folder, bench.rounds).await?);
     progress("crash take-over on SQLite beside a blocked kernel lock");
-    report.rows.push(crash::sqlite(bench, &folder).await?);
+    report.rows.extend(crash::sqlite(bench, &folder).await?);
     for &held in &bench.held {
         if let Some(url) = &bench.postgres {
             progress(&format!("holding {held} elections on PostgreSQL"));

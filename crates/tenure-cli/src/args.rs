@@ -30,7 +30,7 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Global {
-    /// Where the truth is: `sqlite:PATH`, `postgres://USER@HOST/DB`. Else $TENURE_STORE, $DATABASE_URL, or a file in
+    /// Where the truth is: `sqlite:PATH`, `postgres://USER@HOST/DB`, or a server, `http://HOST:PORT`. Else $TENURE_STORE, $DATABASE_URL, or a file in
     /// your state folder
     #[arg(long, global = true, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,

@@ -1,6 +1,6 @@
-//! What the README promises, with real processes, on both stores.
+//! What the README promises, with real processes, on both stores, and through a server.
 
-#![allow(unreachable_pub)]
+#![allow(unreachable_pub, dead_code)]
 
 #[path = "cli/deploy.rs"]
 mod deploy;
@@ -19,6 +19,7 @@ macro_rules! on_both_stores {
     ($($claim:ident),* $(,)?) => {
         mod sqlite { $(#[test] fn $claim() { super::$claim(super::World::sqlite()); })* }
         mod postgres { $(#[test] fn $claim() { super::$claim(super::World::postgres()); })* }
+        mod http { $(#[test] fn $claim() { super::$claim(super::World::http()); })* }
     };
 }
 
@@ -228,7 +229,7 @@ fn postgres_says_what_is_wrong_with_it() {
 
 #[test]
 fn doctor_finds_what_is_fit_and_what_is_not() {
-    for world in [World::sqlite(), World::postgres()] {
+    for world in [World::sqlite(), World::postgres(), World::http()] {
         // The tests' own server does not wait for the disk, which is found out.
         let output = world.run(&["doctor", "--rounds", "2", "-o", "json"]);
         let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

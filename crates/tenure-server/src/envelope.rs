@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tenure::runtime::Runtime;
 
 use crate::App;
-use crate::access::Principal;
+use crate::access::{Denied, Principal};
 use crate::listen::Peer;
 use crate::problem::Problem;
 
@@ -84,7 +84,8 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     let took = app.runtime.now().since(began);
     let status = response.status();
     crate::metrics::answered(&method, route.as_deref().unwrap_or("none"), status, took);
-    let principal = response.extensions().get::<Principal>().map(|principal| principal.name.clone());
+    let passed = response.extensions().get::<Principal>().map(|principal| principal.name.clone());
+    let principal = passed.or_else(|| response.extensions().get().map(|Denied(name)| name.clone()));
     tracing::info!(
         target: "tenure_server::access",
         id = %id.0,
@@ -131,4 +132,41 @@ pub(crate) async fn no_such_method(request: Request) -> Problem {
     let detail = format!("{} does not take {}", request.uri().path(), request.method());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", detail)
         .remedy("/openapi.json lists what it takes")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::routing::get;
+    use tenure::backend::memory::Memory;
+    use tenure::runtime::System;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::access::Access;
+
+    async fn boom() -> &'static str {
+        panic!("a mistake that the test made")
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_answered_and_the_next_request_is_served() {
+        let app = App::new(Arc::new(Memory::new()), Access::Open, Arc::new(System));
+        let layer = axum::middleware::from_fn_with_state(app, envelope);
+        let router =
+            Router::new().route("/boom", get(boom)).route("/fine", get(async || "fine")).layer(layer);
+        let ask = |path: &str| {
+            let request = Request::builder().uri(path).header("x-request-id", "r-1").body(Body::empty());
+            router.clone().oneshot(request.expect("a request"))
+        };
+        let broken = ask("/boom").await.expect("infallible");
+        assert_eq!(broken.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(broken.headers()["content-type"], "application/problem+json");
+        assert_eq!(broken.headers()["x-request-id"], "r-1");
+        assert!(broken.headers().contains_key(CONTENT_SECURITY_POLICY));
+        assert_eq!(ask("/fine").await.expect("infallible").status(), StatusCode::OK);
+    }
 }

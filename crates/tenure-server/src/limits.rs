@@ -93,6 +93,7 @@ pub(crate) struct Permit {
 }
 
 /// A request's place, from its beginning to the last byte of its answer.
+#[derive(Debug)]
 pub(crate) struct Turn {
     held: Permit,
     /// Given back by what takes long without working.
@@ -337,8 +338,8 @@ mod tests {
     async fn requests_of_one_principal_are_bounded_until_they_end() {
         let limiter = limiter(Limits { requests_per_principal: 1, ..Limits::default() });
         let (a, b) = ("a".into(), "b".into());
-        let first = limiter.request(&a, at(0)).await.ok().expect("a place");
-        assert_eq!(limiter.request(&a, at(0)).await.err().expect("refused").status.as_u16(), 429);
+        let first = limiter.request(&a, at(0)).await.expect("a place");
+        assert_eq!(limiter.request(&a, at(0)).await.expect_err("refused").status.as_u16(), 429);
         assert!(limiter.request(&b, at(0)).await.is_ok());
         drop(first);
         assert!(limiter.request(&a, at(0)).await.is_ok());
@@ -348,12 +349,12 @@ mod tests {
     async fn all_requests_together_are_bounded_and_streams_give_their_turn_back() {
         let limiter = limiter(Limits { requests: 1, streams: 1, ..Limits::default() });
         let a = "a".into();
-        let mut first = limiter.request(&a, at(0)).await.ok().expect("a place");
-        let problem = limiter.request(&a, at(0)).await.err().expect("refused");
+        let mut first = limiter.request(&a, at(0)).await.expect("a place");
+        let problem = limiter.request(&a, at(0)).await.expect_err("refused");
         assert_eq!((problem.status.as_u16(), problem.code), (503, "overloaded"));
         first.lengthen(at(0)).expect("a stream");
         first.lengthen(at(0)).expect("is one already");
-        let mut second = limiter.request(&a, at(0)).await.ok().expect("the turn was given back");
+        let mut second = limiter.request(&a, at(0)).await.expect("the turn was given back");
         assert_eq!(second.lengthen(at(0)).expect_err("full").code, "too-many-watchers");
         drop(first);
         second.lengthen(at(0)).expect("the stream's place was given back");

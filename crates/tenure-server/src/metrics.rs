@@ -34,6 +34,9 @@ pub mod names {
     pub const AUDIT_FAILURES: &str = "tenure_audit_failures_total";
 }
 
+/// How often measurements are folded into their buckets.
+const UPKEEP: Duration = Duration::from_secs(5);
+
 /// Where the buckets of every duration end, in seconds.
 const BUCKETS: [f64; 12] = [0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
 
@@ -55,6 +58,14 @@ pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
         Some(handle)
     };
     RECORDER.get_or_init(install).as_ref()
+}
+
+/// Folds what was measured into its buckets now and then: nobody may ever ask for it, and it must not pile up.
+pub(crate) async fn upkeep() {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        recorder().inspect(|recorder| recorder.run_upkeep());
+    }
 }
 
 fn describe() {
@@ -90,6 +101,7 @@ pub(crate) fn refused(reason: &'static str) {
 }
 
 /// Counts something for as long as it is there.
+#[derive(Debug)]
 pub(crate) struct Gauged(&'static str);
 
 impl Gauged {

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 pub struct Problem {
     /// `urn:tenure:` and the code.
     #[serde(rename = "type")]
-    #[schema(value_type = String, example = "urn:tenure:no-such-election")]
+    #[schema(value_type = String)]
     pub kind: Box<str>,
     /// The status in words.
     pub title: &'static str,
@@ -28,7 +28,7 @@ pub struct Problem {
     pub detail: String,
     /// The field or parameter that is to blame, if one is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "election")]
+    #[schema(value_type = Option<String>)]
     pub field: Option<Box<str>>,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,15 +60,15 @@ impl Problem {
 
     /// Names the field that is to blame.
     #[must_use]
-    pub fn field(mut self, field: impl Into<String>) -> Problem {
-        self.field = Some(field.into().into());
+    pub fn field(mut self, field: impl Into<Box<str>>) -> Problem {
+        self.field = Some(field.into());
         self
     }
 
     /// Says what to do.
     #[must_use]
-    pub fn remedy(mut self, remedy: impl Into<String>) -> Problem {
-        self.remedy = Some(remedy.into().into());
+    pub fn remedy(mut self, remedy: impl Into<Box<str>>) -> Problem {
+        self.remedy = Some(remedy.into());
         self
     }
 

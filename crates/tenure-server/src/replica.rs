@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tenure::port::Backend;
 use tenure::{Error, Tenure};
+use tokio::task::JoinHandle;
 
 use crate::App;
 use crate::app::SERVERS;
@@ -40,7 +41,7 @@ pub(crate) async fn stand(
     settings: &Settings,
     addresses: &[Bound],
     app: App,
-) -> Result<(), Error> {
+) -> Result<JoinHandle<()>, Error> {
     let first = addresses.first().map(Bound::url).unwrap_or_default();
     let address = settings.advertise.clone().unwrap_or(first);
     let elector = tenure
@@ -52,7 +53,7 @@ pub(crate) async fn stand(
         .metadata("version", env!("CARGO_PKG_VERSION"))
         .start()
         .await?;
-    tokio::spawn(async move {
+    Ok(tokio::spawn(async move {
         loop {
             match elector.elected().await {
                 // Nothing that can not be left at any moment: who is asked to finish does so at once.
@@ -68,8 +69,7 @@ pub(crate) async fn stand(
                 }
             }
         }
-    });
-    Ok(())
+    }))
 }
 
 /// Clears away what nobody asks for any more, day by day.

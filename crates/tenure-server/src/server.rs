@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure::Tenure;
 use tenure::port::{Backend, StoreError};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::access::Access;
 use crate::bounded::Bounded;
@@ -27,6 +28,7 @@ pub struct Server {
     tenure: Tenure,
     ended: watch::Sender<bool>,
     drain: Duration,
+    tasks: [JoinHandle<()>; 2],
 }
 
 /// Why a server did not start. Nothing is left behind.
@@ -36,7 +38,7 @@ pub enum StartError {
     /// It would be open to strangers.
     #[error(
         "{0} can be reached by others: that needs TLS and authentication. Give --tls-cert and --tls-key (PEM files) and \
-         --auth, and make the first token with `tenure token create NAME --grant '*:admin'`; or listen on 127.0.0.1 or unix:PATH"
+         --auth, and make the first token with `tenure token create --name NAME --grant '*:admin'`; or listen on 127.0.0.1 or unix:PATH"
     )]
     Exposed(String),
     /// It can not listen there.
@@ -69,11 +71,13 @@ impl Server {
         };
         let app = App::with(bounded, access, &settings);
         let tenure = replica::open(&settings, store).await?;
-        replica::stand(&tenure, &settings, &addresses, app.clone()).await.map_err(StartError::Replica)?;
+        let standing = replica::stand(&tenure, &settings, &addresses, app.clone());
+        let standing = standing.await.map_err(StartError::Replica)?;
         app.serve_as(tenure.clone());
         let listening = listen::serve(listeners, tls, &app, &settings);
         let drain = settings.timeouts.drain;
-        Ok(Server { app, addresses, listening, tenure, ended: watch::Sender::new(false), drain })
+        let tasks = [standing, tokio::spawn(crate::metrics::upkeep())];
+        Ok(Server { app, addresses, listening, tenure, ended: watch::Sender::new(false), drain, tasks })
     }
 
     /// Where it listens.
@@ -111,6 +115,13 @@ impl Server {
     pub async fn wait(&self) {
         // The sender lives in this very value.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The last handle of its session goes with them.
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 

@@ -1,6 +1,10 @@
 //! A Tenure server as a store, held to the same claims as the store behind it.
 
+#[path = "remote/access.rs"]
+mod access;
 mod support;
+#[path = "remote/tls.rs"]
+mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

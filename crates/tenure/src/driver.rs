@@ -41,6 +41,8 @@ pub(crate) enum Message {
         sent_at: Moment,
         answer: Answer,
     },
+    /// The store does not let this process stand.
+    Refused(ElectionKey, StoreError),
     Close(Option<oneshot::Sender<()>>),
     /// Whoever closes has waited long enough: end the session if nothing runs any more.
     CloseNow,
@@ -154,6 +156,7 @@ impl Driver {
             Message::Resign(election, token) => self.resign(election, token),
             Message::WorkEnded(election, token) => self.work_ended(&election, token),
             Message::Answer { id, sent_at, answer } => self.answered(id, sent_at, answer),
+            Message::Refused(election, error) => self.refused(election, error),
             Message::Close(reply) => self.close(reply),
             Message::CloseNow => self.close_now(),
         }
@@ -231,6 +234,15 @@ impl Driver {
         }
         self.step(Input::Withdraw(election.clone()));
         self.begin_finish(&election);
+    }
+
+    /// Whoever waits to stand for the first time is told; who stood before goes on trying.
+    fn refused(&mut self, election: ElectionKey, error: StoreError) {
+        let waiting = self.seats.get_mut(&election).and_then(|place| place.standing.take());
+        if let Some(reply) = waiting {
+            let _ = reply.send(Err(Error::Store(error)));
+            self.withdraw(election, None);
+        }
     }
 
     fn stands(&self, seat: &Arc<Seat>) -> bool {
@@ -458,13 +470,25 @@ impl Driver {
             // Read before sending: the answer's delay must not lengthen trust.
             let sent_at = runtime.now();
             let panicked = unanswered(&command);
+            let joins =
+                if let Command::Join(candidacy) = &command { Some(candidacy.election.clone()) } else { None };
             let call = async move {
                 perform(store.as_ref(), command, runtime.as_ref(), sent_at + timeout, timeout).await
             };
             // A call that panics is one whose outcome is unknown, and must not be waited for for ever.
             let answer = tokio::spawn(call).await.unwrap_or(panicked);
+            let refusal = match (joins, &answer) {
+                // What no later try will change.
+                (Some(election), Answer::Joined(Err(error)))
+                    if matches!(error.kind, Trouble::Denied | Trouble::Request) =>
+                {
+                    Some(Message::Refused(election, error.clone()))
+                }
+                _ => None,
+            };
             // A driver that is gone needs no answer.
             let _ = inbox.send(Message::Answer { id, sent_at, answer });
+            refusal.into_iter().for_each(|refusal| drop(inbox.send(refusal)));
         });
     }
 }

@@ -181,7 +181,7 @@ impl Wire {
 
 fn content_length(head: &[u8]) -> usize {
     let head = String::from_utf8_lossy(head);
-    let lines = head.lines().filter_map(|line| line.split_once(':'));
-    let found = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length")).last();
+    let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+    let found = lines.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     found.and_then(|(_, value)| value.trim().parse().ok()).unwrap_or(0)
 }

@@ -22,7 +22,7 @@ Examples:
   tenure serve                                          SQLite, http://127.0.0.1:8368, a page in the browser
   tenure serve --store postgres://app@db/app --name a --priority 100
   tenure serve --listen unix:/run/tenure.sock --listen 127.0.0.1:8368
-  tenure token create ops --grant '*:admin'             then:
+  tenure token create --name ops --grant '*:admin'      then:
   tenure serve --listen 0.0.0.0:8368 --tls-cert cert.pem --tls-key key.pem --auth
   tenure serve --listen 0.0.0.0:8368 --tls-cert cert.pem --tls-key key.pem --auth --client-ca clients.pem";
 
@@ -137,10 +137,10 @@ pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<u8, Failure>
     };
     say(global, &server);
     signals.next().await;
-    output::note(global, Ink::Yellow, "ending: what is under way may finish; once more to end at once");
+    tracing::info!("ending: what is under way may finish; once more to end at once");
     tokio::select! {
         () = server.shutdown() => {}
-        _ = signals.next() => output::note(global, Ink::Red, "ending at once"),
+        _ = signals.next() => tracing::warn!("ending at once"),
     }
     Ok(0)
 }

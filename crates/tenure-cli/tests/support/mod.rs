@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub struct World {
     pub folder: TempDir,
     pub store: String,
     database: Option<FreshDatabase>,
+    server: Option<Server>,
 }
 
 /// One line of a child: it lived, under this token.
@@ -31,14 +33,24 @@ impl World {
     pub fn sqlite() -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let store = format!("sqlite:{}", folder.path().join("tenure.db").display());
-        World { folder, store, database: None }
+        World { folder, store, database: None, server: None }
     }
 
     pub fn postgres() -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let database = fresh_database().expect("a database");
-        let world = World { folder, store: database.url().to_owned(), database: Some(database) };
+        let world =
+            World { folder, store: database.url().to_owned(), database: Some(database), server: None };
         world.ok(&["migrate", "up"]);
+        world
+    }
+
+    /// A server on a file, and everything else through it.
+    pub fn http() -> World {
+        let mut world = World::sqlite();
+        let server = Server::start(&world, "server");
+        world.store = server.url.clone();
+        world.server = Some(server);
         world
     }
 
@@ -70,8 +82,10 @@ impl World {
     /// A `tenure` command on this world's store, with nothing inherited that could lead it elsewhere.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
-        for name in ["DATABASE_URL", "NODE_ID", "NODE_PRIORITY", "TENURE_NAMESPACE", "TENURE_LOG"] {
-            command.env_remove(name);
+        for (name, _) in std::env::vars() {
+            if name.starts_with("TENURE_") || ["DATABASE_URL", "NODE_ID", "NODE_PRIORITY"].contains(&&*name) {
+                command.env_remove(name);
+            }
         }
         command.env("TENURE_STORE", &self.store).args(args).stdin(Stdio::null());
         command
@@ -207,6 +221,45 @@ impl Candidate {
 impl Drop for Candidate {
     fn drop(&mut self) {
         // Its watchdog ends the child.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A `tenure serve` of the test, on a port of its own. Killed when dropped.
+pub struct Server {
+    pub process: Child,
+    pub url: String,
+}
+
+impl Server {
+    pub fn start(world: &World, name: &str) -> Server {
+        Server::start_with(world, name, &["--listen", "127.0.0.1:0"], &[])
+    }
+
+    pub fn start_with(world: &World, name: &str, args: &[&str], env: &[(&str, &str)]) -> Server {
+        let log = File::create(world.path(&format!("{name}.log"))).expect("a log");
+        let mut command = world.command(&["serve", "--name", name, "-o", "json"]);
+        command.args(args).envs(env.iter().copied()).stdout(Stdio::piped()).stderr(log);
+        let mut process = command.spawn().expect("tenure runs");
+        let mut line = String::new();
+        let mut said = BufReader::new(process.stdout.take().expect("its output"));
+        said.read_line(&mut line).expect("a line");
+        let line: serde_json::Value = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{error} in {line:?}\n{}", world.logs()));
+        let url = line["listening"][0].as_str().expect("an address").to_owned();
+        Server { process, url }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status =
+            Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

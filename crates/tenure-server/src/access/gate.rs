@@ -4,18 +4,21 @@
 //! comes from, who asks, whether they may, whether there is a place for it, its body within bounds, and only then the
 //! handler, within its time. The place is held until the last byte of the answer is on its way.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Body as _;
+use hyper::body::{Body as _, Frame, SizeHint};
 use tenure::port::Verb;
 use tenure::{Name, SessionId};
 
@@ -50,6 +53,10 @@ impl FromRequestParts<App> for Slot {
         Ok(parts.extensions.get().cloned().unwrap_or_else(none))
     }
 }
+
+/// Who was known and not let through. On an answer, for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Denied(pub(crate) Arc<str>);
 
 /// Lets a request through to its route, as its principal, or answers it.
 pub(crate) async fn gate(State((app, need)): State<(App, Need)>, request: Request, next: Next) -> Response {
@@ -97,8 +104,9 @@ async fn admit(app: &App, need: Need, parts: &mut Parts) -> Result<Option<Princi
             return Err(problem);
         }
     };
-    check(app, need, parts, &principal, open).await?;
+    // Before the check: the page that says no says it to somebody.
     parts.extensions.insert(principal.clone());
+    check(app, need, parts, &principal, open).await?;
     Ok(Some(principal))
 }
 
@@ -246,12 +254,7 @@ fn hold(
 ) -> Result<Response, Problem> {
     let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !kind.starts_with(b"text/event-stream") {
-        return Ok(response.map(|body| {
-            Body::new(body.map_frame(move |frame| {
-                let _held = &slot;
-                frame
-            }))
-        }));
+        return Ok(response.map(|inner| Body::new(Held { inner, _slot: slot })));
     }
     slot.lengthen()?;
     let mut closing = app.closing.subscribe();
@@ -269,11 +272,35 @@ fn hold(
         }
     };
     Ok(response.map(|body| {
-        let data = body.into_data_stream().take_until(Box::pin(over));
-        Body::from_stream(data.inspect(move |_| {
-            let _held = &slot;
-        }))
+        let inner = Body::from_stream(body.into_data_stream().take_until(Box::pin(over)));
+        Body::new(Held { inner, _slot: slot })
     }))
+}
+
+/// A body with the place of its request.
+struct Held {
+    inner: Body,
+    _slot: Slot,
+}
+
+impl hyper::body::Body for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
 }
 
 /// The answer for whoever may not: for a browser that asks for a page, a page, or the way to the login.
@@ -291,6 +318,9 @@ fn refusal(app: &App, parts: &Parts, problem: Problem) -> Response {
         return crate::pages::refused(app, parts, &problem);
     }
     let mut response = problem.into_response();
+    if let Some(principal) = parts.extensions.get::<Principal>() {
+        response.extensions_mut().insert(Denied(principal.name.clone()));
+    }
     if unauthenticated {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tenure\""));
     }

@@ -21,7 +21,7 @@ use tenure::runtime::Runtime;
 pub use self::browser::{COOKIE_NAME, cookie, no_cookie};
 pub use self::credentials::Credentials;
 pub use self::gate::Slot;
-pub(crate) use self::gate::gate;
+pub(crate) use self::gate::{Denied, gate};
 pub(crate) use self::owners::Owners;
 pub use self::principal::Principal;
 use crate::problem::Problem;
@@ -64,6 +64,6 @@ impl Access {
 /// Nobody, or not whom they claim to be.
 fn unknown(code: &'static str, detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, code, detail).remedy(
-        "send `Authorization: Bearer` with a token; `tenure token create NAME --grant NAMESPACE:read,lead` makes one",
+        "send `Authorization: Bearer` with a token; `tenure token create --name NAME --grant NAMESPACE:read,lead` makes one",
     )
 }

@@ -53,7 +53,7 @@ impl Principal {
         let realm = namespace.map_or("'*'", |name| name.as_str());
         let detail = format!("{} may not {verb} {place}", self.name);
         Err(Problem::new(StatusCode::FORBIDDEN, "denied", detail).remedy(format!(
-            "somebody with admin rights can grant it: `tenure token create NAME --grant {realm}:{verb}`"
+            "somebody with admin rights can grant it: `tenure token create --name NAME --grant {realm}:{verb}`"
         )))
     }
 }

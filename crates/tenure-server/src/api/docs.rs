@@ -26,7 +26,7 @@ pub(super) async fn show(State(app): State<App>, visit: Visit) -> Response {
         }
         @for tag in tags { (section(document, tag)) }
     };
-    page(&visit, "API", "docs", content)
+    page(&visit, "API", "API", content)
 }
 
 fn section(document: &Value, tag: &Value) -> Markup {

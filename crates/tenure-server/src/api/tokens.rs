@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use tenure::Name;
 use tenure::port::{Credential, Grant, Proof, Verb};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -15,7 +16,7 @@ use crate::problem::Problem;
 use crate::route::{Need, Routes};
 use crate::{App, RequestId};
 
-/// The longest name of a principal, or subject of a certificate.
+/// The longest subject of a certificate.
 const TEXT_MAX: usize = 256;
 /// The most grants of one credential.
 const GRANTS_MAX: usize = 100;
@@ -99,7 +100,7 @@ pub(crate) struct Made {
 pub(crate) struct New {
     /// What people will call the principal.
     #[schema(example = "worker-1")]
-    name: String,
+    name: Name,
     /// What it may do.
     grants: Vec<Grant>,
     /// For how many seconds it is worth something; 90 days unless said.
@@ -149,7 +150,7 @@ async fn create(
     let lifetime = (!new.forever).then_some(new.expires_in_s.unwrap_or(LIFETIME_S));
     let credential = Credential {
         id: token.id,
-        name: new.name,
+        name: new.name.to_string(),
         proof,
         grants: new.grants,
         created_at_ms: wall,
@@ -239,9 +240,6 @@ async fn put(app: &App, credential: &Credential) -> Result<(), Problem> {
 fn check(new: &New) -> Result<(), Problem> {
     let plain =
         |text: &str| !text.trim().is_empty() && text.len() <= TEXT_MAX && !text.contains(char::is_control);
-    if !plain(&new.name) {
-        return Err(unfit("name", format!("a name has 1 to {TEXT_MAX} bytes and no control characters")));
-    }
     if new.subject.as_deref().is_some_and(|subject| !plain(subject)) {
         return Err(unfit(
             "subject",

@@ -33,6 +33,8 @@ pub(crate) struct Activity {
     idle_since: AtomicU64,
     /// When the first byte after that came.
     head_since: AtomicU64,
+    /// Since when the system takes no more bytes for the client, if so.
+    blocked_since: AtomicU64,
     /// HTTP/2 says things between requests, too.
     multiplexed: AtomicBool,
     /// As many as there are exchanges, to be read without the lock.
@@ -54,6 +56,7 @@ impl Activity {
             runtime,
             idle_since,
             head_since: AtomicU64::new(0),
+            blocked_since: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             exchanges: Mutex::default(),
@@ -78,8 +81,12 @@ impl Activity {
     /// Ends a connection that waits too long for its client.
     pub(crate) fn judge(&self, now: Moment, limits: &Timeouts) {
         let over = |since: u64, limit| since != 0 && now.since(Moment::from_nanos(since)) > limit;
+        if over(self.blocked_since.load(Ordering::Relaxed), limits.write) {
+            return self.tell(Word::Stop);
+        }
         let exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
         if !exchanges.is_empty() {
+            // Within HTTP/2 a client can refuse to take one answer while it takes others.
             if exchanges.iter().any(|e| over(e.untaken_since.load(Ordering::Relaxed), limits.write)) {
                 self.tell(Word::Stop);
             }
@@ -105,6 +112,17 @@ impl Activity {
         self.head_since.store(0, Ordering::Relaxed);
         self.multiplexed.store(multiplexed, Ordering::Relaxed);
         Ongoing { activity: self.clone(), exchange }
+    }
+
+    /// Notes whether the system took bytes.
+    fn wrote<T>(&self, polled: &Poll<T>) {
+        match polled {
+            Poll::Ready(_) => self.blocked_since.store(0, Ordering::Relaxed),
+            Poll::Pending => {
+                let (at, order) = (&self.blocked_since, Ordering::Relaxed);
+                let _ = at.compare_exchange(0, self.nanos(), order, order);
+            }
+        }
     }
 
     fn nanos(&self) -> u64 {
@@ -160,7 +178,7 @@ impl Body for Answer {
     }
 }
 
-/// A stream that notes when its first byte after an answer comes.
+/// A stream that notes when its first byte after an answer comes, and when it takes no more.
 pub(crate) struct Noted<S> {
     pub(crate) inner: S,
     pub(crate) activity: Arc<Activity>,
@@ -193,11 +211,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.activity.wrote(&polled);
+        polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        self.activity.wrote(&polled);
+        polled
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -209,7 +231,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.activity.wrote(&polled);
+        polled
     }
 
     fn is_write_vectored(&self) -> bool {

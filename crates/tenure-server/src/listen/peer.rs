@@ -15,8 +15,11 @@ pub struct Peer {
     /// The subject of the certificate that it proved to have, as RFC 4514 writes it.
     pub subject: Option<Arc<str>>,
     /// The principal on whose account this connection goes.
-    pub(crate) account: Arc<Mutex<Option<(Arc<str>, Permit)>>>,
+    account: Arc<Mutex<Option<Account>>>,
 }
+
+/// A principal, and its permit for this connection.
+type Account = (Arc<str>, Permit);
 
 impl Peer {
     pub(crate) fn new(address: Option<SocketAddr>) -> Peer {

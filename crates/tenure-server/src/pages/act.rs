@@ -97,7 +97,7 @@ pub(super) async fn question(
     match asked.await {
         Err(problem) => trouble(&visit, &problem),
         Ok((action, view)) => {
-            let content = html! { section.card { div.body { (confirm(action, &view, &about.to)) } } };
+            let content = html! { section.card.narrow { div.body { (confirm(action, &view, &about.to)) } } };
             page(&visit, &format!("{} {}", action.word(), key.name), "Elections", content)
         }
     }

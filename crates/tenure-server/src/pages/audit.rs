@@ -92,7 +92,7 @@ pub(super) fn table(deeds: &[&Deed], wall: i64) -> Markup {
                         th scope="row" { (deed.principal) }
                         td data-label="Did" { span.chip { (deed.action) } }
                         td data-label="To" { span { (target(deed)) } }
-                        td data-label="Detail" { @if deed.detail.is_empty() { span.soft { "–" } } @else { (deed.detail) } }
+                        td.wide.none[deed.detail.is_empty()] data-label="Detail" { @if deed.detail.is_empty() { span.soft { "–" } } @else { (deed.detail) } }
                         td.wide data-label="When" { span { (words::ago(deed.at_ms, wall)) " " span.soft.small { (words::utc(deed.at_ms)) } } }
                     }
                 }

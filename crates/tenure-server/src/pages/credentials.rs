@@ -84,7 +84,7 @@ fn table(credentials: &[Credential], wall: i64) -> Markup {
                     @let valid = credential.is_valid(wall);
                     tr .gone[!valid] {
                         th scope="row" { (credential.name) }
-                        td data-label="Proof" {
+                        td.wide data-label="Proof" {
                             @match &credential.proof {
                                 Proof::Token { .. } => span { "token " code { (credential.id) } },
                                 Proof::Certificate { subject } => span { "certificate " code { (subject) } },
@@ -92,7 +92,7 @@ fn table(credentials: &[Credential], wall: i64) -> Markup {
                         }
                         td data-label="May" { div.chips { @for grant in &credential.grants { span.chip { (grant) } } } }
                         td data-label="State" { (standing(credential, wall)) }
-                        td data-label="Made" { span { (words::ago(credential.created_at_ms, wall)) span.soft { " by " (credential.created_by) } } }
+                        td.wide data-label="Made" { span { (words::ago(credential.created_at_ms, wall)) span.soft { " by " (credential.created_by) } } }
                         td.num.whole {
                             @if valid {
                                 a.button.slim data-confirm href={ "/access/" (parts::escape(&credential.id)) "/revoke" } {
@@ -113,7 +113,7 @@ fn standing(credential: &Credential, wall: i64) -> Markup {
         (None, Some(at)) if at <= wall => {
             html! { (parts::state("idle", html! { "expired " (words::ago(at, wall)) })) }
         }
-        (None, Some(at)) => parts::state("good", format!("for {} more", words::lasted(at - wall))),
+        (None, Some(at)) => parts::state("good", format!("until {}", &words::utc(at)[..10])),
         (None, None) => parts::state("good", "for ever"),
     }
 }
@@ -226,7 +226,7 @@ pub(super) async fn question(
     match find(&app, &id).await {
         Err(problem) => trouble(&visit, &problem),
         Ok(credential) => {
-            let content = html! { section.card { div.body {
+            let content = html! { section.card.narrow { div.body {
                 form #confirm .confirm method="post" action={ "/access/" (parts::escape(&id)) "/revoke" } {
                     h1 #confirm-title { "Revoke the credential of " (credential.name) "?" }
                     p { code { (credential.id) } " will be worth nothing from now on, on every replica within seconds. This can not be undone." }

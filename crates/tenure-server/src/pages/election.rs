@@ -170,7 +170,7 @@ fn held(
     now: Moment,
     wall: i64,
 ) -> Markup {
-    let left = seen.trust_left(&holder.id, now).unwrap_or_default().as_millis() as u64;
+    let left = parts::trust_left(holder, seen, now).as_millis() as u64;
     html! {
         div {
             p.soft.small { (place(view, lease)) }
@@ -190,7 +190,7 @@ fn held(
 }
 
 fn place(view: &ElectionView, lease: &LeaseView) -> String {
-    if view.slots > 1 { format!("Slot {} of {}", lease.slot, view.slots) } else { "Leader".into() }
+    if view.slots > 1 { format!("Slot {}", lease.slot) } else { "Leader".into() }
 }
 
 fn successor(view: &ElectionView, lease: &LeaseView) -> Markup {
@@ -251,7 +251,7 @@ fn standing(
             th scope="row" { span title={ "session " (candidate.session.id) ", joined " (words::utc(candidate.joined_at_ms)) } { (candidate.id) } }
             td data-label="Role" {
                 @match leads {
-                    Some((_, token)) => span { (parts::state("good", "leads")) " " span.token.soft { (token) } },
+                    Some((_, token)) => span { (parts::state("good", "leads")) " " span.soft.small { "token " } span.token { (token) } },
                     None if candidate.observer => (parts::state("idle", "observer")),
                     None if !able => (parts::state("bad", "not able")),
                     None => (parts::state("idle", "follower")),

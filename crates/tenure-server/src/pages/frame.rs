@@ -8,10 +8,9 @@ use http::{HeaderMap, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use serde::Deserialize;
 use tenure::Name;
-use tenure::port::{Deed, Verb};
+use tenure::port::Verb;
 
 use super::assets::{self, LOGO, SCRIPT, STYLE};
-use super::election::within;
 use super::given::Posted;
 use super::parts;
 use crate::access::{Access, Principal};
@@ -32,7 +31,7 @@ pub(crate) struct Visit {
     pub(super) here: String,
     /// Whether the connection is encrypted.
     pub(super) tls: bool,
-    request_id: String,
+    request: RequestId,
     theme: Theme,
 }
 
@@ -48,7 +47,7 @@ impl Visit {
             host: host.unwrap_or("localhost").to_owned(),
             here: here.to_owned(),
             tls: parts.extensions.get::<Peer>().is_some_and(|peer| peer.tls),
-            request_id: parts.extensions.get().map(|RequestId(id)| id.to_string()).unwrap_or_default(),
+            request: parts.extensions.get().cloned().unwrap_or_else(|| RequestId("".into())),
             theme: Theme::of(cookie(&parts.headers, "tenure_theme").unwrap_or_default()),
         }
     }
@@ -72,18 +71,9 @@ impl Visit {
         target: &str,
         detail: String,
     ) {
-        let deed = Deed {
-            n: 0,
-            at_ms: app.runtime.wall_ms(),
-            principal: self.name().into(),
-            action: action.into(),
-            namespace: namespace.cloned(),
-            target: target.into(),
-            detail,
-            request_id: self.request_id.clone(),
-        };
-        if let Err(error) = within(app.store.record(&deed)).await {
-            tracing::warn!(%error, action, target, "a deed could not be recorded");
+        // Nobody gets as far as a deed without being somebody.
+        if let Some(principal) = &self.principal {
+            app.audit(principal, action, namespace, target, detail, &self.request).await;
         }
     }
 
@@ -129,7 +119,7 @@ pub(crate) fn page(visit: &Visit, title: &str, tab: &str, content: Markup) -> Re
                 (header(visit, tab))
                 main #main tabindex="-1" { (content) }
                 div #news .hidden aria-live="polite" {}
-                (footer())
+                (footer(visit))
             }
         }
     };
@@ -150,6 +140,7 @@ fn header(visit: &Visit, tab: &str) -> Markup {
                         (item("/", "Elections"))
                         (item("/audit", "Audit"))
                         @if visit.may(Verb::Admin, None) { (item("/access", "Access")) }
+                        (item("/docs", "API"))
                     }
                 }
                 div.aside {
@@ -170,14 +161,14 @@ fn header(visit: &Visit, tab: &str) -> Markup {
     }
 }
 
-fn footer() -> Markup {
+fn footer(visit: &Visit) -> Markup {
     html! {
         footer.foot {
             div {
                 span { "Tenure " (env!("CARGO_PKG_VERSION")) }
                 a href="/docs" { "API" }
                 a href="/openapi.json" { "OpenAPI" }
-                a href="/metrics" { "Metrics" }
+                @if visit.may(Verb::Read, None) { a href="/metrics" { "Metrics" } }
                 a href="/readyz" { "Ready?" }
             }
         }

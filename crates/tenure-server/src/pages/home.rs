@@ -185,7 +185,7 @@ fn row(view: &ElectionView, seen: &Seen, several: bool, now: Moment, wall: i64) 
     // Of several leaders, the one with the least trust left.
     let least = holders
         .iter()
-        .map(|(_, holder)| (seen.trust_left(&holder.id, now).unwrap_or_default(), holder.lease() * 2 / 3))
+        .map(|(_, holder)| (parts::trust_left(holder, seen, now), holder.lease() * 2 / 3))
         .min();
     html! {
         tr data-key=(format!("row-{}/{}", view.key.namespace, view.key.name)) data-says=(parts::says(view)) {
@@ -273,6 +273,8 @@ pub(super) fn last_beat(seen: &Seen, candidate: &tenure::port::CandidateView, no
                     age => { (words::lasted(age)) " ago" },
                 }
             },
+            // It came after the last look at the beats.
+            None if candidate.session.live => "just now",
             None => (parts::state("bad", "gone")),
         }
     }

@@ -27,7 +27,7 @@ fn form(visit: &Visit, next: &str, wrong: Option<&str>) -> Markup {
     html! {
         div.head { div { h1 { "Log in" } } }
         @if let Some(wrong) = wrong { (parts::notice("bad", html! { p { (wrong) } })) }
-        section.card { div.body {
+        section.card.narrow { div.body {
             @if visit.guarded {
                 form.form method="post" action="/login" {
                     input type="hidden" name="next" value=(next);

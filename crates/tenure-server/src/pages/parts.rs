@@ -1,5 +1,7 @@
 //! Small pieces that several pages show.
 
+use std::time::Duration;
+
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tenure::port::{ElectionView, LeaseView, SessionView};
@@ -65,8 +67,7 @@ pub(super) fn state(kind: &str, word: impl maud::Render) -> Markup {
 /// How an election is, in a word. A leader that has fallen silent leads on paper only.
 pub(super) fn election_state(view: &ElectionView, seen: &Seen, now: Moment) -> Markup {
     let led = view.holders().count();
-    let silent = |holder: &SessionView| seen.trust_left(&holder.id, now).is_none_or(|left| left.is_zero());
-    let silent = view.holders().filter(|(_, holder)| silent(holder)).count();
+    let silent = view.holders().filter(|(_, holder)| trust_left(holder, seen, now).is_zero()).count();
     match (&view.paused, led) {
         (Some(_), 0) => state("warn", "paused"),
         (Some(_), _) => state("warn", "pausing"),
@@ -76,6 +77,12 @@ pub(super) fn election_state(view: &ElectionView, seen: &Seen, now: Moment) -> M
         (None, _) if view.slots > 1 => state("good", format!("{} of {} led", led - silent, view.slots)),
         (None, _) => state("good", "led"),
     }
+}
+
+/// For how long a holder can still be trusted. Whose beat was not looked at yet has just come.
+pub(super) fn trust_left(holder: &SessionView, seen: &Seen, now: Moment) -> Duration {
+    seen.trust_left(&holder.id, now)
+        .unwrap_or_else(|| if holder.live { holder.lease() * 2 / 3 } else { Duration::ZERO })
 }
 
 /// The trust that a holder has left, as a bar that the script counts down.

@@ -25,15 +25,28 @@ const WITNESS: &str = r#"
     addEventListener("unhandledrejection", (e) => console.error(`rejected: ${e.reason}`));
 "#;
 
+/// What somebody who does not see the page could not tell apart: controls without a name, pictures without words, a page
+/// without one heading, things with the same id.
+const UNNAMED: &str = r#"(() => {
+    const named = (e) => (e.getAttribute("aria-label") || e.textContent).trim() || e.labels?.length;
+    const controls = [...document.querySelectorAll("a, button, select, textarea, input:not([type=hidden]), summary")];
+    const bad = controls.filter((e) => !named(e));
+    bad.push(...[...document.querySelectorAll("img:not([alt]), svg:not([role=img], [aria-hidden=true], [aria-hidden=true] svg), progress:not([aria-label])")]);
+    const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
+    const said = bad.map((e) => e.outerHTML.slice(0, 120)).concat(ids.filter((id, n) => ids.indexOf(id) !== n));
+    if (document.querySelectorAll("main h1").length !== 1) said.push("there is not one h1");
+    return said;
+})()"#;
+
 /// A browser.
-pub struct Browser {
+pub(crate) struct Browser {
     link: Arc<Link>,
     _process: Child,
     _profile: tempfile::TempDir,
 }
 
 /// One tab.
-pub struct Page {
+pub(crate) struct Page {
     link: Arc<Link>,
     session: String,
     complaints: Arc<Mutex<Vec<String>>>,
@@ -78,7 +91,7 @@ impl Link {
 
 impl Browser {
     /// Starts one. `$CHROMIUM` names the program, if it is not called `chromium`.
-    pub async fn start() -> Browser {
+    pub(crate) async fn start() -> Browser {
         let program = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".into());
         let profile = tempfile::tempdir().unwrap();
         // The pipe is to be at 3 and 4, where only a shell can put it without `unsafe`.
@@ -117,7 +130,7 @@ impl Browser {
     }
 
     /// A tab of its own, with its own cookies.
-    pub async fn page(&self, look: Look) -> Page {
+    pub(crate) async fn page(&self, look: Look) -> Page {
         let context = self.link.call(None, "Target.createBrowserContext", json!({})).await;
         let target = json!({"url": "about:blank", "browserContextId": context["browserContextId"]});
         let target = self.link.call(None, "Target.createTarget", target).await;
@@ -170,16 +183,16 @@ async fn gather(
 
 /// How a page is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
-    pub width: u32,
-    pub dark: bool,
+pub(crate) struct Look {
+    pub(crate) width: u32,
+    pub(crate) dark: bool,
 }
 
 impl Look {
-    pub const PHONE: u32 = 360;
-    pub const DESKTOP: u32 = 1280;
+    pub(crate) const PHONE: u32 = 360;
+    pub(crate) const DESKTOP: u32 = 1280;
 
-    pub fn all() -> [Look; 4] {
+    pub(crate) fn all() -> [Look; 4] {
         let look = |width, dark| Look { width, dark };
         [
             look(Self::DESKTOP, false),
@@ -189,7 +202,7 @@ impl Look {
         ]
     }
 
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         let (size, light) =
             (if self.width < 700 { "phone" } else { "desktop" }, if self.dark { "dark" } else { "light" });
         format!("{size}-{light}")
@@ -197,12 +210,12 @@ impl Look {
 }
 
 impl Page {
-    pub async fn call(&self, method: &str, params: Value) -> Value {
+    pub(crate) async fn call(&self, method: &str, params: Value) -> Value {
         self.link.call(Some(&self.session), method, params).await
     }
 
     /// Sets the width of the window and the light that the system prefers.
-    pub async fn look(&self, look: Look) {
+    pub(crate) async fn look(&self, look: Look) {
         let phone = look.width < 700;
         let metrics = json!({"width": look.width, "height": if phone { 740 } else { 900 },
             "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone, "screenWidth": look.width, "screenHeight": 900});
@@ -213,7 +226,7 @@ impl Page {
     }
 
     /// Opens an address and waits until it is loaded.
-    pub async fn open(&self, url: &str) {
+    pub(crate) async fn open(&self, url: &str) {
         let mut events = self.link.events.subscribe();
         let answer = self.call("Page.navigate", json!({"url": url})).await;
         assert!(answer["errorText"].is_null(), "{url}: {answer}");
@@ -242,7 +255,7 @@ impl Page {
     }
 
     /// The value of an expression.
-    pub async fn eval(&self, expression: &str) -> Value {
+    pub(crate) async fn eval(&self, expression: &str) -> Value {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", params).await;
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
@@ -250,7 +263,7 @@ impl Page {
     }
 
     /// Waits until an expression is true.
-    pub async fn until(&self, expression: &str) {
+    pub(crate) async fn until(&self, expression: &str) {
         let deadline = tenure::runtime::now() + PATIENCE;
         // While a page is being replaced there is nothing to evaluate in: that counts as not yet.
         let asked = format!("(() => {{ try {{ return !!({expression}) }} catch {{ return false }} }})()");
@@ -273,12 +286,12 @@ impl Page {
     }
 
     /// Waits until the page has this text.
-    pub async fn shows(&self, text: &str) {
+    pub(crate) async fn shows(&self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", json!(text))).await;
     }
 
     /// Clicks with the mouse in the middle of the first element of a selector, which must be there to be hit.
-    pub async fn click(&self, selector: &str) {
+    pub(crate) async fn click(&self, selector: &str) {
         let found = format!("document.querySelector({})", json!(selector));
         self.until(&found).await;
         let place = format!(
@@ -306,19 +319,19 @@ impl Page {
     }
 
     /// Clicks on what leads to another page, and waits for that.
-    pub async fn follow(&self, selector: &str) {
+    pub(crate) async fn follow(&self, selector: &str) {
         let mut events = self.link.events.subscribe();
         self.click(selector).await;
         self.loaded(&mut events).await;
     }
 
     /// Types into the element that has the focus.
-    pub async fn type_text(&self, text: &str) {
+    pub(crate) async fn type_text(&self, text: &str) {
         self.call("Input.insertText", json!({"text": text})).await;
     }
 
     /// Presses a key: `Tab`, `Enter`, `Escape`.
-    pub async fn press(&self, key: &str) {
+    pub(crate) async fn press(&self, key: &str) {
         let (code, text) = match key {
             "Tab" => (9, ""),
             "Enter" => (13, "\r"),
@@ -332,7 +345,7 @@ impl Page {
     }
 
     /// Keeps a picture of the whole page under `target/screenshots/`; of a dialog, as it lies over the window.
-    pub async fn screenshot(&self, name: &str) {
+    pub(crate) async fn screenshot(&self, name: &str) {
         let whole = self.eval("!document.querySelector('dialog[open]')").await;
         let params = json!({"format": "png", "captureBeyondViewport": whole});
         let answer = self.call("Page.captureScreenshot", params).await;
@@ -343,17 +356,17 @@ impl Page {
     }
 
     /// What the browser has complained about so far.
-    pub fn complaints(&self) -> Vec<String> {
+    pub(crate) fn complaints(&self) -> Vec<String> {
         self.complaints.lock().unwrap().clone()
     }
 
     /// Forgets complaints that were meant to come.
-    pub fn forgive(&self) {
+    pub(crate) fn forgive(&self) {
         self.complaints.lock().unwrap().clear();
     }
 
-    /// Fails if the browser complained, or if anything is wider than the window.
-    pub async fn calm(&self) {
+    /// Fails if the browser complained, if anything is wider than the window, or if anything has no name.
+    pub(crate) async fn calm(&self) {
         // A phone zooms out until everything fits: what counts is the width of the screen.
         let wide = self
             .eval(
@@ -366,6 +379,8 @@ impl Page {
             self.screenshot("failed").await;
             panic!("the page is too wide: {wide}");
         }
+        let unnamed = self.eval(UNNAMED).await;
+        assert_eq!(unnamed, json!([]), "nobody can tell what these are");
         // Whatever the browser had to say before this answer has been heard by now.
         assert_eq!(self.complaints(), Vec::<String>::new());
     }

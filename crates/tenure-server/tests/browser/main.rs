@@ -29,16 +29,35 @@ async fn every_page_fits_every_screen() {
         ("transfer", "/elections/nightly/transfer?namespace=default", "Who shall lead?"),
         ("pause", "/elections/nightly/pause?namespace=default", "Reason"),
         ("login", "/login", "asks nobody"),
+        ("access-off", "/access", "asks nobody"),
+        ("api", "/docs", "campaign"),
     ];
+    let mut links = std::collections::BTreeSet::new();
     for (name, path, text) in pages {
         for look in Look::all() {
             page.look(look).await;
             page.open(&format!("{}{path}", world.url)).await;
             page.shows(text).await;
+            // What is folded away has to fit, too.
+            page.eval("document.querySelectorAll('details').forEach(folded => folded.open = true)").await;
             page.screenshot(&format!("{name}-{}", look.name())).await;
             page.calm().await;
         }
+        for href in page
+            .eval("[...new Set([...document.links].map(a => a.href.split('#')[0]))]")
+            .await
+            .as_array()
+            .unwrap()
+        {
+            links.insert(href.as_str().unwrap().to_owned());
+        }
     }
+    // Every link of every page leads somewhere.
+    for link in &links {
+        assert!(link.starts_with(&world.url), "{link} leads away");
+        assert_eq!(page.eval(&format!("fetch({link:?}).then(answer => answer.status)")).await, 200, "{link}");
+    }
+    assert!(links.len() > 20, "{links:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -269,6 +288,14 @@ async fn a_page_keeps_up_and_keeps_its_place() {
     .await;
     page.until("seen.some((left, n) => left < seen[n - 1]) && seen.some((left, n) => left > seen[n - 1])")
         .await;
+    // Who has only a keyboard gets past the menu, and sees where they are.
+    page.press("Tab").await;
+    page.until(
+        "document.activeElement.matches('.skip') && document.activeElement.getBoundingClientRect().top >= 0",
+    )
+    .await;
+    page.press("Enter").await;
+    page.until("document.activeElement.id == 'main'").await;
     // What somebody types, and where they are, outlives changes around it.
     page.click("#q").await;
     page.type_text("ware").await;

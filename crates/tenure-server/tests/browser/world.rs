@@ -16,10 +16,10 @@ use tenure_server::settings::{Address, Settings};
 
 /// The machine's clocks, but for a wall clock that can be set back: to live through hours that are over.
 #[derive(Clone, Default)]
-pub struct Clock(Arc<AtomicI64>);
+pub(crate) struct Clock(Arc<AtomicI64>);
 
 impl Clock {
-    pub fn set_back(&self, by: Duration) {
+    pub(crate) fn set_back(&self, by: Duration) {
         self.0.store(-(by.as_millis() as i64), Ordering::Relaxed);
     }
 }
@@ -43,27 +43,27 @@ impl Runtime for Clock {
 }
 
 /// A server, its store, and whoever stands.
-pub struct World {
-    pub store: Memory,
-    pub server: Server,
-    pub url: String,
+pub(crate) struct World {
+    pub(crate) store: Memory,
+    pub(crate) server: Server,
+    pub(crate) url: String,
     clock: Clock,
     standing: Vec<(Tenure, Elector)>,
 }
 
-pub fn key(text: &str) -> ElectionKey {
+pub(crate) fn key(text: &str) -> ElectionKey {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
     ElectionKey::new(namespace.parse().unwrap(), name.parse().unwrap())
 }
 
 impl World {
     /// A server and nothing else.
-    pub async fn empty() -> World {
+    pub(crate) async fn empty() -> World {
         World::with(|_| {}).await
     }
 
     /// A server that is set up in another way.
-    pub async fn with(change: impl FnOnce(&mut Settings)) -> World {
+    pub(crate) async fn with(change: impl FnOnce(&mut Settings)) -> World {
         let clock = Clock::default();
         let store = Memory::with_runtime(Arc::new(clock.clone()));
         let mut settings = Settings {
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// A token with these grants, as `tenure token create` makes it.
-    pub async fn token(&self, name: &str, grants: &[&str]) -> String {
+    pub(crate) async fn token(&self, name: &str, grants: &[&str]) -> String {
         let token = tenure_server::access::token::Token::generate(tenure::runtime::random);
         let credential = Credential {
             id: token.id.clone(),
@@ -96,12 +96,12 @@ impl World {
     }
 
     /// Somebody stands, and goes on to.
-    pub async fn stand(&mut self, election: &str, id: &str, priority: i32) -> &mut World {
+    pub(crate) async fn stand(&mut self, election: &str, id: &str, priority: i32) -> &mut World {
         self.stand_with(election, id, priority, |elector| elector).await
     }
 
     /// Somebody stands in another way.
-    pub async fn stand_with(
+    pub(crate) async fn stand_with(
         &mut self,
         election: &str,
         id: &str,
@@ -118,12 +118,12 @@ impl World {
     }
 
     /// The election as the store has it.
-    pub async fn view(&self, election: &str) -> ElectionView {
+    pub(crate) async fn view(&self, election: &str) -> ElectionView {
         self.store.election(&key(election)).await.unwrap().expect(election)
     }
 
     /// Waits until the store says so.
-    pub async fn until(&self, election: &str, what: impl Fn(&ElectionView) -> bool) -> ElectionView {
+    pub(crate) async fn until(&self, election: &str, what: impl Fn(&ElectionView) -> bool) -> ElectionView {
         let deadline = tenure::runtime::now() + Duration::from_secs(60);
         loop {
             let view = self.view(election).await;
@@ -136,12 +136,12 @@ impl World {
     }
 
     /// Waits until this one leads.
-    pub async fn led_by(&self, election: &str, id: &str) -> ElectionView {
+    pub(crate) async fn led_by(&self, election: &str, id: &str) -> ElectionView {
         self.until(election, |view| tenure::leaders(view).iter().any(|leader| leader.id == id)).await
     }
 
     /// Terms of hours that are over: who led, for how many minutes, and how it ended.
-    pub async fn past(&self, election: &str, terms: &[(&str, u64, &str)]) {
+    pub(crate) async fn past(&self, election: &str, terms: &[(&str, u64, &str)]) {
         let election = key(election);
         let mut left: u64 = terms.iter().map(|(_, minutes, _)| minutes).sum();
         for (id, minutes, end) in terms {
@@ -199,7 +199,7 @@ impl World {
     }
 
     /// A leader that never beats again.
-    pub async fn silent(&self, election: &str, id: &str) {
+    pub(crate) async fn silent(&self, election: &str, id: &str) {
         let election = key(election);
         let session = SessionId::from_stored(&format!("{:032x}", tenure::runtime::random()));
         let opened = NewSession {
@@ -215,7 +215,7 @@ impl World {
     }
 
     /// Elections in every state.
-    pub async fn full() -> World {
+    pub(crate) async fn full() -> World {
         let mut world = World::empty().await;
         let past = [
             ("node-a", 34, "release"),
@@ -265,7 +265,7 @@ impl World {
     }
 
     /// The audit, the newest first.
-    pub async fn deeds(&self) -> Vec<String> {
+    pub(crate) async fn deeds(&self) -> Vec<String> {
         let store: &dyn Backend = &self.store;
         let deeds = store.deeds(None, None, 50).await.unwrap();
         deeds

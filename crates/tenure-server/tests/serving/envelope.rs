@@ -19,6 +19,7 @@ async fn every_answer_has_an_id_and_headers_that_browsers_obey() {
             assert!(answer.headers.contains_key(name), "{path} has no {name}");
             assert!(answer.header(name).contains(part), "{path}: {name} is {}", answer.header(name));
         }
+        assert_eq!(answer.header("content-length"), answer.body.len().to_string(), "{path}");
         assert!(!answer.headers.contains_key("strict-transport-security"), "only TLS can promise TLS");
     }
 }

@@ -13,7 +13,7 @@ use tenure_server::settings::TlsFiles;
 use tenure_server::{Server, Settings, StartError};
 use tokio_rustls::TlsConnector;
 
-use crate::support::{Answer, House, answer, house, settings, shared, until};
+use crate::support::{Answer, House, answer, house, settings, until};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -175,7 +175,6 @@ async fn files_that_are_of_no_use_are_named() {
         let error = refused.err().expect("refused");
         assert!(matches!(&error, StartError::Tls(text) if text.contains(named)), "{error}");
     }
-    let _ = shared;
 }
 
 #[tokio::test]

@@ -27,7 +27,17 @@ pub struct Replica {
 impl Replica {
     /// Serves this store to whoever is on this machine.
     pub async fn start(store: Arc<dyn Backend>) -> Replica {
-        let app = App::new(store, Access::Open, Arc::new(System));
+        Replica::start_with(store, Access::Open).await
+    }
+
+    /// Serves this store to those whom it knows.
+    pub async fn guarded(store: Arc<dyn Backend>) -> Replica {
+        let access = Access::guarded(store.clone(), Arc::new(System)).await.expect("credentials");
+        Replica::start_with(store, access).await
+    }
+
+    async fn start_with(store: Arc<dyn Backend>, access: Access) -> Replica {
+        let app = App::new(store, access, Arc::new(System));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let router = app.router();

@@ -107,7 +107,7 @@ pub async fn sessions_are_shown_whether_they_stand_or_not(subject: &Subject) {
     assert!(live.iter().all(|session| session.live && session.lease_ms == 3_600_000));
     a.store.end(&a.id).await.unwrap();
     let live: Vec<_> = client.sessions(None).await.unwrap().into_iter().map(|session| session.id).collect();
-    assert_eq!(live, [b.id.clone()]);
+    assert_eq!(live, std::slice::from_ref(&b.id));
     let asked = client.sessions(Some(&[b.id.clone(), new_id(), a.id.clone()])).await.unwrap();
     let lives: Vec<_> = asked.into_iter().map(|session| (session.id, session.live)).collect();
     assert_eq!(lives, expected.map(|(id, ..)| (id.clone(), id == b.id)));

@@ -223,5 +223,7 @@ async fn a_hundred_terms_are_kept() {
     let history = store.history(&key, 1000).await.unwrap();
     assert_eq!((history.len(), history[0].token), (100, token));
     assert!(history.windows(2).all(|pair| pair[0].token > pair[1].token));
-    assert_eq!(database.psql("SELECT count(*) FROM tenure.terms").unwrap(), "100");
+    // It is pruned now and then.
+    let rows: usize = database.psql("SELECT count(*) FROM tenure.terms").unwrap().trim().parse().unwrap();
+    assert!((100..120).contains(&rows), "{rows}");
 }

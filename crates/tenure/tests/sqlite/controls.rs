@@ -37,14 +37,14 @@ async fn a_beat_that_revives_is_found() {
 async fn an_expiry_that_does_not_compare_the_beat_is_found() {
     let claim = async |subject: Subject| sessions::a_session_that_beat_since_is_not_expired(&subject).await;
     assert!(holds(&[], claim).await);
-    assert!(!holds(&[("session_expire", " AND (?3 IS NULL OR beat = ?3)", "")], claim).await);
+    assert!(!holds(&[("session_expire", " AND ($9 IS NULL OR beat = $9)", "")], claim).await);
 }
 
 #[tokio::test]
 async fn a_take_without_compare_and_swap_is_found() {
     const MISTAKES: &[(&str, &str, &str)] = &[
-        ("lease_seen", "AND token = ?4 AND session IS ?5", ""),
-        ("lease_take", "AND token = ?4 AND (session IS NULL OR session = ?5)", ""),
+        ("session_expire", "AND l.token = $4 AND l.session IS $5", ""),
+        ("lease_take", "AND token = $4 AND session IS $5", ""),
     ];
     let claim = async |subject: Subject| leases::what_was_seen_must_still_be_so(&subject).await;
     assert!(holds(&[], claim).await);

@@ -31,21 +31,24 @@ pub(super) async fn put_credential(
         return Err(unfit("id", "the address and the body name different credentials"));
     }
     let known = app.store.credentials().await?.into_iter().find(|known| known.id == id);
-    let action = match &known {
-        Some(known) if credential.revoked_at_ms.is_some() && known.revoked_at_ms.is_none() => "token.revoke",
-        Some(_) => "token.expire",
+    let action = match known {
+        Some(known) => {
+            let revokes = credential.revoked_at_ms.is_some() && known.revoked_at_ms.is_none();
+            // Of a known one, the dates are all that can change, and whoever sends it back never saw its digest.
+            let (expires_at_ms, revoked_at_ms) = (credential.expires_at_ms, credential.revoked_at_ms);
+            credential = Credential { expires_at_ms, revoked_at_ms, ..known };
+            if revokes { "token.revoke" } else { "token.expire" }
+        }
         None => {
             check(&credential)?;
             credential.created_by = signed(&principal, &credential.created_by);
-            credential.created_at_ms = app.runtime.wall_ms();
             "token.create"
         }
     };
     app.store.put_credential(&credential).await?;
     app.access.refresh().await;
-    let shown = known.as_ref().unwrap_or(&credential);
-    let grants: Vec<_> = shown.grants.iter().map(ToString::to_string).collect();
-    let detail = format!("{} {}", shown.name, grants.join(" "));
+    let grants: Vec<_> = credential.grants.iter().map(ToString::to_string).collect();
+    let detail = format!("{} {}", credential.name, grants.join(" "));
     app.audit(&principal, action, None, &id, detail, &request).await;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -16,7 +16,7 @@ use crate::access::Principal;
 
 /// How often something is sent when nothing happens, so that either end finds out that the other is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// How long one stream lasts. Whoever listens comes again and shows who it is again: what was revoked hears nothing more.
+/// How long one stream lasts. Whoever listens comes again, and finds the servers that are new.
 const STREAM_LIFE: Duration = Duration::from_secs(300);
 
 /// What happens in the store, sooner than looking would find it: events whose data is one hint each.
@@ -30,7 +30,6 @@ pub(super) async fn wakes(
     Extension(principal): Extension<Principal>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let hints = app.hints.listen();
-    let mut closing = app.closing.subscribe();
     let heard = stream::unfold((hints, app, principal), |(mut hints, app, principal)| async move {
         loop {
             let wake = match hints.recv().await {
@@ -47,14 +46,8 @@ pub(super) async fn wakes(
         let data = serde_json::to_string(&wake).unwrap_or_else(|_| "\"resync\"".into());
         Ok(Event::default().data(data))
     });
-    let over = async move {
-        tokio::select! {
-            () = tokio::time::sleep(STREAM_LIFE) => {}
-            // Whoever listened goes on at another server, before this one is gone.
-            _ = closing.wait_for(|closing| *closing) => {}
-        }
-    };
-    Sse::new(events.take_until(Box::pin(over))).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+    let over = tokio::time::sleep(STREAM_LIFE);
+    Sse::new(events.take_until(over)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
 }
 
 /// A hint, as far as it is this principal's business.
@@ -70,11 +63,11 @@ fn shown(app: &App, principal: &Principal, wake: Wake) -> Option<Wake> {
         Wake::Ended(_) => Some(Wake::Resync),
         Wake::Asked(session) => {
             let seen = app.board.seen();
-            let holders = seen.elections.values().flat_map(|election| election.holders());
+            let mut holders = seen.elections.values().flat_map(|election| election.holders());
             let own = |(_, holder): (_, &tenure::port::SessionView)| {
                 holder.id == *session && holder.owner.as_deref() == Some(&*principal.name)
             };
-            holders.map(own).any(|own| own).then_some(wake)
+            holders.any(own).then_some(wake)
         }
         Wake::Resync => Some(wake),
         Wake::Died(_) | Wake::Severed(_) => None,

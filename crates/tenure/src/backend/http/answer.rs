@@ -114,10 +114,9 @@ impl Answer {
             (StatusCode::GATEWAY_TIMEOUT, _) => (Trouble::Timeout, String::new()),
             (_, "store-unfit") => (Trouble::Unfit, String::new()),
             (status, _) if status.is_server_error() => (Trouble::Unavailable, String::new()),
-            (
-                StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED,
-                "no-such-route" | "not-found" | "method-not-allowed",
-            ) => (Trouble::Unfit, format!("; it is probably of another version than this tenure, {VERSION}")),
+            (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, "no-such-path" | "no-such-method") => {
+                (Trouble::Unfit, format!("; it is probably of another version than this tenure, {VERSION}"))
+            }
             _ => (Trouble::Request, String::new()),
         };
         StoreError::new(kind, format!("{told}{advice}"))

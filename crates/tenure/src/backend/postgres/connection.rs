@@ -27,7 +27,7 @@ use super::error::{explain, timed_out};
 use super::lane::{Lane, connect, last_rows};
 use super::listen::{Task, direct_listener, jittered, locked, sign_of_life};
 use super::literal::render;
-use super::message::Message;
+use super::message::{FRESH_SNAPSHOTS, Message};
 
 /// How many sessions are watched at most, each on a connection of its own. The others' leases are waited out.
 const WATCHED_MAX: usize = 32;
@@ -156,16 +156,20 @@ impl Inner {
 
     /// Waits until the session's lock is free. `false`: there is nothing to wait for.
     async fn await_death(&self, session: &SessionId) -> Result<bool, StoreError> {
-        let watched = render(QUERIES.get("session_watched"), &[session.as_str().into()])?;
+        let id = [session.as_str().into()];
+        let watched = render(QUERIES.get("session_watched"), &id)?;
         if self.lane.run(Message::for_user(&QUERIES).plain(&watched, true)).await?.is_empty() {
             return Ok(false);
         }
         let told = |error: sqlx::Error| explain(&error, &self.place);
         let mut connection = connect(&self.direct, self.connect_timeout, &self.place).await?.map_err(told)?;
         last_rows(&mut connection, NO_LIMITS.into()).await.map_err(told)?;
-        let lock = render(QUERIES.get("session_await"), &[session.as_str().into()])?;
-        last_rows(&mut connection, lock).await.map_err(told)?;
-        // A session that ended in good order let go of its lock as well, after its row said so.
-        Ok(!last_rows(&mut connection, watched).await.map_err(told)?.is_empty())
+        // Here too, so that this server process knows the table by the time it matters.
+        last_rows(&mut connection, watched.clone()).await.map_err(told)?;
+        // A session that ended in good order let go of its lock as well, after its row said so: the row is looked at
+        // after the wait, in the same message.
+        let lock = render(QUERIES.get("session_await"), &id)?;
+        let message = [FRESH_SNAPSHOTS, &lock, ";\n", &watched].concat();
+        Ok(!last_rows(&mut connection, message).await.map_err(told)?.is_empty())
     }
 }

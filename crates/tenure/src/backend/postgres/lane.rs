@@ -6,10 +6,13 @@
 //! handful of given-up beats would leave none for the next. Here a connection comes back only after a whole answer;
 //! otherwise it is dropped, socket and all, and its place is free at once.
 //!
+//! A hand-over must not wait for statements to be prepared and planned, whichever connection it comes upon. So once it is
+//! known what that takes ([`Lane::warm_up_with`]), a connection is warmed up when it has nothing to do for the first time.
+//!
 //! The server may go on with a statement that was given up. Each is bounded (by `lock_timeout` where it can wait) and
 //! guarded by a compare-and-swap, as [`Store`](tenure_core::port::Store) asks for.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
@@ -20,11 +23,16 @@ use tenure_core::port::StoreError;
 use tokio::sync::Semaphore;
 
 use super::error::{explain, is_fatal, sqlstate, timed_out};
+use super::listen::locked;
 use super::message::Message;
 use crate::runtime::now;
 
 /// How long a connection may lie idle before it is dropped rather than used: less than what firewalls allow.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// How long a connection has nothing to do before it is warmed up: a process that starts makes its first calls one after
+/// the other, and needs one connection for them.
+const REST: Duration = Duration::from_millis(50);
 
 /// How long any one call may take. The machine gives up on its own calls far sooner; this is for everybody else.
 pub(super) const CALL_MAX: Duration = Duration::from_secs(30);
@@ -39,38 +47,55 @@ pub(super) struct Lane {
     /// What people are told instead of the address, which has a password.
     place: String,
     places: Semaphore,
-    idle: Mutex<Vec<(PgConnection, Moment)>>,
+    idle: Mutex<Vec<Idle>>,
+    warm_up: OnceLock<String>,
+}
+
+/// A connection that nobody uses.
+struct Idle {
+    connection: PgConnection,
+    since: Moment,
+    warm: bool,
 }
 
 impl Lane {
     pub(super) fn new(options: PgConnectOptions, connect_timeout: Duration, place: &str, size: u32) -> Self {
         let places = Semaphore::new(size.max(1) as usize);
-        Lane { options, connect_timeout, place: place.into(), places, idle: Mutex::default() }
+        let (idle, warm_up) = Default::default();
+        Lane { options, connect_timeout, place: place.into(), places, idle, warm_up }
+    }
+
+    /// From now on, connections are warmed up by this message, which changes nothing. The first one given stays.
+    pub(super) fn warm_up_with(&self, message: &Message<'_>) {
+        self.warm_up.get_or_init(|| message.whole().unwrap_or_default());
     }
 
     /// Sends one message and returns the rows of its last statement, once everything in it is committed.
-    pub(super) async fn run(&self, message: Message<'_>) -> Result<Vec<PgRow>, StoreError> {
+    pub(super) async fn run(self: &Arc<Self>, message: Message<'_>) -> Result<Vec<PgRow>, StoreError> {
         let answer = self.try_with(message.quick(), message.whole()).await?;
         answer.map_err(|error| explain(&error, &self.place))
     }
 
     /// Sends plain SQL, and returns the driver's error if there is one.
-    pub(super) async fn try_run(&self, sql: String) -> Result<sqlx::Result<Vec<PgRow>>, StoreError> {
+    pub(super) async fn try_run(
+        self: &Arc<Self>,
+        sql: String,
+    ) -> Result<sqlx::Result<Vec<PgRow>>, StoreError> {
         self.try_with(sql, None).await
     }
 
     /// Sends `sql`, and `otherwise` if the connection does not know a statement of it.
     async fn try_with(
-        &self,
+        self: &Arc<Self>,
         sql: String,
         otherwise: Option<String>,
     ) -> Result<sqlx::Result<Vec<PgRow>>, StoreError> {
         let call = async {
             let _place = self.places.acquire().await.map_err(|_| timed_out(&self.place))?;
-            let mut connection = match self.take_idle() {
-                Some(connection) => connection,
+            let (mut connection, warm) = match self.take_idle() {
+                Some(idle) => (idle.connection, idle.warm),
                 None => match connect(&self.options, self.connect_timeout, &self.place).await? {
-                    Ok(connection) => connection,
+                    Ok(connection) => (connection, false),
                     Err(error) => return Ok(Err(error)),
                 },
             };
@@ -81,22 +106,42 @@ impl Lane {
                 rows = last_rows(&mut connection, whole).await;
             }
             match &rows {
-                Err(error) if is_fatal(error) => self.idle().clear(),
-                _ => self.idle().push((connection, now())),
+                Err(error) if is_fatal(error) => locked(&self.idle).clear(),
+                _ => self.put_back(connection, warm),
             }
             Ok(rows)
         };
         tokio::time::timeout(CALL_MAX, call).await.unwrap_or_else(|_| Err(timed_out(&self.place)))
     }
 
-    fn take_idle(&self) -> Option<PgConnection> {
-        let mut idle = self.idle();
-        idle.retain(|(_, since)| now().since(*since) < IDLE_MAX);
-        idle.pop().map(|(connection, _)| connection)
+    fn take_idle(&self) -> Option<Idle> {
+        let mut idle = locked(&self.idle);
+        idle.retain(|idle| now().since(idle.since) < IDLE_MAX);
+        idle.pop()
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<(PgConnection, Moment)>> {
-        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn put_back(self: &Arc<Self>, connection: PgConnection, warm: bool) {
+        locked(&self.idle).push(Idle { connection, since: now(), warm });
+        if !warm && self.warm_up.get().is_some() {
+            let lane = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(REST).await;
+                let _ = tokio::time::timeout(CALL_MAX, lane.warm_up_one()).await;
+            });
+        }
+    }
+
+    /// Warms up a connection that needs it. What fails here is told by the next call.
+    async fn warm_up_one(self: &Arc<Self>) {
+        let Ok(_place) = self.places.acquire().await else { return };
+        let cold = {
+            let mut idle = locked(&self.idle);
+            idle.iter().position(|idle| !idle.warm).map(|cold| idle.swap_remove(cold))
+        };
+        let (Some(mut cold), Some(message)) = (cold, self.warm_up.get()) else { return };
+        if last_rows(&mut cold.connection, message.clone()).await.is_ok() {
+            self.put_back(cold.connection, true);
+        }
     }
 }
 

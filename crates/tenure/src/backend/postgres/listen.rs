@@ -233,7 +233,7 @@ async fn server_process<'e>(executor: impl Executor<'e, Database = sqlx::Postgre
 pub(super) async fn hears_itself(
     listener: &mut PgListener,
     channel: &str,
-    lane: &Lane,
+    lane: &Arc<Lane>,
     mut hear: impl FnMut(&str),
 ) -> sqlx::Result<bool> {
     let probe = format!("probe {:016x}", random());

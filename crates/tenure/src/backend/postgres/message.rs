@@ -17,7 +17,7 @@ const BOUNDED_WAIT: &str = "SET LOCAL lock_timeout = 1000;\n";
 
 /// Several statements in one message are one transaction. Each must see what those before it waited for, which a
 /// snapshot for the whole transaction would not, whatever a role's default says.
-const FRESH_SNAPSHOTS: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n";
+pub(super) const FRESH_SNAPSHOTS: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n";
 
 /// What was answered must survive a crash of the server, whatever the role's default is: a token that was granted and
 /// forgotten would be granted again, and a beat that was counted and forgotten would be missed by others too soon.

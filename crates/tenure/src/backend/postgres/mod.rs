@@ -110,7 +110,7 @@ struct Shared {
     /// For all calls but beats.
     calls: Arc<Lane>,
     /// For beats alone: takes that wait for a guard must not keep a session from saying that it lives.
-    beats: Lane,
+    beats: Arc<Lane>,
     /// For the user.
     pool: PgPool,
     ears: Ears,
@@ -146,7 +146,7 @@ impl Postgres {
         let shared = Shared {
             strict: options.strict || address.strict,
             connect_timeout: timeout,
-            beats: Lane::new(address.options.clone(), timeout, &address.place, BEAT_CONNECTIONS),
+            beats: Arc::new(Lane::new(address.options.clone(), timeout, &address.place, BEAT_CONNECTIONS)),
             connections: Connections::new(direct.options, timeout, &direct.place, calls.clone(), ears.hub()),
             options: address.options,
             place: address.place,

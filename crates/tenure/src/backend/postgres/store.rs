@@ -12,6 +12,9 @@ use super::literal::Value;
 use super::message::{Message, STRICT};
 use super::{Postgres, get, get_json};
 
+/// After how many terms of a slot the history is pruned to the last hundred, which is all that is ever shown of it.
+const PRUNE_EVERY: u64 = 16;
+
 #[async_trait]
 impl Store for Postgres {
     async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
@@ -29,9 +32,9 @@ impl Store for Postgres {
             takeover.into(),
             session.owner.as_deref().into(),
         ];
+        self.shared.calls.warm_up_with(&self.nothing_by_nobody()?);
         let message = self.strict_message().then("session_open", &values)?;
         let rows = self.shared.calls.run(message).await?;
-        self.warm_up();
         let Some(row) = rows.first() else { return Ok(Pulse::Gone) };
         if let Some(held) = held {
             self.shared.connections.keep(&session.id, held);
@@ -129,7 +132,11 @@ impl Store for Postgres {
         let lock = [namespace.clone(), name.clone(), slot.clone(), taker.clone()];
         let timeline = take.timeline.into();
         let values = [namespace, name, slot, taker, token, holder, hint.as_str().into(), timeline];
-        let message = message.then("lease_lock", &lock)?.then("lease_take", &values)?;
+        message = message.then("lease_lock", &lock)?;
+        if take.token.as_u64() % PRUNE_EVERY == PRUNE_EVERY - 1 {
+            message = message.then("term_prune", &key(&take.election))?;
+        }
+        let message = message.then("lease_take", &values)?;
         let rows = self.shared.calls.run(message).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let token = get::<Option<i64>>(row, "token")?;
@@ -146,7 +153,12 @@ impl Store for Postgres {
             successor: successor.clone(),
             via: *via,
         });
+        let mut message = Message::lazy(&self.queries);
         let [namespace, name] = key(election);
+        if *leave {
+            let candidate = [namespace.clone(), name.clone(), session.as_str().into()];
+            message = message.then("candidate_drop", &candidate)?;
+        }
         let values = [
             namespace,
             name,
@@ -155,11 +167,9 @@ impl Store for Postgres {
             session.as_str().into(),
             successor.as_ref().map(SessionId::as_str).into(),
             via.as_str().into(),
-            (*leave).into(),
             hint.as_str().into(),
         ];
-        let message = Message::lazy(&self.queries).then("lease_release", &values)?;
-        self.shared.calls.run(message).await.map(drop)
+        self.shared.calls.run(message.then("lease_release", &values)?).await.map(drop)
     }
 
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
@@ -197,27 +207,21 @@ impl Store for Postgres {
 }
 
 impl Postgres {
-    /// Has what a hand-over needs planned before there is one: a take of nothing by nobody. Its failure is told by the
-    /// first real call.
-    fn warm_up(&self) {
-        let store = self.clone();
-        tokio::spawn(async move {
-            let (none, nought) = (Value::from(""), Value::Int(0));
-            let seen = [none.clone(), none.clone(), nought.clone(), none.clone()];
-            let take = [&seen[..], &[nought.clone(), Value::Null, none.clone(), nought.clone()]].concat();
-            let release = [none.clone(), none.clone(), nought.clone(), nought, none.clone(), Value::Null];
-            let release = [&release[..], &[none.clone(), false.into(), none.clone()]].concat();
-            let message = Message::fresh(&store.queries)
-                .then("session_wait", std::slice::from_ref(&none))
-                .and_then(|message| message.then("session_lock", &[none]))
-                .and_then(|message| message.then("session_expire", &[const { Value::Null }; 10]))
-                .and_then(|message| message.then("lease_lock", &seen))
-                .and_then(|message| message.then("lease_take", &take))
-                .and_then(|message| message.then("lease_release", &release));
-            if let Ok(message) = message {
-                let _ = store.shared.calls.run(message).await;
-            }
-        });
+    /// What a hand-over needs, planned before there is one: a take-over of nothing by nobody, and its release.
+    fn nothing_by_nobody(&self) -> Result<Message<'_>, StoreError> {
+        let (none, nought) = (Value::from(""), Value::Int(0));
+        let seen = [none.clone(), none.clone(), nought.clone(), none.clone()];
+        let take = [&seen[..], &[nought.clone(), Value::Null, none.clone(), nought.clone()]].concat();
+        let release = [none.clone(), none.clone(), nought.clone(), nought, none.clone(), Value::Null];
+        let release = [&release[..], &[none.clone(), none.clone()]].concat();
+        Message::fresh(&self.queries)
+            .then("session_wait", std::slice::from_ref(&none))?
+            .then("session_lock", &[none])?
+            .then("session_expire", &[const { Value::Null }; 10])?
+            .then("lease_lock", &seen)?
+            .then("term_prune", &seen[..2])?
+            .then("lease_take", &take)?
+            .then("lease_release", &release)
     }
 
     /// A message whose commit strict mode must not lose.

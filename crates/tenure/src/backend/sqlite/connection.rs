@@ -18,13 +18,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::TryStreamExt;
 use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
 use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions,
     SqliteQueryResult, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, Executor, Row, Sqlite as Dialect};
+use sqlx::{AssertSqlSafe, Either, Executor, Row, Sqlite as Dialect};
 use tenure_core::ElectionKey;
 use tenure_core::port::StoreError;
 
@@ -75,7 +76,49 @@ pub(super) struct Transaction {
     open: bool,
 }
 
+/// What one statement of several did.
+pub(super) struct Done {
+    /// How many rows it changed.
+    pub(super) changed: u64,
+    /// What it returned.
+    pub(super) rows: Vec<SqliteRow>,
+}
+
 impl Transaction {
+    /// The text of a whole one that writes.
+    pub(super) fn whole(statements: &[&str]) -> String {
+        format!("BEGIN IMMEDIATE;\n{};\nCOMMIT", statements.join(";\n"))
+    }
+
+    /// Runs a [`whole`](Self::whole) one, in a single trip to the connection's thread. After an error, whether it
+    /// happened is unknown.
+    pub(super) async fn run(
+        pool: &SqlitePool,
+        query: Query<'_, Dialect, SqliteArguments>,
+    ) -> sqlx::Result<Vec<Done>> {
+        let mut transaction = Transaction { connection: pool.acquire().await?, open: true };
+        let (mut done, mut rows) = (Vec::new(), Vec::new());
+        let mut steps = transaction.connection.fetch_many(query);
+        let ended = loop {
+            match steps.try_next().await {
+                Ok(Some(Either::Right(row))) => rows.push(row),
+                Ok(Some(Either::Left(result))) => {
+                    done.push(Done { changed: result.rows_affected(), rows: std::mem::take(&mut rows) });
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        drop(steps);
+        // Committed; or it did not even begin, and the connection is as good as before.
+        transaction.open = ended.as_ref().is_err_and(|error| !(done.is_empty() && error::is_busy(error)));
+        ended?;
+        // What beginning and committing did is nobody's business.
+        done.pop();
+        done.remove(0);
+        Ok(done)
+    }
+
     /// Begins one that will write: no other can until it is over.
     pub(super) async fn write(pool: &SqlitePool) -> sqlx::Result<Transaction> {
         Self::begin(pool, "BEGIN IMMEDIATE").await

@@ -12,8 +12,8 @@
 //! | `<client>.wake` | a FIFO that brings hints from other processes | changes are noticed by polling |
 //!
 //! A session is expired by the first of two: its beat stood still for its lease, as on every store; or its lock can be
-//! had, which means that its process is dead. The second is verified against the kernel inside the very transaction
-//! that acts on it. A process that is stopped keeps its lock and is waited out. [`Takeover`] makes no difference
+//! had, which means that its process is dead. The second is verified against the kernel right before the transaction
+//! that acts on it: who is dead stays dead. A process that is stopped keeps its lock and is waited out. [`Takeover`] makes no difference
 //! here: the lock is as fast as a connection and as sure as a lease.
 //!
 //! # When things go wrong
@@ -42,6 +42,7 @@ mod guard;
 mod lock;
 mod migrate;
 mod office;
+mod script;
 mod store;
 mod sys;
 mod wake;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use sqlx::Row;
 use tenure_core::port::{
     Ask, AskKind, Candidacy, Expire, Joined, NewSession, Observation, Pulse, Release, Scope, Store,
-    StoreError, Take, Takeover, Via, Wake, Wakes,
+    StoreError, Take, Takeover, Wake, Wakes,
 };
 use tenure_core::{ElectionKey, SessionId, Token};
 
@@ -50,22 +50,6 @@ impl Sqlite {
         let asks = query(self.queries.get("session_asks")).bind(session.as_str());
         let rows = asks.fetch_all(&mut *connection).await?;
         rows.iter().map(ask_of).collect::<sqlx::Result<_>>().map(Some)
-    }
-
-    async fn end_session(&self, session: &SessionId) -> sqlx::Result<()> {
-        let mut change = self.change().await?;
-        let end = query(self.queries.get("session_end")).bind(session.as_str()).bind(change.wall_ms);
-        if change.transaction.execute(end).await?.rows_affected() > 0 {
-            change.free_all(session, Via::Release, "ended").await?;
-            change.wakes = vec![Wake::Ended(session.clone())];
-        }
-        change.commit().await
-    }
-
-    async fn expire_session(&self, expire: &Expire) -> sqlx::Result<()> {
-        let mut change = self.change().await?;
-        change.expire(expire).await?;
-        change.commit().await
     }
 
     async fn join_election(&self, candidacy: &Candidacy) -> sqlx::Result<Joined> {
@@ -114,14 +98,6 @@ impl Sqlite {
             change.wakes.push(Wake::Changed(key.clone()));
         }
         change.commit().await
-    }
-
-    async fn take_lease(&self, take: &Take) -> sqlx::Result<Option<Token>> {
-        let mut change = self.change().await?;
-        let token = change.take(take).await?;
-        // Even without a grant: a session that was found dead stays dead.
-        change.commit().await?;
-        Ok(token)
     }
 
     async fn release_lease(&self, release: &Release) -> sqlx::Result<()> {

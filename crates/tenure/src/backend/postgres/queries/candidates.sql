@@ -36,6 +36,10 @@ SELECT EXISTS (SELECT FROM me) AS live,
        (SELECT e.slots FROM tenure.elections e WHERE e.namespace = $1 AND e.name = $2) AS slots,
        (SELECT pg_notify('tenure_wake', $11) FROM agreed);
 
+-- name: candidate_drop
+-- $1 namespace, $2 name, $3 session. What else happens tells the others.
+DELETE FROM tenure.candidates WHERE namespace = $1 AND election = $2 AND session = $3;
+
 -- name: candidate_leave
 -- $1 namespace, $2 name, $3 session, $4 the hint.
 WITH unstood AS (

@@ -33,40 +33,27 @@ WITH may AS (
       AND (may.lead OR l.session IS NOT NULL)
     RETURNING l.namespace, l.name, l.slot, l.token, l.session, l.via, may.candidate
 ), unasked AS (
+    -- What was asked of earlier terms.
     DELETE FROM tenure.requests r USING moved m
     WHERE r.namespace = m.namespace AND r.election = m.name AND r.slot = m.slot AND r.token <= $5
-), term_end AS (
-    UPDATE tenure.terms t SET ended_at = now(), end_reason = 'expired' FROM moved m
-    WHERE t.namespace = m.namespace AND t.election = m.name AND t.slot = m.slot AND t.token = $5
-      AND t.ended_at IS NULL
 ), term_begin AS (
     INSERT INTO tenure.terms (namespace, election, slot, token, session, id, via)
     SELECT namespace, name, slot, token, session, candidate, via FROM moved WHERE session IS NOT NULL
-), term_prune AS (
-    -- The snapshot does not have the new one yet: 99 of the others stay.
-    DELETE FROM tenure.terms t USING moved m
-    WHERE t.namespace = m.namespace AND t.election = m.name AND t.n <= (
-        SELECT n FROM tenure.terms WHERE namespace = $1 AND election = $2 ORDER BY n DESC OFFSET 99 LIMIT 1)
 )
 SELECT CASE WHEN session IS NOT NULL THEN token END AS token, pg_notify('tenure_wake', $7) FROM moved;
 
 -- name: lease_release
--- $1 namespace, $2 name, $3 slot, $4 token, $5 session, $6 successor, $7 via, $8 whether the candidate leaves too,
--- $9 the hint.
+-- $1 namespace, $2 name, $3 slot, $4 token, $5 session, $6 successor, $7 via, $8 the hint.
+-- What is asked of the term means nothing from now on, and goes with the next grant.
 WITH freed AS (
     UPDATE tenure.leases SET session = NULL, reserved = $6, via = $7
     WHERE namespace = $1 AND name = $2 AND slot = $3 AND token = $4 AND session = $5
     RETURNING slot
-), unasked AS (
-    DELETE FROM tenure.requests r USING freed
-    WHERE r.namespace = $1 AND r.election = $2 AND r.slot = freed.slot AND r.token = $4
 ), term_end AS (
     UPDATE tenure.terms t SET ended_at = now(), end_reason = 'released' FROM freed
     WHERE t.namespace = $1 AND t.election = $2 AND t.slot = freed.slot AND t.token = $4
-), unstood AS (
-    DELETE FROM tenure.candidates WHERE $8 AND namespace = $1 AND election = $2 AND session = $5
 )
-SELECT pg_notify('tenure_wake', $9) FROM freed;
+SELECT pg_notify('tenure_wake', $8) FROM freed;
 
 -- name: lease_bound
 -- $1 the lease in ms. Before the guard, so that its own wait is bounded too.

@@ -62,7 +62,7 @@ SELECT pg_notify('tenure_wake', $2) FROM over;
 -- $1 the session, $2 the beat that was seen to stand still (null: it is known to be dead), $9 on which timeline.
 -- Of a take: $3 who takes, $4 namespace, $5 name, $6 slot, $7 token, $8 holder, as seen, $10 on which timeline. Null:
 -- nobody does.
--- A take that is refused for what it saw expires nobody; and the lease that it wants is left to it.
+-- A take that is refused for what it saw expires nobody. The lease that it wants is left to it; its term is over.
 WITH over AS (
     UPDATE tenure.sessions s SET state = 'expired', ended_at = now()
     WHERE s.id = $1 AND s.state = 'live' AND s.beat = coalesce($2::bigint, s.beat) AND tenure.timeline() = $9
@@ -83,7 +83,8 @@ WITH over AS (
     DELETE FROM tenure.candidates c USING over WHERE c.session = over.id
     RETURNING c.namespace, c.election
 ), terms AS (
-    UPDATE tenure.terms t SET ended_at = now(), end_reason = 'expired' FROM freed f
+    UPDATE tenure.terms t SET ended_at = now(), end_reason = 'expired'
+    FROM (SELECT * FROM freed UNION ALL SELECT $4, $5, $6, $7 FROM over) f
     WHERE t.namespace = f.namespace AND t.election = f.name AND t.slot = f.slot AND t.token = f.token
 )
 SELECT pg_notify('tenure_wake', json_build_object('changed',

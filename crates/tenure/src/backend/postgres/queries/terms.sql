@@ -1,3 +1,8 @@
+-- name: term_prune
+-- $1 namespace, $2 name. All but the last hundred.
+DELETE FROM tenure.terms WHERE namespace = $1 AND election = $2 AND n <= (
+    SELECT n FROM tenure.terms WHERE namespace = $1 AND election = $2 ORDER BY n DESC OFFSET 100 LIMIT 1);
+
 -- name: term_list
 -- $1 namespace, $2 name, $3 how many. Newest first, as JSON in the form that the library reads.
 SELECT json_build_object(

@@ -10,4 +10,6 @@ ON CONFLICT (namespace, election, session) DO UPDATE SET
 DELETE FROM tenure_candidates WHERE namespace = ?1 AND election = ?2 AND session = ?3;
 
 -- name: candidate_clear
-DELETE FROM tenure_candidates WHERE session = ?1 RETURNING namespace, election;
+DELETE FROM tenure_candidates
+WHERE session = $8 AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = $8 AND s.state <> 'live')
+RETURNING namespace, election;

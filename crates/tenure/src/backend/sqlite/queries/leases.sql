@@ -4,20 +4,19 @@ WITH RECURSIVE slots (slot) AS (SELECT 0 UNION ALL SELECT slot + 1 FROM slots WH
 SELECT ?1, ?2, slot FROM slots WHERE slot < ?3
 ON CONFLICT (namespace, name, slot) DO NOTHING;
 
--- name: lease_seen
-SELECT via FROM tenure_leases
-WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session IS ?5
-  AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = ?6 AND s.state = 'live');
-
 -- name: lease_take
-UPDATE tenure_leases SET token = token + 1, session = ?6, reserved = NULL, via = ?7, granted_at = ?8
-WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND (session IS NULL OR session = ?5)
-  AND NOT EXISTS (SELECT 1 FROM tenure_sessions h WHERE h.id = ?5 AND h.state = 'live')
-  AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = ?6 AND s.state = 'live')
+-- Compare and swap on (token, session). A holder that was seen has just been expired, or nothing happens.
+UPDATE tenure_leases
+SET token = token + 1, session = $6, reserved = NULL, granted_at = $7,
+    via = CASE WHEN session IS NULL THEN via ELSE 'takeover' END
+WHERE namespace = $1 AND name = $2 AND slot = $3
+  AND token = $4 AND session IS $5
+  AND NOT EXISTS (SELECT 1 FROM tenure_sessions h WHERE h.id = $5 AND h.state = 'live')
+  AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = $6 AND s.state = 'live')
   AND EXISTS (SELECT 1 FROM tenure_candidates c
-              WHERE c.namespace = ?1 AND c.election = ?2 AND c.session = ?6)
+              WHERE c.namespace = $1 AND c.election = $2 AND c.session = $6)
   AND EXISTS (SELECT 1 FROM tenure_elections e
-              WHERE e.namespace = ?1 AND e.name = ?2 AND e.slots > ?3 AND e.paused_at IS NULL)
+              WHERE e.namespace = $1 AND e.name = $2 AND e.slots > $3 AND e.paused_at IS NULL)
 RETURNING token;
 
 -- name: lease_release
@@ -25,7 +24,8 @@ UPDATE tenure_leases SET session = NULL, reserved = ?6, via = ?7
 WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session = ?5;
 
 -- name: lease_free
-UPDATE tenure_leases SET session = NULL, reserved = NULL, via = ?2 WHERE session = ?1
+UPDATE tenure_leases SET session = NULL, reserved = NULL, via = $10
+WHERE session = $8 AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = $8 AND s.state <> 'live')
 RETURNING namespace, name AS election;
 
 -- name: lease_holder

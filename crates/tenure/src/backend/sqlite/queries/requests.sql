@@ -11,7 +11,8 @@ WHERE excluded.kind <> 'preempt' OR tenure_requests.token <> excluded.token;
 DELETE FROM tenure_requests WHERE namespace = ?1 AND election = ?2 AND slot = ?3 AND token = ?4;
 
 -- name: request_clear_session
-DELETE FROM tenure_requests WHERE session = ?1;
+DELETE FROM tenure_requests
+WHERE session = $8 AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = $8 AND s.state <> 'live');
 
 -- name: request_clear_pause
 DELETE FROM tenure_requests WHERE namespace = ?1 AND election = ?2 AND kind = 'pause';

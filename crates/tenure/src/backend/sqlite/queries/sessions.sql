@@ -14,11 +14,17 @@ WHERE r.session = ?1 AND l.session = ?1 AND l.token = r.token
 ORDER BY r.namespace, r.election, r.slot;
 
 -- name: session_end
-UPDATE tenure_sessions SET state = 'ended', ended_at = ?2 WHERE id = ?1 AND state = 'live';
+-- Of a script, as are all statements with $ for their arguments: see script.rs.
+UPDATE tenure_sessions SET state = 'ended', ended_at = $7 WHERE id = $8 AND state = 'live';
 
 -- name: session_expire
-UPDATE tenure_sessions SET state = 'expired', ended_at = ?2
-WHERE id = ?1 AND state = 'live' AND (?3 IS NULL OR beat = ?3);
+-- A take that is refused for what it saw expires nobody.
+UPDATE tenure_sessions SET state = 'expired', ended_at = $7
+WHERE id = $8 AND state = 'live' AND ($9 IS NULL OR beat = $9)
+  AND ($6 IS NULL OR EXISTS (
+      SELECT 1 FROM tenure_leases l, tenure_sessions s
+      WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3 AND l.token = $4 AND l.session IS $5
+        AND s.id = $6 AND s.state = 'live'));
 
 -- name: session_live
 SELECT 1 FROM tenure_sessions WHERE id = ?1 AND state = 'live';

@@ -1,12 +1,15 @@
 -- name: term_begin
+-- If there was a grant: a lease that the taker had before has its term already.
 INSERT INTO tenure_terms (namespace, election, slot, token, session, id, via, began_at)
-SELECT c.namespace, c.election, ?3, ?4, c.session, c.id, ?6, ?7
-FROM tenure_candidates c
-WHERE c.namespace = ?1 AND c.election = ?2 AND c.session = ?5;
+SELECT c.namespace, c.election, l.slot, l.token, c.session, c.id, l.via, $7
+FROM tenure_leases l JOIN tenure_candidates c
+    ON c.namespace = l.namespace AND c.election = l.name AND c.session = l.session
+WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3 AND l.token = $4 + 1 AND l.session = $6
+ON CONFLICT (namespace, election, slot, token) DO NOTHING;
 
 -- name: term_prune
-DELETE FROM tenure_terms WHERE namespace = ?1 AND election = ?2 AND seq <= (
-    SELECT t.seq FROM tenure_terms t WHERE t.namespace = ?1 AND t.election = ?2
+DELETE FROM tenure_terms WHERE namespace = $1 AND election = $2 AND seq <= (
+    SELECT t.seq FROM tenure_terms t WHERE t.namespace = $1 AND t.election = $2
     ORDER BY t.seq DESC LIMIT 1 OFFSET 100);
 
 -- name: term_end
@@ -14,9 +17,10 @@ UPDATE tenure_terms SET ended_at = ?5, end_reason = ?6
 WHERE namespace = ?1 AND election = ?2 AND slot = ?3 AND token = ?4;
 
 -- name: term_end_session
-UPDATE tenure_terms SET ended_at = ?2, end_reason = ?3 WHERE session = ?1 AND ended_at IS NULL;
+UPDATE tenure_terms SET ended_at = $7, end_reason = $11
+WHERE session = $8 AND ended_at IS NULL AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = $8 AND s.state <> 'live');
 
 -- name: term_list
 SELECT slot, token, id, session, via, began_at, ended_at, end_reason
 FROM tenure_terms WHERE namespace = ?1 AND election = ?2
-ORDER BY seq DESC LIMIT ?3;
+ORDER BY seq DESC LIMIT min(?3, 100);

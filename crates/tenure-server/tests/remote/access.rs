@@ -1,0 +1,207 @@
+//! What the machine's protocol lets whom do, beyond what the gate checks.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::Request;
+use tenure::backend::{self, ServerAccess, StoreOptions};
+use tenure::port::{
+    Ask, AskKind, Backend, Credential, Expire, NewSession, Proof, Scope, StoreError, Take, Takeover, Trouble,
+    Wake,
+};
+use tenure::runtime::{random, wall_ms};
+use tenure::{ElectionKey, SessionId, Token};
+use tenure_server::access::token;
+use tenure_testkit::conformance::{Actor, candidacy, new_id, new_session};
+use tower::ServiceExt as _;
+
+use super::support::{Kept, Replica, memory};
+
+/// A guarded server, and clients of it under different names.
+struct House {
+    replica: Replica,
+    store: Kept,
+}
+
+impl House {
+    async fn new() -> House {
+        let store = memory();
+        House { replica: Replica::guarded(store.backend()).await, store }
+    }
+
+    /// A client of somebody who may do this.
+    async fn client(&self, name: &str, grants: &[&str]) -> Arc<dyn Backend> {
+        let made = token::Token::generate(random);
+        let credential = Credential {
+            id: made.id,
+            name: name.into(),
+            proof: Proof::Token { digest: made.digest },
+            grants: grants.iter().map(|grant| grant.parse().expect("a grant")).collect(),
+            created_at_ms: wall_ms(),
+            created_by: "the test".into(),
+            expires_at_ms: None,
+            revoked_at_ms: None,
+        };
+        self.store.backend().put_credential(&credential).await.expect("kept");
+        let access = ServerAccess { token: Some(made.text), ..ServerAccess::default() };
+        let options = StoreOptions { url: self.replica.url(), access, ..StoreOptions::default() };
+        backend::open(&options).await.expect("a server that knows the token")
+    }
+
+    async fn actor(&self, name: &str, grants: &[&str]) -> Actor {
+        Actor::open(self.client(name, grants).await, name).await
+    }
+}
+
+fn key(namespace: &str) -> ElectionKey {
+    ElectionKey::new(namespace.parse().unwrap(), "e".parse().unwrap())
+}
+
+fn denied<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
+    let error = answer.expect_err("denied");
+    assert_eq!(error.kind, Trouble::Denied, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_used_by_nobody_but_its_owner() {
+    let house = House::new().await;
+    let alice = house.actor("alice", &["a:read,lead"]).await;
+    let bob = house.client("bob", &["a:read,lead", "b:admin"]).await;
+    alice.stand(&key("a")).await;
+    let token = alice.take(&key("a"), 0).await;
+    denied(bob.beat(&alice.id).await);
+    denied(bob.end(&alice.id).await);
+    denied(bob.join(&candidacy(&alice.id, &key("a"))).await);
+    denied(bob.leave(&alice.id, &key("a")).await);
+    denied(bob.observe(&alice.id, &Scope::Standing).await);
+    denied(bob.take(&alice.bid(&key("a"), 0).await).await);
+    denied(bob.release(&alice.giving(&key("a"), 0, token)).await);
+    assert!(alice.lives().await && alice.lease(&key("a"), 0).await.token == token);
+    let view = house.store.backend().sessions(Some(std::slice::from_ref(&alice.id))).await.unwrap().remove(0);
+    assert_eq!(view.owner.as_deref(), Some("alice"));
+    let posing = NewSession { owner: Some("alice".into()), ..new_session(&new_id(), "bob") };
+    assert_eq!(bob.open(&posing).await.unwrap_err().kind, Trouble::Request);
+}
+
+/// An expiry frees what a session holds everywhere, whoever's it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_declared_dead_by_who_may_not_lead_all_that_they_hold() {
+    let house = House::new().await;
+    let victim = house.actor("victim", &["a:read,lead", "b:read,lead"]).await;
+    let bob = house.actor("bob", &["a:read,lead"]).await;
+    let carol = house.actor("carol", &["a:read,lead", "b:lead"]).await;
+    for namespace in ["a", "b"] {
+        victim.stand(&key(namespace)).await;
+        victim.take(&key(namespace), 0).await;
+    }
+    // What it holds without standing there any more is no less its own.
+    victim.store.leave(&victim.id, &key("b")).await.unwrap();
+    bob.stand(&key("a")).await;
+    let silent = Expire { session: victim.id.clone(), timeline: bob.timeline, beat: Some(0) };
+    denied(bob.store.expire(&silent).await);
+    denied(bob.store.take(&bob.overbid(&key("a"), 0).await).await);
+    assert!(house.store.backend().sessions(Some(std::slice::from_ref(&victim.id))).await.unwrap()[0].live);
+    let unseen = Expire { beat: None, ..silent.clone() };
+    assert_eq!(carol.store.expire(&unseen).await.unwrap_err().kind, Trouble::Request);
+    carol.store.expire(&silent).await.unwrap();
+    assert!(!victim.lives().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_requests_are_for_operators() {
+    let house = House::new().await;
+    let alice = house.actor("alice", &["a:read,lead"]).await;
+    let bob = house.client("bob", &["a:read,lead"]).await;
+    let ops = house.client("ops", &["a:admin"]).await;
+    alice.stand(&key("a")).await;
+    let token = alice.take(&key("a"), 0).await;
+    let ask = |kind| Ask { election: key("a"), slot: 0, token, kind, by: "me".into() };
+    assert_eq!(bob.ask(&ask(AskKind::Preempt(new_id()))).await, Ok(true));
+    for kind in [AskKind::Resign, AskKind::Pause, AskKind::Transfer(new_id())] {
+        denied(bob.ask(&ask(kind)).await);
+    }
+    denied(bob.set_paused(&key("a"), None).await);
+    assert_eq!(ops.ask(&ask(AskKind::Resign)).await, Ok(true));
+    let asked = alice.asks().await.remove(0);
+    assert_eq!(
+        (asked.kind, asked.by.as_str()),
+        (AskKind::Resign, "me (ops)"),
+        "signed with what they are known as"
+    );
+    let deed = house.store.backend().deeds(None, None, 1).await.unwrap().remove(0);
+    assert_eq!((deed.action.as_str(), deed.principal.as_str(), deed.target.as_str()), ("resign", "ops", "e"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_hears_and_sees_their_own_namespaces_only() {
+    let house = House::new().await;
+    let bob = house.client("bob", &["a:lead"]).await;
+    let (here, there) = (house.actor("x", &["a:lead"]).await, house.actor("y", &["b:lead"]).await);
+    let mut hints = bob.wakes();
+    while hints.next().await != Some(Wake::Resync) {}
+    // Over and over: the listener may need a moment. What is said of the other place always comes before.
+    let speaker = tokio::spawn(async move {
+        loop {
+            there.stand(&key("b")).await;
+            here.stand(&key("a")).await;
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    let mut heard = 0;
+    while heard < 3 {
+        match hints.next().await.expect("hints go on") {
+            Wake::Changed(changed) if changed == key("a") => heard += 1,
+            Wake::Resync => {}
+            other => panic!("{other:?} is none of bob's business"),
+        }
+    }
+    speaker.abort();
+    let mine = Actor::open(bob.clone(), "bob").await;
+    let only = Scope::Only(vec![key("a"), key("b")]);
+    let seen: Vec<_> =
+        bob.observe(&mine.id, &only).await.unwrap().elections.into_iter().map(|e| e.key).collect();
+    assert_eq!(seen, [key("a")]);
+    let names: Vec<_> = bob.sessions(None).await.unwrap().into_iter().map(|session| session.name).collect();
+    assert!(names.contains(&"bob".into()) && !names.contains(&"y".into()), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_makes_no_sense_is_refused_by_its_name() {
+    let (store, id) = (memory(), new_id());
+    let replica = Replica::start(store.backend()).await;
+    let client = super::http(&replica.url()).await;
+    let connection = NewSession { takeover: Takeover::Connection, ..new_session(&id, "a") };
+    let error = client.open(&connection).await.unwrap_err();
+    assert!(
+        error.kind == Trouble::Request
+            && error.message.contains("takeover")
+            && error.message.contains("lease"),
+        "{error}"
+    );
+    let short = NewSession { id: SessionId::from_stored("short"), ..new_session(&id, "a") };
+    assert!(client.open(&short).await.unwrap_err().message.contains("hexadecimal"));
+    let brief = NewSession { lease: std::time::Duration::from_millis(1), ..new_session(&id, "a") };
+    assert!(client.open(&brief).await.unwrap_err().message.contains("lease_ms"));
+    client.open(&new_session(&id, "a")).await.unwrap();
+    let nobody = tenure::port::Candidacy { slots: 0, ..candidacy(&id, &key("a")) };
+    assert!(client.join(&nobody).await.unwrap_err().message.contains("slots"));
+    // The address and the body must mean the same.
+    let take = Take {
+        session: id.clone(),
+        timeline: 0,
+        election: key("a"),
+        slot: 0,
+        token: Token::ZERO,
+        holder: None,
+        expire: None,
+    };
+    let other = new_id();
+    client.open(&new_session(&other, "b")).await.unwrap();
+    for (session, election, namespace) in [(&other, "e", "a"), (&id, "f", "a"), (&id, "e", "b")] {
+        let uri = format!("/v1/sessions/{session}/elections/{election}/take?namespace={namespace}");
+        let body = Body::from(serde_json::to_vec(&take).unwrap());
+        let request = Request::post(&uri).header("content-type", "application/json").body(body).unwrap();
+        let answer = replica.app.router().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 422, "{uri}");
+    }
+}
