@@ -8,6 +8,7 @@ use tenure::port::{Deed, Verb};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
+use super::elections::number;
 use super::given::In;
 use crate::App;
 use crate::access::Principal;
@@ -53,7 +54,7 @@ async fn list(
     In(which): In<Which>,
 ) -> Result<Json<Deeds>, Problem> {
     principal.must(Verb::Read, which.namespace.as_ref())?;
-    let limit = which.limit.unwrap_or(PAGE.0).clamp(1, PAGE.1);
+    let limit = number("limit", which.limit, PAGE)?;
     let deeds = app.store.deeds(which.namespace.as_ref(), which.before, limit).await?;
     let next = (deeds.len() == limit as usize).then(|| deeds.last().map(|deed| deed.n)).flatten();
     Ok(Json(Deeds { deeds, next }))

@@ -101,7 +101,7 @@ pub(crate) async fn list(
     principal: Principal,
     In(which): In<Which>,
 ) -> Result<Response, Problem> {
-    let limit = number("limit", which.limit, PAGE)?;
+    let limit = number("limit", which.limit, PAGE)? as usize;
     let after = which.after.as_deref().map(place).transpose()?;
     if let Some(namespace) = &which.namespace {
         principal.must(Verb::Read, Some(namespace))?;
@@ -200,7 +200,7 @@ pub(crate) async fn history(
     At(election): At<Name>,
     In(at): In<HowMany>,
 ) -> Result<Json<History>, Problem> {
-    let limit = number("limit", at.limit, (20, TERMS_MAX))?;
+    let limit = number("limit", at.limit, (20, TERMS_MAX))? as usize;
     let (_, entry) = find(&app, at.namespace, election, at.consistent).await?;
     let terms = app.board.terms(&entry).await?;
     Ok(Json(History { terms: terms.iter().take(limit).cloned().collect() }))
@@ -227,9 +227,9 @@ pub(super) fn none(key: &ElectionKey) -> Problem {
 }
 
 /// A number within its bounds, or its default.
-fn number(field: &str, given: Option<u32>, (default, most): (u32, u32)) -> Result<usize, Problem> {
+pub(super) fn number(field: &str, given: Option<u32>, (default, most): (u32, u32)) -> Result<u32, Problem> {
     match given.unwrap_or(default) {
-        n if (1..=most).contains(&n) => Ok(n as usize),
+        n if (1..=most).contains(&n) => Ok(n),
         n => Err(Problem::new(StatusCode::BAD_REQUEST, "malformed-query", format!("{field} is {n}"))
             .field(field)
             .remedy(format!("choose between 1 and {most}"))),
