@@ -133,11 +133,13 @@ async fn buttons_reach_the_store() {
 
         page.click("[data-key=resume]").await;
         page.follow("dialog button").await;
-        let resumed =
-            world.until("nightly", |view| view.paused.is_none() && view.holders().count() == 1).await;
+        // Whoever was first makes way for the highest priority.
+        let resumed = world.led_by("nightly", "node-a").await;
+        assert!(resumed.paused.is_none());
 
         // One click beside a candidate proposes that one.
-        page.until("document.querySelector('tr.leads')").await;
+        page.until("document.querySelector('#leaders .who').innerText == 'node-a'").await;
+        page.until("document.querySelector('tr.leads th').innerText == 'node-a'").await;
         let other =
             "[...document.querySelectorAll('#candidates tbody tr')].find(row => row.querySelector('a'))";
         let id = page.eval(&format!("{other}.querySelector('th').innerText")).await;
