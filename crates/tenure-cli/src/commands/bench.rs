@@ -64,7 +64,7 @@ fn render(report: &Report) -> String {
     for row in &report.rows {
         let (aim, ink) = match row.aim {
             Some(aim) if row.ratio <= aim => (format!("≤ {aim}"), Ink::Green),
-            Some(aim) => (format!("≤ {aim}"), Ink::Red),
+            Some(aim) => (format!("≤ {aim}, missed"), Ink::Red),
             None => ("–".to_owned(), Ink::Plain),
         };
         table.row(vec![
