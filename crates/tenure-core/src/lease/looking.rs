@@ -4,13 +4,17 @@ use std::collections::BTreeSet;
 
 use super::command::{Command, Event, Loss};
 use super::machine::{Machine, Pending, Session};
-use super::phase::{Held, Phase};
+use super::phase::{Campaign, Held, Phase};
 use super::timers::Timer;
 use crate::port::{
     AskKind, CandidateView, ElectionView, Expire, LeaseView, Observation, Release, Scope, SessionView,
     StoreError, Via,
 };
 use crate::{ElectionKey, Entropy, Moment, SessionId, Token};
+
+/// The most elections that one look covers. What is answered must arrive within the time that an answer may take, however
+/// many elections a process stands for; and all together must cost the store no more than a few.
+const LOOK_MAX: usize = 500;
 
 impl Machine {
     pub(super) fn look(&mut self, scope: Scope) {
@@ -22,9 +26,24 @@ impl Machine {
 
     pub(super) fn look_if_curious(&mut self) {
         if !self.looking && !self.curious.is_empty() && matches!(self.session, Session::Live(_)) {
-            let keys = std::mem::take(&mut self.curious).into_iter().collect();
+            let keys: Vec<_> = self.curious.iter().take(LOOK_MAX).cloned().collect();
+            keys.iter().for_each(|key| drop(self.curious.remove(key)));
             self.look(Scope::Only(keys));
         }
+    }
+
+    /// Looks at all elections of some kind, or, if they are many, at the next ones.
+    pub(super) fn look_around(&mut self, scope: Scope, of: impl Fn(&Campaign) -> bool) {
+        let all = || self.campaigns.iter().filter(|(_, campaign)| of(campaign)).map(|(key, _)| key);
+        if all().nth(LOOK_MAX).is_none() {
+            return self.look(scope);
+        }
+        let after = self.looked_until.clone();
+        let next = all().filter(|key| after.as_ref().is_none_or(|after| *key > after)).take(LOOK_MAX);
+        let keys: Vec<_> = next.cloned().collect();
+        // The last ones lead back to the first.
+        self.looked_until = if keys.len() == LOOK_MAX { keys.last().cloned() } else { None };
+        self.look(Scope::Only(keys));
     }
 
     pub(super) fn observed(

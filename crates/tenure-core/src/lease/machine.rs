@@ -48,6 +48,8 @@ pub struct Machine {
     pub(super) step: u64,
     pub(super) next_command: u64,
     pub(super) looking: bool,
+    /// Where the last look around ended, if it did not cover all.
+    pub(super) looked_until: Option<ElectionKey>,
     /// Elections to look at as soon as no look is under way.
     pub(super) curious: BTreeSet<ElectionKey>,
     /// Sessions whose expiry was asked for, by the beat that stood still.
@@ -113,6 +115,7 @@ impl Machine {
             step: 0,
             next_command: 0,
             looking: false,
+            looked_until: None,
             curious: BTreeSet::new(),
             expiring: BTreeSet::new(),
             watched: Vec::new(),
@@ -274,7 +277,7 @@ impl Machine {
                 if self.looking {
                     self.timers.set(Timer::Look, now + entropy.jitter(timing.poll()));
                 } else if self.campaigns.values().any(follows) {
-                    self.look(Scope::Contested);
+                    self.look_around(Scope::Contested, follows);
                 }
             }
             Timer::Tend => {
@@ -282,7 +285,7 @@ impl Machine {
                 if self.looking {
                     self.timers.set(Timer::Tend, now + entropy.jitter(timing.retry()));
                 } else {
-                    self.look(Scope::Standing);
+                    self.look_around(Scope::Standing, |_| true);
                 }
             }
             Timer::End => {

@@ -1,6 +1,7 @@
 //! How long each other session's beat has been seen to stand still, on our own clock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::port::{Observation, SessionView};
 use crate::timing::patience;
@@ -9,10 +10,22 @@ use crate::{Moment, SessionId};
 /// What we know of other sessions' lives.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sightings {
-    beats: BTreeMap<SessionId, (u64, Moment)>,
+    beats: BTreeMap<SessionId, Seen>,
     /// Sessions that the store knows for certain to be dead.
     dead: BTreeSet<SessionId>,
 }
+
+/// A beat, since when it stands still, and when it was seen last.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    beat: u64,
+    since: Moment,
+    last: Moment,
+}
+
+/// How long somebody is remembered who is seen no more, where no look shows everybody. To forget them costs patience, should
+/// they be seen again, and nothing else.
+const REMEMBERED: Duration = Duration::from_secs(3600);
 
 impl Sightings {
     /// Notes the beats of an observation that returned `now`: a read may have waited long for its answer, and only its
@@ -25,15 +38,19 @@ impl Sightings {
             })
         };
         for session in sessions() {
-            let entry = self.beats.entry(session.id.clone()).or_insert((session.beat, now));
-            if entry.0 != session.beat {
-                *entry = (session.beat, now);
+            let new = Seen { beat: session.beat, since: now, last: now };
+            let entry = self.beats.entry(session.id.clone()).or_insert(new);
+            if entry.beat != session.beat {
+                *entry = new;
             }
+            entry.last = now;
         }
         if complete {
             let seen: BTreeSet<&SessionId> = sessions().map(|session| &session.id).collect();
             self.beats.retain(|id, _| seen.contains(id));
             self.dead.retain(|id| seen.contains(id));
+        } else {
+            self.beats.retain(|_, seen| now.since(seen.last) < REMEMBERED);
         }
     }
 
@@ -48,8 +65,8 @@ impl Sightings {
 
     /// The moment from which this session may be expired, if nothing is heard of it until then.
     pub(super) fn silent_at(&self, session: &SessionView) -> Option<Moment> {
-        let (beat, since) = self.beats.get(&session.id)?;
-        (*beat == session.beat).then(|| *since + patience(session.lease()))
+        let seen = self.beats.get(&session.id)?;
+        (seen.beat == session.beat).then(|| seen.since + patience(session.lease()))
     }
 
     /// Whether this session may be expired.

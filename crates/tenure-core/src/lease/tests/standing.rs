@@ -120,3 +120,32 @@ fn quiet_followers_poll_and_do_no_more() {
     town.run(LEASE);
     assert_eq!(town.peers[2].events.len(), before, "nothing changed, nothing is told");
 }
+
+/// Ten thousand elections in one look took longer than an answer may take, so that there was never one.
+#[test]
+fn many_elections_are_looked_at_some_at_a_time_and_none_is_left_out() {
+    let mut town = Town::of(1);
+    let name =
+        |n: usize| ElectionKey::new(crate::Name::default_namespace(), format!("e{n}").parse().unwrap());
+    for n in 0..1_200 {
+        town.feed(0, Input::Campaign(Stand::new(name(n), "a")));
+        town.settle();
+    }
+    let session = town.session(0);
+    assert!((0..1_200).all(|n| town.peers[0].machine.leads(&name(n), town.now).is_some()));
+
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        town.now = town.now + BEAT / 2;
+        town.feed(0, Input::Tick);
+        for call in town.peers[0].calls.clone() {
+            if let Command::Observe(_, scope) = &call.command {
+                let elections = town.book.observe(&session, scope).elections;
+                assert!(elections.len() <= 500, "{} in one look", elections.len());
+                seen.extend(elections.into_iter().map(|view| view.key));
+            }
+        }
+        town.settle();
+    }
+    assert_eq!(seen.len(), 1_200);
+}
