@@ -1,5 +1,6 @@
 //! What every handler can reach.
 
+use std::ops::Deref;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use axum::extract::DefaultBodyLimit;
@@ -22,20 +23,30 @@ pub(crate) static SERVERS: LazyLock<ElectionKey> = LazyLock::new(|| {
     ElectionKey::new(name("tenure"), name("servers"))
 });
 
-/// What every handler can reach. Clones share it.
+/// What every handler can reach. Clones share it, and cost one count.
 #[derive(Clone)]
-pub struct App {
+pub struct App(Arc<Inside>);
+
+/// What is shared.
+pub struct Inside {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
     pub(crate) hints: Arc<Hints>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) replica: Arc<OnceLock<Tenure>>,
+    pub(crate) replica: OnceLock<Tenure>,
     pub(crate) closing: watch::Sender<bool>,
     pub(crate) owners: Arc<Owners>,
     pub(crate) limits: Arc<Limiter>,
     pub(crate) timeouts: Timeouts,
     pub(crate) most_bytes: usize,
+}
+
+impl Deref for App {
+    type Target = Inside;
+    fn deref(&self) -> &Inside {
+        &self.0
+    }
 }
 
 impl App {
@@ -49,19 +60,19 @@ impl App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
         let (hints, closing) = (Hints::of(&store), watch::Sender::new(false));
-        App {
+        App(Arc::new(Inside {
             store,
             board,
             hints,
             access: Arc::new(access),
             runtime,
-            replica: Arc::default(),
+            replica: OnceLock::new(),
             closing,
             owners: Arc::default(),
             limits: Limiter::new(settings.limits, &settings.timeouts),
             timeouts: settings.timeouts,
             most_bytes: settings.limits.body_bytes,
-        }
+        }))
     }
 
     /// What this server knows of its store.

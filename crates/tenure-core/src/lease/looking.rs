@@ -26,8 +26,7 @@ impl Machine {
 
     pub(super) fn look_if_curious(&mut self) {
         if !self.looking && !self.curious.is_empty() && matches!(self.session, Session::Live(_)) {
-            let keys: Vec<_> = self.curious.iter().take(LOOK_MAX).cloned().collect();
-            keys.iter().for_each(|key| drop(self.curious.remove(key)));
+            let keys: Vec<_> = std::iter::from_fn(|| self.curious.pop_first()).take(LOOK_MAX).collect();
             self.look(Scope::Only(keys));
         }
     }

@@ -80,8 +80,9 @@ static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
 /// The oldest server whose locks and functions are the ones that are relied upon.
 const SERVER_MIN: i64 = 12_00_00;
 
-/// How many connections beats have for themselves: two, so that one that waits for a lock does not hold up another's.
-const BEAT_CONNECTIONS: u32 = 2;
+/// How many connections beats have for themselves, so that one that waits for a lock does not hold up another's. A process
+/// needs one of them, or two; a server that beats for many uses them all, and they share the waits for the disk.
+const BEAT_CONNECTIONS: u32 = 8;
 
 /// A PostgreSQL server as a store. Clones share its connections.
 ///
