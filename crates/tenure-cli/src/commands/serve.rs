@@ -125,6 +125,7 @@ fn socket_mode(text: &str) -> Result<u32, String> {
 
 pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<u8, Failure> {
     let mut signals = Signals::ending()?;
+    durable(&store::options(global)?.url)?;
     let settings = settings(args);
     let starting = async {
         let store = store::open(global).await?;
@@ -143,6 +144,18 @@ pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<u8, Failure>
         _ = signals.next() => tracing::warn!("ending at once"),
     }
     Ok(0)
+}
+
+/// A server is started again, and must then know what it granted before: in memory, a second leader would be elected under
+/// a token of the first one, which still believes. And a server of a server would own the sessions of its own clients.
+fn durable(url: &str) -> Result<(), Failure> {
+    let reason = match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
+        "memory" => "forgets who leads when the server is started again",
+        "http" | "https" | "http+unix" => "is a server itself",
+        _ => return Ok(()),
+    };
+    let message = format!("{url} {reason}; serve sqlite:PATH or postgres://… instead");
+    Err(Failure::new(exit::USAGE, message))
 }
 
 fn settings(args: ServeArgs) -> Settings {

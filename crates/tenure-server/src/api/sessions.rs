@@ -23,14 +23,14 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use serde::Deserialize;
 use tenure::port::{Candidacy, Joined, NewSession, Observation, Pulse, Scope, Takeover, Verb};
-use tenure::{ElectionKey, Name, SessionId, Timing};
+use tenure::{ElectionKey, Name, SessionId, Timing, Token};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
 pub(crate) use self::hints::Hints;
 use crate::App;
 use crate::access::Principal;
-use crate::api::given::{At, Given, In};
+use crate::api::given::{At, Given, In, MaybeGiven};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
@@ -95,12 +95,56 @@ async fn open(
     alive(app.store.open(&session).await?, &session.id).map(Json)
 }
 
-/// Says that the session lives, and brings back what is asked of it. The lease counts from before the request was sent.
+/// Renew
+///
+/// Says that the session lives, and brings back what is asked of it. All that it holds is trusted anew, from before the
+/// request was sent.
+///
+/// Name the term that you lead (`election` and `token`), and it is looked for in the store: `409` says that the session does not
+/// hold it, or that a standby was promoted since it was granted, and that nothing is to be believed of it. Without it, only
+/// the session is renewed; whoever does so stops believing when `timeline` changes.
 #[utoipa::path(post, path = "/v1/sessions/{session}/renew", tag = "sessions", params(("session" = SessionId, Path)),
+    request_body(content = Option<Renewal>),
     responses((status = 200, body = Pulse), (status = 403, body = Problem),
+        (status = 409, body = Problem, description = "the session does not hold what was named"),
         (status = 410, body = Problem, description = "the session has ended; all that it held is lost")))]
-async fn renew(State(app): State<App>, At(session): At<SessionId>) -> Result<Json<Pulse>, Problem> {
-    alive(app.store.beat(&session).await?, &session).map(Json)
+async fn renew(
+    State(app): State<App>,
+    At(session): At<SessionId>,
+    MaybeGiven(renewal): MaybeGiven<Renewal>,
+) -> Result<Json<Pulse>, Problem> {
+    let pulse = alive(app.store.beat(&session).await?, &session)?;
+    if let (Some(election), Some(token), Pulse::Alive { timeline, .. }) =
+        (renewal.election, renewal.token, &pulse)
+    {
+        let key = ElectionKey::new(renewal.namespace, election);
+        let seen = app.board.look(&key).await?;
+        let held = seen.elections.get(&key).is_some_and(|entry| {
+            entry.held_by(&session).any(|(_, held)| held == token) && token.timeline() == *timeline
+        });
+        if !held {
+            let detail = format!("this session does not lead {key} under token {token}");
+            return Err(Problem::new(StatusCode::CONFLICT, "not-held", detail)
+                .field("token")
+                .remedy("stop what runs under it, and campaign again"));
+        }
+    }
+    Ok(Json(pulse))
+}
+
+/// Which term is renewed.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"election": "nightly", "token": 7}))]
+pub(super) struct Renewal {
+    /// The tenant.
+    #[serde(default = "Name::default_namespace")]
+    #[schema(default = "default")]
+    namespace: Name,
+    /// The election.
+    election: Option<Name>,
+    /// The token of its term.
+    token: Option<Token>,
 }
 
 /// Ends the session: frees all that it holds, and others take over at once.

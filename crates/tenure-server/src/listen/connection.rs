@@ -29,7 +29,8 @@ const PING: Duration = Duration::from_secs(20);
 /// What every connection needs.
 pub(crate) struct Shop {
     router: Router,
-    builder: Builder<TokioExecutor>,
+    secure: Builder<TokioExecutor>,
+    plain: Builder<TokioExecutor>,
     hub: Arc<Hub>,
     /// How long a handshake may take.
     pub(super) handshake: Duration,
@@ -49,7 +50,10 @@ impl Shop {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
             .max_send_buf_size(64 * 1024);
-        Shop { router: app.router(), builder, hub, handshake: settings.timeouts.handshake }
+        // Who speaks HTTP/2 says so in the handshake. Without one there is HTTP/1 alone: to find out what is spoken costs each
+        // connection twice the memory.
+        let plain = builder.clone().http1_only();
+        Shop { router: app.router(), secure: builder, plain, hub, handshake: settings.timeouts.handshake }
     }
 
     pub(crate) fn admit(&self, address: Option<SocketAddr>) -> Result<Place, Full> {
@@ -76,7 +80,8 @@ impl Shop {
             }
         });
         let stream = Noted { inner: stream, activity: activity.clone() };
-        let connection = self.builder.serve_connection(TokioIo::new(stream), service);
+        let builder = if peer.tls { &self.secure } else { &self.plain };
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
         loop {
             tokio::select! {

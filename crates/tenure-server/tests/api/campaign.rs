@@ -38,16 +38,20 @@ async fn who_names_its_token_keeps_it_on_any_replica() {
 }
 
 /// An answer that was lost: the session holds a lease that its client never heard of, and a release of it may still be
-/// under way.
+/// under way. Its client gives it back by its token, and then takes another.
 #[tokio::test]
-async fn a_lease_that_its_client_never_heard_of_is_taken_anew() {
+async fn a_lease_that_its_client_never_heard_of_is_shown_and_not_led_under() {
     let inside = inside();
     let first = inside.campaign("nightly", candidate("web-1"), true).await;
     let mut body = candidate("web-1");
     body["session"] = first["session"].clone();
-    let second = inside.post("/v1/elections/nightly/campaign", body).await.of(200);
-    assert_eq!(second["leading"], true);
-    assert!(second["token"].as_u64() > first["token"].as_u64(), "{second}");
+    let second = inside.post("/v1/elections/nightly/campaign", body.clone()).await.of(200);
+    assert_eq!((&second["leading"], &second["standing"]), (&json!(false), &json!("holds")));
+    assert_eq!(second["unnamed"], json!({"slot": 0, "token": first["token"]}));
+    let resign = json!({"session": first["session"], "token": second["unnamed"]["token"], "stand": true});
+    inside.post("/v1/elections/nightly/resign", resign).await.of(200);
+    let third = inside.campaign("nightly", body, true).await;
+    assert!(third["token"].as_u64() > first["token"].as_u64(), "{third}");
     // The late release finds nothing.
     let late = Release {
         session: session(&first),
@@ -61,6 +65,38 @@ async fn a_lease_that_its_client_never_heard_of_is_taken_anew() {
     inside.store.release(&late).await.unwrap();
     let view = inside.store.election(&key("nightly")).await.unwrap().unwrap();
     assert_eq!(view.held_by(&session(&first)).count(), 1);
+}
+
+/// A request that its client gave up arrives late, at another replica: it must not undo what the second try brought.
+#[tokio::test]
+async fn a_campaign_that_arrives_late_takes_nothing_away() {
+    let store: Arc<dyn Backend> = Arc::new(Memory::new());
+    let (a, b) = (on(store.clone()), on(store.clone()));
+    let opened =
+        b.post("/v1/elections/nightly/campaign", json!({"id": "web-1", "observer": true})).await.of(200);
+    let mut body = json!({"id": "web-1"});
+    body["session"] = opened["session"].clone();
+    let led = b.campaign("nightly", body.clone(), true).await;
+    let late = a.post("/v1/elections/nightly/campaign", body).await.of(200);
+    assert_eq!(late["leading"], false);
+    let view = store.election(&key("nightly")).await.unwrap().unwrap();
+    let held = view.held_by(&session(&led)).next().map(|(_, token)| token.as_u64());
+    assert_eq!(held, led["token"].as_u64());
+}
+
+#[tokio::test]
+async fn a_renewal_that_names_its_term_is_told_whether_it_is_held() {
+    let inside = inside();
+    let first = inside.campaign("nightly", candidate("web-1"), true).await;
+    let path = format!("/v1/sessions/{}/renew", first["session"].as_str().unwrap());
+    let term = |token: &Value| json!({"election": "nightly", "token": token});
+    assert_eq!(inside.post(&path, term(&first["token"])).await.of(200)["state"], "alive");
+    inside.post(&path, term(&json!(7))).await.problem(409, "not-held", Some("token"));
+    let resign = json!({"session": first["session"], "token": first["token"], "stand": true});
+    inside.post("/v1/elections/nightly/resign", resign).await.of(200);
+    inside.post(&path, term(&first["token"])).await.problem(409, "not-held", Some("token"));
+    // The session itself lives on.
+    assert_eq!(inside.post(&path, json!({})).await.of(200)["state"], "alive");
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@
 //! so that trust counts from before the client sent it; stands, if it does not yet; and waits a while for the lease, by
 //! the rules that every other candidate follows ([`Onlooker`](tenure_core::lease::Onlooker)). A client that got no answer asks any
 //! other replica with the same session. If a take of the first one went through after all, the session holds a lease
-//! under a token that the client never heard of: that lease is given back and taken anew, never adopted, since nobody knows
-//! what else is under way for it.
+//! under a token that the client never heard of. That lease is never adopted, since nobody knows what else is under way for
+//! it; nor is it given back here, since the request that finds it may itself be the late one. The client is told, and gives it
+//! back by its token.
 
 mod shape;
 mod wait;
@@ -59,7 +60,7 @@ pub(crate) async fn campaign(
     if campaign.id.trim().is_empty() {
         return Err(unfit("id", "a candidate needs an id that people can call it by"));
     }
-    let (session, lease, asks) = match &campaign.session {
+    let (session, lease, beaten) = match &campaign.session {
         None => open(&app, &principal, &campaign).await?,
         Some(session) => renew(&app, &principal, session, &campaign).await?,
     };
@@ -79,10 +80,17 @@ pub(crate) async fn campaign(
     };
     stand(&app, &candidacy).await?;
     let outcome = waiting.outcome().await?;
-    Ok(Json(Campaigned::new(&candidacy, &timing, outcome, asks)))
+    Ok(Json(Campaigned::new(&candidacy, &timing, outcome, beaten)))
 }
 
-type Opened = (SessionId, Duration, Vec<tenure::port::Ask>);
+/// A session, its lease, and what its beat brought back.
+type Opened = (SessionId, Duration, Beaten);
+
+/// What a counted beat brings back.
+pub(super) struct Beaten {
+    pub(super) timeline: u32,
+    pub(super) asks: Vec<tenure::port::Ask>,
+}
 
 async fn open(app: &App, principal: &Principal, campaign: &Campaign) -> Result<Opened, Problem> {
     let lease = campaign.lease_ms.map_or(Timing::default().lease(), Duration::from_millis);
@@ -100,7 +108,7 @@ async fn open(app: &App, principal: &Principal, campaign: &Campaign) -> Result<O
         owner: Some(principal.name.to_string()),
     };
     match app.store.open(&session).await? {
-        Pulse::Alive { asks, .. } => Ok((id, lease, asks)),
+        Pulse::Alive { timeline, asks } => Ok((id, lease, Beaten { timeline, asks })),
         Pulse::Gone => Err(gone(&id)),
     }
 }
@@ -118,7 +126,7 @@ async fn renew(
         return Err(unfit("lease_ms", detail).remedy("leave it out, or campaign with a new session"));
     }
     match app.store.beat(session).await? {
-        Pulse::Alive { asks, .. } => Ok((session.clone(), view.lease(), asks)),
+        Pulse::Alive { timeline, asks } => Ok((session.clone(), view.lease(), Beaten { timeline, asks })),
         Pulse::Gone => Err(gone(session).field("session")),
     }
 }

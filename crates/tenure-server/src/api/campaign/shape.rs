@@ -7,6 +7,7 @@ use tenure::port::{Ask, Candidacy};
 use tenure::{ElectionKey, Name, SessionId, Timing, Token};
 use utoipa::ToSchema;
 
+use super::Beaten;
 use super::wait::{Outcome, Standing};
 use crate::api::shape::{Leader, leaders, millis};
 
@@ -99,14 +100,29 @@ pub(crate) struct Campaigned {
     /// How long the session keeps what it holds while nothing is heard of it.
     #[schema(example = 10000)]
     lease_ms: u64,
+    /// A lease that its session holds and that this request did not name: of a campaign whose answer was lost. It is not to
+    /// be believed, since something else may be under way for it: resign it, by this token, and campaign again.
+    unnamed: Option<Unnamed>,
+    /// The store's timeline. Where it grows, a standby was promoted, and what was granted before may be lost.
+    timeline: u32,
     /// Who leads, if another does.
     leader: Option<Leader>,
     /// What is asked of this session: to finish, and resign.
     asks: Vec<Ask>,
 }
 
+/// A lease that was not named.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Unnamed {
+    /// Which slot.
+    slot: u32,
+    /// Under which token.
+    token: Token,
+}
+
 impl Campaigned {
-    pub(super) fn new(candidacy: &Candidacy, timing: &Timing, outcome: Outcome, asks: Vec<Ask>) -> Self {
+    pub(super) fn new(candidacy: &Candidacy, timing: &Timing, outcome: Outcome, pulse: Beaten) -> Self {
+        let Beaten { timeline, asks } = pulse;
         let held = outcome.held;
         let others = outcome.view.as_deref().map(|view| leaders(view)).unwrap_or_default();
         Campaigned {
@@ -121,6 +137,8 @@ impl Campaigned {
             trust_ms: millis(timing.trust()),
             renew_every_ms: millis(timing.beat()),
             lease_ms: millis(timing.lease()),
+            unnamed: outcome.unnamed.map(|(slot, token)| Unnamed { slot, token }),
+            timeline,
             leader: others.into_iter().find(|leader| leader.session != candidacy.session),
             // Of a term that it does not know of, nothing can be asked.
             asks: asks

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use tenure::port::{Candidacy, Release, Via};
+use tenure::port::Candidacy;
 use tenure::{Moment, SessionId, Token};
 use tenure_core::lease::{Bar, Turn};
 use utoipa::ToSchema;
@@ -31,6 +31,8 @@ pub(super) struct Waiting<'a> {
 pub(super) struct Outcome {
     /// Slot and token, if it leads.
     pub(super) held: Option<(u32, Token)>,
+    /// Slot and token of what its session holds and it did not name.
+    pub(super) unnamed: Option<(u32, Token)>,
     pub(super) standing: Standing,
     /// The election as it was seen last.
     pub(super) view: Option<Arc<Entry>>,
@@ -42,6 +44,8 @@ pub(super) struct Outcome {
 pub(crate) enum Standing {
     /// It leads.
     Leads,
+    /// Its session holds a lease that it did not name: see `unnamed`.
+    Holds,
     /// It waits for its turn.
     Waits,
     /// An operator has paused the election.
@@ -64,15 +68,16 @@ impl Waiting<'_> {
         loop {
             let entry = seen.elections.get(election).cloned();
             let turn = entry.as_ref().map(|entry| self.app.board.turn(entry, session, runtime));
-            let waits = |held, standing| Ok(Outcome { held, standing, view: entry.clone() });
+            let waits = |held, standing| Ok(Outcome { unnamed: None, held, standing, view: entry.clone() });
             let (standing, until) = match turn.unwrap_or(Turn::Barred(Bar::NotStanding)) {
                 Turn::Holds { slot, token } if self.is_named(token, seen.timeline) => {
                     return waits(Some((slot, token)), Standing::Leads);
                 }
+                // A take of an earlier request, whose answer was lost; or of a later one, and this one was late. Nobody knows
+                // here which, so it is neither believed nor given back: whoever asks says that, by its token.
                 Turn::Holds { slot, token } => {
-                    self.give_back(slot, token).await?;
-                    seen = self.app.board.look(election).await?;
-                    continue;
+                    let unnamed = Some((slot, token));
+                    return Ok(Outcome { unnamed, held: None, standing: Standing::Holds, view: entry });
                 }
                 Turn::Take(take) => {
                     if runtime.now() >= self.pointless {
@@ -129,18 +134,5 @@ impl Waiting<'_> {
     /// A lease of another timeline may have been granted to somebody else on this one.
     fn is_named(&self, token: Token, timeline: u32) -> bool {
         self.named == Some(token) && token.timeline() == timeline
-    }
-
-    async fn give_back(&self, slot: u32, token: Token) -> Result<(), Problem> {
-        let release = Release {
-            session: self.candidacy.session.clone(),
-            election: self.candidacy.election.clone(),
-            slot,
-            token,
-            successor: None,
-            via: Via::Release,
-            leave: false,
-        };
-        Ok(self.app.store.release(&release).await?)
     }
 }

@@ -138,7 +138,11 @@ impl Events {
             return None;
         }
         // What a newer server says, and we do not understand, may have been anything.
-        Some(serde_json::from_slice(&std::mem::take(&mut self.data)).unwrap_or(Wake::Resync))
+        match serde_json::from_slice(&std::mem::take(&mut self.data)) {
+            // These are never sent from one process to another, and would be believed.
+            Ok(Wake::Died(_) | Wake::Severed(_)) | Err(_) => Some(Wake::Resync),
+            Ok(wake) => Some(wake),
+        }
     }
 }
 

@@ -36,7 +36,9 @@ impl Store for Http {
 
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
         let answer = self.caller.call(&bare(Method::POST, at(session, "/renew"))).await?;
-        if answer.is_gone() { Ok(Pulse::Gone) } else { answer.read() }
+        // Who is somebody else since its credentials changed can not use the session of whom it was: it begins a new one.
+        let lost = answer.is_gone() || answer.code().as_deref() == Some("not-your-session");
+        if lost { Ok(Pulse::Gone) } else { answer.read() }
     }
 
     async fn end(&self, session: &SessionId) -> Result<(), StoreError> {

@@ -153,12 +153,8 @@ impl Store for Postgres {
             successor: successor.clone(),
             via: *via,
         });
-        let mut message = Message::lazy(&self.queries);
         let [namespace, name] = key(election);
-        if *leave {
-            let candidate = [namespace.clone(), name.clone(), session.as_str().into()];
-            message = message.then("candidate_drop", &candidate)?;
-        }
+        let candidate = [namespace.clone(), name.clone(), session.as_str().into()];
         let values = [
             namespace,
             name,
@@ -169,7 +165,12 @@ impl Store for Postgres {
             via.as_str().into(),
             hint.as_str().into(),
         ];
-        self.shared.calls.run(message.then("lease_release", &values)?).await.map(drop)
+        let mut message = Message::lazy(&self.queries).then("lease_release", &values)?;
+        if *leave {
+            // After the lease, as whoever ends or expires a session does it.
+            message = message.then("candidate_drop", &candidate)?;
+        }
+        self.shared.calls.run(message).await.map(drop)
     }
 
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {

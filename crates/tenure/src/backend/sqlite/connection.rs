@@ -3,12 +3,13 @@
 //! | pool | connections | for | `synchronous` |
 //! |---|---|---|---|
 //! | `writes` | 1 | all that changes anything but a beat | `FULL` |
-//! | `beats` | 1 | beats | `NORMAL` |
+//! | `beats` | 1 | beats of sessions whose kernel lock is ours | `NORMAL` |
 //! | `reads` | up to 4 | looks | – |
 //! | `users` | up to 8 | the user's own transactions, see [`Sqlite::pool`](super::Sqlite::pool) | `FULL` |
 //!
-//! A grant must outlive a power loss, or its token would be granted twice; so its commit waits for the disk. A beat
-//! need not: after a power loss every session of this machine is dead anyway. SQLite recovers a prefix of what was
+//! A grant must outlive a power loss, or its token would be granted twice; so its commit waits for the disk. A beat of a
+//! process on this machine need not: after a power loss that process is dead anyway. (One that a server beats for lives
+//! elsewhere, and its beats go through `writes`.) SQLite recovers a prefix of what was
 //! committed, so a beat that is lost takes nothing with it that was there before. On one machine with a fast disk a beat
 //! took 0.2 ms this way and 0.4 ms with `FULL`; a grant 0.9 ms, of which about half is the wait for the disk.
 //!

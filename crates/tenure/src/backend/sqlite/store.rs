@@ -42,7 +42,10 @@ impl Sqlite {
 
     async fn beat_session(&self, session: &SessionId) -> sqlx::Result<Option<Vec<Ask>>> {
         // Two statements, each a transaction of its own: an ask that arrives between them is an ask that arrived.
-        let mut connection = self.inner.pools.beats.acquire().await?;
+        // One that does not die with this machine must not be missed for a beat that it was told counts.
+        let pools = &self.inner.pools;
+        let pool = if self.inner.held.contains(session) { &pools.beats } else { &pools.writes };
+        let mut connection = pool.acquire().await?;
         let beat = query(self.queries.get("session_beat")).bind(session.as_str()).bind(runtime::wall_ms());
         if beat.execute(&mut *connection).await?.rows_affected() == 0 {
             return Ok(None);
