@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{Answer, answer, house, settings, until, within};
 
-fn quick() -> Timeouts {
+pub(crate) fn quick() -> Timeouts {
     Timeouts {
         header: Duration::from_millis(300),
         idle: Duration::from_millis(400),
@@ -78,25 +78,6 @@ async fn a_client_that_does_not_take_its_answers_is_cut_off() {
     let cut_off = async { while client.write_all(many.as_bytes()).await.is_ok() {} };
     within(cut_off).await;
     assert_eq!(house.get("/healthz").await.status, 200);
-}
-
-#[tokio::test]
-async fn a_client_that_takes_nothing_of_one_stream_within_http2_is_cut_off() {
-    let timeouts = Timeouts { idle: Duration::from_secs(600), ..quick() };
-    let house = house(Settings { timeouts, ..settings() }).await;
-    let mut builder = hyper::client::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
-    builder.initial_stream_window_size(1);
-    let io = hyper_util::rt::TokioIo::new(house.connect().await);
-    let (mut sender, connection) = builder.handshake::<_, Full<bytes::Bytes>>(io).await.expect("HTTP/2");
-    let connection = tokio::spawn(connection);
-    let request = http::Request::builder().uri(format!("http://{}/v1/wakes", house.address()));
-    let answer = within(sender.send_request(request.body(Full::default()).expect("a request")))
-        .await
-        .expect("an answer");
-    assert_eq!((answer.status().as_u16(), answer.version()), (200, http::Version::HTTP_2));
-    // Held, and never read.
-    let _ = within(connection).await;
-    drop(answer);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::Full;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
@@ -9,11 +10,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::{ClientConfig, RootCertStore};
 use tenure::port::{Credential, Office as _, Proof};
 use tenure::runtime::wall_ms;
-use tenure_server::settings::TlsFiles;
+use tenure_server::settings::{Timeouts, TlsFiles};
 use tenure_server::{Server, Settings, StartError};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use crate::support::{Answer, House, answer, house, settings, until};
+use crate::bounds::quick;
+use crate::support::{Answer, House, answer, house, settings, until, within};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -61,6 +65,21 @@ async fn ask(
     token: Option<&str>,
     path: &str,
 ) -> Result<Answer, String> {
+    let stream = shake_hands(house, trusted, own, &[]).await?;
+    let request = house.request("GET", path);
+    let request = match token {
+        Some(token) => request.header("authorization", format!("Bearer {token}")),
+        None => request,
+    };
+    answer(stream, request.body(Full::default()).expect("a request")).await.map_err(|error| error.to_string())
+}
+
+async fn shake_hands(
+    house: &House,
+    trusted: &Authority,
+    own: Option<&(rcgen::Certificate, KeyPair)>,
+    spoken: &[&[u8]],
+) -> Result<TlsStream<TcpStream>, String> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.der().clone()).expect("a root");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -68,7 +87,7 @@ async fn ask(
         .with_safe_default_protocol_versions()
         .expect("versions");
     let builder = builder.with_root_certificates(roots);
-    let config = match own {
+    let mut config = match own {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
@@ -76,15 +95,33 @@ async fn ask(
             builder.with_client_auth_cert(chain, key).expect("a certificate")
         }
     };
+    config.alpn_protocols = spoken.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from("localhost").expect("a name");
     let connector = TlsConnector::from(Arc::new(config));
-    let stream = connector.connect(name, house.connect().await).await.map_err(|error| error.to_string())?;
-    let request = house.request("GET", path);
-    let request = match token {
-        Some(token) => request.header("authorization", format!("Bearer {token}")),
-        None => request,
-    };
-    answer(stream, request.body(Full::default()).expect("a request")).await.map_err(|error| error.to_string())
+    connector.connect(name, house.connect().await).await.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_one_stream_within_http2_is_cut_off() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ours = authority("ours");
+    let tls = Some(write(folder.path(), &ours, None));
+    let timeouts = Timeouts { idle: Duration::from_secs(600), ..quick() };
+    let house = house(Settings { tls, timeouts, ..settings() }).await;
+    let stream = shake_hands(&house, &ours, None, &[b"h2"]).await.expect("a handshake");
+    let mut builder = hyper::client::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+    builder.initial_stream_window_size(1);
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut sender, connection) = builder.handshake::<_, Full<bytes::Bytes>>(io).await.expect("HTTP/2");
+    let connection = tokio::spawn(connection);
+    let request = http::Request::builder().uri(format!("https://{}/v1/wakes", house.address()));
+    let answer = within(sender.send_request(request.body(Full::default()).expect("a request")))
+        .await
+        .expect("an answer");
+    assert_eq!((answer.status().as_u16(), answer.version()), (200, http::Version::HTTP_2));
+    // Held, and never read.
+    let _ = within(connection).await;
+    drop(answer);
 }
 
 #[tokio::test]
