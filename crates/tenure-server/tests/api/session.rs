@@ -34,13 +34,27 @@ async fn server(folder: &std::path::Path) -> (Server, String) {
     (server, address)
 }
 
-/// Only the address is another one: `T`, which the blocks leave as it is if it is set.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_documents_session_runs_as_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let (server, address) = server(folder.path()).await;
     let blocks = blocks(include_str!("../../../../docs/HTTP.md"));
     assert!(blocks.len() > 8);
+    runs_as_written(&blocks).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_readmes_session_runs_as_written() {
+    let text = include_str!("../../../../README.md");
+    let (_, text) = text.split_once("\n## Over HTTP\n").expect("the section on HTTP");
+    let (text, _) = text.split_once("\n## ").expect("the next section");
+    let blocks = blocks(text);
+    assert_eq!(blocks.len(), 1);
+    runs_as_written(&blocks).await;
+}
+
+/// Only the address is another one: `T`, which the blocks leave as it is if it is set.
+async fn runs_as_written(blocks: &[Block]) {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, address) = server(folder.path()).await;
     let marked: Vec<_> = blocks.iter().map(|block| format!("{}\necho '<end>'\n", block.shell)).collect();
     let shell = Command::new("bash")
         .args(["-euo", "pipefail", "-c", &marked.concat()])
