@@ -108,8 +108,9 @@ fn every_flag_and_variable_of_the_deployments_exists() {
         }
     }
     for variable in words(&texts, "TENURE_", |c| c.is_ascii_uppercase() || c == '_') {
-        // The unit's own, for flags.
-        assert!(variable == "TENURE_SERVE" || help.contains(&variable), "{variable}");
+        // The unit's own, for flags; and those of the script that sets passwords.
+        let own = variable == "TENURE_SERVE" || variable.ends_with("_PASSWORD");
+        assert!(own || help.contains(&variable), "{variable}");
     }
 }
 
@@ -128,4 +129,13 @@ fn the_unit_is_a_unit() {
     let output = Command::new("systemd-analyze").arg("verify").arg(&path).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !said.contains("tenure.service"), "{said}");
+}
+
+#[test]
+fn the_roles_are_those_that_the_command_prints() {
+    let printed = World::sqlite().ok(&["migrate", "sql", "--roles", "--store", "postgres:"]);
+    assert!(
+        shipped("postgres/10-roles.sql") == printed,
+        "tenure migrate sql --roles > deploy/postgres/10-roles.sql"
+    );
 }

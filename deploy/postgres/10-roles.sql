@@ -1,0 +1,86 @@
+-- Roles for Tenure. Run this as a superuser, in the database that Tenure uses or shall use:
+--
+--     tenure migrate sql --roles --store postgres: | psql DATABASE
+--
+--   tenure_owner    owns the tables: for `tenure migrate up`, and for nothing else
+--   tenure_runtime  for programs and servers: works with what is in the tables, and can not change the tables
+--   tenure_reader   for people and monitoring: looks at everything but the digests of secrets
+--
+-- They have no passwords yet: \password tenure_runtime sets one. Or keep roles of your own, and make them members:
+-- GRANT tenure_runtime TO app. Run this as often as you like; from then on `tenure migrate up` keeps the grants up to
+-- date by itself.
+
+BEGIN;
+-- Ten replicas that start at once migrate one after the other; nine of them then find nothing to do.
+SELECT pg_advisory_xact_lock(hashtextextended('tenure.migrations', 0));
+-- The roles are of the whole cluster, and somebody may make them in another database at this moment.
+DO $$
+DECLARE
+    who text;
+BEGIN
+    FOREACH who IN ARRAY ARRAY['tenure_owner', 'tenure_runtime', 'tenure_reader'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = who) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I LOGIN', who);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;
+            END;
+        END IF;
+        EXECUTE format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), who);
+    END LOOP;
+END
+$$;
+CREATE SCHEMA IF NOT EXISTS tenure;
+ALTER SCHEMA tenure OWNER TO tenure_owner;
+-- Gives each role what it needs of what there is, and takes away whatever else it had. It does nothing where the schema
+-- is not tenure_owner's: the roles may have been made for another database.
+DO $$
+DECLARE
+    thing record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner
+                   WHERE n.nspname = 'tenure' AND r.rolname = 'tenure_owner') THEN
+        RETURN;
+    END IF;
+    -- What somebody else made, such as a superuser who migrated. The sequences of columns go with their tables.
+    FOR thing IN
+        SELECT c.oid::regclass::text AS name, CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END AS kind
+        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles r ON r.oid = c.relowner
+        WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND r.rolname <> 'tenure_owner'
+        UNION ALL
+        SELECT p.oid::regprocedure::text, 'FUNCTION'
+        FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_roles r ON r.oid = p.proowner
+        WHERE p.pronamespace = 'tenure'::regnamespace AND r.rolname <> 'tenure_owner'
+    LOOP
+        EXECUTE format('ALTER %s %s OWNER TO tenure_owner', thing.kind, thing.name);
+    END LOOP;
+
+    GRANT USAGE ON SCHEMA tenure TO tenure_runtime, tenure_reader;
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_runtime, tenure_reader;
+    REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM tenure_runtime, tenure_reader;
+    FOR thing IN
+        SELECT * FROM (VALUES
+            ('migrations', 'SELECT', 'SELECT'),
+            ('sessions', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            -- Elections, leases and fences are for ever: what is gone could be granted again.
+            ('elections', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('leases', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('fences', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('candidates', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('terms', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('node_records', 'SELECT', 'SELECT'),
+            -- Nobody widens a credential: only its dates change. Who only looks does not see the digests.
+            ('credentials', 'SELECT, INSERT, UPDATE (expires_at, revoked_at), DELETE',
+             'SELECT (id, n, name, kind, grants, created_at, created_by, expires_at, revoked_at)'),
+            -- Nobody rewrites the audit; what is long past is forgotten.
+            ('audit', 'SELECT, INSERT, DELETE', 'SELECT')
+        ) AS rights (name, runtime, reader)
+        WHERE to_regclass('tenure.' || name) IS NOT NULL
+    LOOP
+        EXECUTE format('GRANT %s ON tenure.%I TO tenure_runtime', thing.runtime, thing.name);
+        EXECUTE format('GRANT %s ON tenure.%I TO tenure_reader', thing.reader, thing.name);
+    END LOOP;
+END
+$$;
+COMMIT;
