@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tenure::runtime::Runtime;
 
 use crate::App;
-use crate::access::{Denied, Principal};
+use crate::access::{Denied, Principal, astray};
 use crate::listen::Peer;
 use crate::problem::Problem;
 
@@ -118,7 +118,10 @@ fn dress(headers: &mut HeaderMap, id: &RequestId, tls: bool) {
 }
 
 /// The answer where there is nothing.
-pub(crate) async fn nowhere(request: Request) -> Problem {
+pub(crate) async fn nowhere(app: App, request: Request) -> Problem {
+    if let Err(problem) = astray(&app, &request) {
+        return problem;
+    }
     Problem::new(
         StatusCode::NOT_FOUND,
         "no-such-path",
@@ -128,7 +131,10 @@ pub(crate) async fn nowhere(request: Request) -> Problem {
 }
 
 /// The answer where there is something, but not that.
-pub(crate) async fn no_such_method(request: Request) -> Problem {
+pub(crate) async fn no_such_method(app: App, request: Request) -> Problem {
+    if let Err(problem) = astray(&app, &request) {
+        return problem;
+    }
     let detail = format!("{} does not take {}", request.uri().path(), request.method());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", detail)
         .remedy("/openapi.json lists what it takes")

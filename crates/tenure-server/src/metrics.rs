@@ -90,8 +90,7 @@ fn describe() {
 pub(crate) fn answered(method: &Method, route: &str, status: http::StatusCode, took: Duration) {
     let (method, route) = (known(method), route.to_owned());
     let status = status.as_str().to_owned();
-    counter!(names::REQUESTS, "method" => method, "route" => route.clone(), "status" => status)
-        .increment(1);
+    counter!(names::REQUESTS, "method" => method, "route" => route.clone(), "status" => status).increment(1);
     histogram!(names::REQUEST, "method" => method, "route" => route).record(took);
 }
 

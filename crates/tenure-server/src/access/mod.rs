@@ -21,10 +21,13 @@ use tenure::runtime::Runtime;
 pub use self::browser::{COOKIE_NAME, cookie, no_cookie};
 pub use self::credentials::Credentials;
 pub use self::gate::Slot;
-pub(crate) use self::gate::{Denied, gate};
+pub(crate) use self::gate::{Denied, astray, gate};
 pub(crate) use self::owners::Owners;
 pub use self::principal::Principal;
 use crate::problem::Problem;
+
+/// What the accounts of those without a name begin with. No principal is called so.
+pub(crate) const STRANGERS: &str = "strangers";
 
 /// How this server finds out who asks.
 #[derive(Debug, Default)]
