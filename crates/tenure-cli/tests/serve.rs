@@ -210,6 +210,12 @@ fn no_secret_reaches_a_log_or_an_answer() {
             get(&address, "/v1/elections", &format!("cookie: tenure_token={wrong}\r\n")),
             get(&address, "/readyz", ""),
         ];
+        // Whole tokens where only their ids belong.
+        for path in
+            [format!("/v1/tokens/{}", admin.text), format!("/nowhere/{}", admin.text.replace('_', "%5F"))]
+        {
+            answers.push(get(&address, &path, &good));
+        }
         assert!(answers[0].starts_with("HTTP/1.1 200 "), "{}", answers[0]);
         assert!(answers[6].starts_with("HTTP/1.1 401 "), "{}", answers[6]);
         let form = format!("token={wrong}&next=/");

@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tenure::runtime::Runtime;
 
 use crate::App;
+use crate::access::token::redact;
 use crate::access::{Denied, Principal, astray};
 use crate::listen::Peer;
 use crate::problem::Problem;
@@ -63,7 +64,9 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
         }
     }
     let peer = request.extensions().get::<Peer>().cloned();
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let method = request.method().clone();
+    // Somebody may have put a whole token into it.
+    let path = redact(request.uri().path()).into_owned();
     let route = request.extensions().get::<MatchedPath>().map(|route| route.as_str().to_owned());
     request.extensions_mut().insert(id.clone());
     if let Ok(value) = HeaderValue::from_str(&id.0) {
@@ -125,7 +128,7 @@ pub(crate) async fn nowhere(app: App, request: Request) -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
         "no-such-path",
-        format!("there is nothing at {}", request.uri().path()),
+        format!("there is nothing at {}", redact(request.uri().path())),
     )
     .remedy("/openapi.json lists what there is")
 }
@@ -135,7 +138,7 @@ pub(crate) async fn no_such_method(app: App, request: Request) -> Problem {
     if let Err(problem) = astray(&app, &request) {
         return problem;
     }
-    let detail = format!("{} does not take {}", request.uri().path(), request.method());
+    let detail = format!("{} does not take {}", redact(request.uri().path()), request.method());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", detail)
         .remedy("/openapi.json lists what it takes")
 }

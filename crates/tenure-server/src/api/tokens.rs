@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use super::given::{At, Given, MaybeGiven};
 use crate::access::Principal;
-use crate::access::token::Token;
+use crate::access::token::{self, Token};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 use crate::{App, RequestId};
@@ -165,7 +165,7 @@ async fn create(
 
 /// Revokes a credential, on every replica within seconds.
 #[utoipa::path(delete, path = "/v1/tokens/{token}", tag = "access",
-    params(("token" = String, Path, description = "its id: the first part of a token")),
+    params(("token" = String, Path, description = "its id, or the whole token")),
     responses((status = 200, body = Shown), (status = 403, body = Problem), (status = 404, body = Problem)))]
 async fn revoke(
     State(app): State<App>,
@@ -178,14 +178,14 @@ async fn revoke(
     if credential.revoked_at_ms.is_none() {
         credential.revoked_at_ms = Some(wall);
         put(&app, &credential).await?;
-        app.audit(&principal, "token.revoke", None, &id, told(&credential), &request).await;
+        app.audit(&principal, "token.revoke", None, &credential.id, told(&credential), &request).await;
     }
     Ok(Json(Shown::of(credential, wall)))
 }
 
 /// Makes a token with the name and the grants of another one, which expires soon.
 #[utoipa::path(post, path = "/v1/tokens/{token}/rotate", tag = "access",
-    params(("token" = String, Path, description = "the id of the old one")), request_body = Option<Rotation>,
+    params(("token" = String, Path, description = "the id of the old one, or the whole of it")), request_body = Option<Rotation>,
     responses((status = 201, body = Made), (status = 403, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem, description = "it is worth nothing any more"), (status = 422, body = Problem)))]
 async fn rotate(
@@ -198,7 +198,7 @@ async fn rotate(
     let old = find(&app, &id).await?;
     let wall = app.runtime.wall_ms();
     if !old.is_valid(wall) || matches!(old.proof, Proof::Certificate { .. }) {
-        let detail = format!("credential {id} is no token that is worth anything");
+        let detail = format!("credential {} is no token that is worth anything", old.id);
         return Err(Problem::new(StatusCode::CONFLICT, "not-rotatable", detail).remedy("make a new one"));
     }
     let overlap = rotation.overlap_s.unwrap_or(OVERLAP_S);
@@ -218,11 +218,13 @@ async fn rotate(
     let ending =
         Credential { expires_at_ms: Some(old.expires_at_ms.map_or(until, |at| at.min(until))), ..old };
     put(&app, &ending).await?;
-    app.audit(&principal, "token.rotate", None, &id, told(&fresh), &request).await;
+    app.audit(&principal, "token.rotate", None, &ending.id, told(&fresh), &request).await;
     Ok((StatusCode::CREATED, Json(Made { token: Some(token.text), credential: Shown::of(fresh, wall) })))
 }
 
-async fn find(app: &App, id: &str) -> Result<Credential, Problem> {
+async fn find(app: &App, which: &str) -> Result<Credential, Problem> {
+    // Who has nothing but the token itself may mean it all the same.
+    let id = token::parse(which).map_or(which, |(id, _)| id);
     let all = app.store.credentials().await?;
     all.into_iter().find(|credential| credential.id == id).ok_or_else(|| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-token", "there is no credential with this id")

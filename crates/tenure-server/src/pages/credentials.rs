@@ -12,7 +12,7 @@ use super::frame::{Visit, go, page, trouble};
 use super::given::{Got, Posted};
 use super::{parts, words};
 use crate::App;
-use crate::access::token::Token;
+use crate::access::token::{self, Token};
 use crate::problem::Problem;
 
 /// How long a token may be worth something, as the form offers it.
@@ -227,7 +227,7 @@ pub(super) async fn question(
         Err(problem) => trouble(&visit, &problem),
         Ok(credential) => {
             let content = html! { section.card.narrow { div.body {
-                form #confirm .confirm method="post" action={ "/access/" (parts::escape(&id)) "/revoke" } {
+                form #confirm .confirm method="post" action={ "/access/" (parts::escape(&credential.id)) "/revoke" } {
                     h1 #confirm-title { "Revoke the credential of " (credential.name) "?" }
                     p { code { (credential.id) } " will be worth nothing from now on, on every replica within seconds. This can not be undone." }
                     div.buttons {
@@ -252,16 +252,18 @@ pub(super) async fn revoke(
             credential.revoked_at_ms = Some(app.runtime.wall_ms());
             within(app.store.put_credential(&credential)).await?;
             app.access.refresh().await;
-            visit.record(&app, "token.revoke", None, &id, format!("of {}", credential.name)).await;
+            visit.record(&app, "token.revoke", None, &credential.id, format!("of {}", credential.name)).await;
         }
         Ok(go("/access"))
     };
     revoked.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
 }
 
-async fn find(app: &App, id: &str) -> Result<Credential, Problem> {
+async fn find(app: &App, which: &str) -> Result<Credential, Problem> {
+    let id = token::parse(which).map_or(which, |(id, _)| id);
     let all = within(app.store.credentials()).await?;
     all.into_iter().find(|credential| credential.id == id).ok_or_else(|| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-credential", format!("there is no credential {id:?}"))
+            .remedy("look at the list of those that there are")
     })
 }
