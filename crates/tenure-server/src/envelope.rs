@@ -19,7 +19,7 @@ use crate::App;
 use crate::access::token::redact;
 use crate::access::{Denied, Principal, astray};
 use crate::listen::Peer;
-use crate::problem::Problem;
+use crate::problem::{Cause, Problem};
 
 /// Nothing from elsewhere, nothing inline, framed by nobody.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -87,6 +87,9 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     let took = app.runtime.now().since(began);
     let status = response.status();
     crate::metrics::answered(&method, route.as_deref().unwrap_or("none"), status, took);
+    if let Some(Cause(cause)) = response.extensions().get() {
+        tracing::warn!(id = %id.0, %method, path, status = status.as_u16(), "the store: {cause}");
+    }
     let passed = response.extensions().get::<Principal>().map(|principal| principal.name.clone());
     let principal = passed.or_else(|| response.extensions().get().map(|Denied(name)| name.clone()));
     tracing::info!(
