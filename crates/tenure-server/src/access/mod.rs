@@ -23,7 +23,7 @@ pub use self::credentials::Credentials;
 pub use self::gate::Slot;
 pub(crate) use self::gate::{Denied, astray, gate};
 pub(crate) use self::owners::Owners;
-pub use self::principal::Principal;
+pub use self::principal::{NameRefused, Principal, principal_name};
 use crate::problem::Problem;
 
 /// What the accounts of those without a name begin with. No principal is called so.

@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::given::{At, Given, MaybeGiven};
-use crate::access::Principal;
 use crate::access::token::{self, Token};
+use crate::access::{Principal, principal_name};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 use crate::{App, RequestId};
@@ -240,6 +240,7 @@ async fn put(app: &App, credential: &Credential) -> Result<(), Problem> {
 }
 
 fn check(new: &New) -> Result<(), Problem> {
+    principal_name(new.name.as_str()).map_err(|error| unfit("name", error.to_string()))?;
     let plain =
         |text: &str| !text.trim().is_empty() && text.len() <= TEXT_MAX && !text.contains(char::is_control);
     if new.subject.as_deref().is_some_and(|subject| !plain(subject)) {

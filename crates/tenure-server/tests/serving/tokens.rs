@@ -58,6 +58,8 @@ async fn nonsense_is_refused_by_name() {
     let admin = house.principal("ops", &["*:admin"]).await.text;
     for (body, field) in [
         (r#"{"name":"","grants":[{"namespace":"a","verbs":["read"]}]}"#, "name"),
+        (r#"{"name":"local","grants":[{"namespace":"a","verbs":["read"]}]}"#, "name"),
+        (r#"{"name":"strangers-1","grants":[{"namespace":"a","verbs":["read"]}]}"#, "name"),
         (r#"{"name":"x","grants":[]}"#, "grants"),
         (r#"{"name":"x","grants":[{"namespace":"a","verbs":["read"]}],"expires_in_s":0}"#, "expires_in_s"),
         (
