@@ -9,6 +9,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::activity::Word;
 use super::connection::Shop;
 use super::hub::{Full, Place};
 use super::peer::Peer;
@@ -126,7 +127,12 @@ fn tcp(stream: TcpStream, address: SocketAddr, tls: Option<Arc<Tls>>, shop: &Arc
 
 /// Serves a connection after its handshake.
 async fn shake(stream: TcpStream, tls: &Tls, place: Place, mut peer: Peer, shop: &Shop) {
-    let shaken = tokio::time::timeout(shop.handshake, tls.acceptor().accept(stream)).await;
+    let mut words = place.activity.words();
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(shop.handshake, tls.acceptor().accept(stream)) => shaken,
+        // Nothing was asked yet, so there is nothing to finish.
+        _ = words.wait_for(|word| *word != Word::On) => return,
+    };
     let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(peer = peer.label(), "a handshake failed: {error}"),
