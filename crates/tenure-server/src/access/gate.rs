@@ -22,7 +22,7 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use tenure::port::Verb;
 use tenure::{Name, SessionId};
 
-use super::{Access, Principal, STRANGERS, browser, unknown};
+use super::{Access, CHALLENGE, Principal, STRANGERS, browser, unknown};
 use crate::App;
 use crate::limits::Turn;
 use crate::listen::Peer;
@@ -268,7 +268,8 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<Body, Problem> {
             StatusCode::BAD_REQUEST,
             "malformed-body",
             format!("the body broke off: {error}"),
-        )),
+        )
+        .remedy("send the whole body, as long as content-length says")),
         Err(_) => {
             let detail = format!("the body did not arrive within {:?}", app.timeouts.body);
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", detail).remedy("send it faster"))
@@ -354,7 +355,7 @@ fn refusal(app: &App, parts: &Parts, problem: Problem) -> Response {
         response.extensions_mut().insert(Denied(principal.name.clone()));
     }
     if unauthenticated {
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tenure\""));
+        response.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE);
     }
     response
 }

@@ -14,7 +14,7 @@ pub mod token;
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use tenure::port::Backend;
 use tenure::runtime::Runtime;
 
@@ -28,6 +28,9 @@ use crate::problem::Problem;
 
 /// What the accounts of those without a name begin with. No principal is called so.
 pub(crate) const STRANGERS: &str = "strangers";
+
+/// What whoever is not known is asked for.
+pub(crate) const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"tenure\"");
 
 /// How this server finds out who asks.
 #[derive(Debug, Default)]

@@ -24,6 +24,8 @@ const GRANTS_MAX: usize = 100;
 const LIFETIME_S: u64 = 90 * 24 * 3600;
 /// The longest that can be asked for: a hundred years.
 const LIFETIME_MAX_S: u64 = 100 * 365 * 24 * 3600;
+/// What grants look like.
+const GRANTS_LIKE: &str = r#"give for example [{"namespace": "prod", "verbs": ["read", "lead"]}]"#;
 /// How long the old token goes on being worth something after it was rotated.
 const OVERLAP_S: u64 = 3600;
 
@@ -240,24 +242,31 @@ async fn put(app: &App, credential: &Credential) -> Result<(), Problem> {
 }
 
 fn check(new: &New) -> Result<(), Problem> {
-    principal_name(new.name.as_str()).map_err(|error| unfit("name", error.to_string()))?;
+    principal_name(new.name.as_str())
+        .map_err(|error| unfit("name", error.to_string(), "give a name such as worker-1"))?;
     let plain =
         |text: &str| !text.trim().is_empty() && text.len() <= TEXT_MAX && !text.contains(char::is_control);
     if new.subject.as_deref().is_some_and(|subject| !plain(subject)) {
         return Err(unfit(
             "subject",
             format!("a subject has 1 to {TEXT_MAX} bytes and no control characters"),
+            "write it as RFC 4514 does, such as CN=worker-1,O=acme",
         ));
     }
     if new.grants.len() > GRANTS_MAX || new.grants.iter().any(|grant| grant.verbs.is_empty()) {
-        return Err(unfit("grants", format!("there are at most {GRANTS_MAX} grants, each with its verbs")));
+        return Err(unfit(
+            "grants",
+            format!("there are at most {GRANTS_MAX} grants, each with its verbs"),
+            GRANTS_LIKE,
+        ));
     }
     if new.grants.is_empty() {
-        return Err(unfit("grants", "a credential without grants is worth nothing")
-            .remedy(r#"give for example {"namespace": "prod", "verbs": ["read", "lead"]}"#));
+        return Err(unfit("grants", "a credential without grants is worth nothing", GRANTS_LIKE));
     }
     match new.expires_in_s {
-        Some(_) if new.forever => Err(unfit("forever", "it either expires or does not")),
+        Some(_) if new.forever => {
+            Err(unfit("forever", "it either expires or does not", "leave out expires_in_s or forever"))
+        }
         Some(seconds) => lifetime("expires_in_s", seconds, 1),
         None => Ok(()),
     }
@@ -267,7 +276,8 @@ fn lifetime(field: &str, seconds: u64, least: u64) -> Result<(), Problem> {
     if (least..=LIFETIME_MAX_S).contains(&seconds) {
         return Ok(());
     }
-    Err(unfit(field, format!("choose between {least} and {LIFETIME_MAX_S} seconds")))
+    let detail = format!("{seconds} is not between {least} and {LIFETIME_MAX_S} seconds");
+    Err(unfit(field, detail, "choose a number in between; 3600 is an hour"))
 }
 
 fn after(wall_ms: i64, seconds: u64) -> i64 {
@@ -280,6 +290,6 @@ fn told(credential: &Credential) -> String {
     format!("{} {}", credential.name, grants.join(" "))
 }
 
-fn unfit(field: &str, detail: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail).field(field)
+fn unfit(field: &str, detail: impl Into<String>, remedy: impl Into<Box<str>>) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail).field(field).remedy(remedy)
 }
