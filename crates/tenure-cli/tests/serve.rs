@@ -239,6 +239,10 @@ fn no_secret_reaches_a_log_or_an_answer() {
         answers.push(get(&address, "/v1/tokens", &good));
         let said = serving.said();
         assert!(said.contains("principal") && said.contains("ops"), "the log says who asked: {said}");
+        // What is said on the way is said within the span of its request.
+        let login =
+            said.lines().find(|line| line.contains("a login failed")).expect("a failed login is logged");
+        assert!(login.contains("POST /login") && login.contains("127.0.0.1"), "{login}");
         serving.signal("TERM");
         assert_eq!(serving.code(), Some(0));
         let fresh = fresh.rsplit('_').next().expect("a secret");

@@ -12,8 +12,10 @@ use http::header::{
     STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tenure::runtime::Runtime;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use crate::App;
 use crate::access::token::redact;
@@ -72,7 +74,8 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     if let Ok(value) = HeaderValue::from_str(&id.0) {
         request.headers_mut().insert(REQUEST_ID, value);
     }
-    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let span = span(&id, &method, route.as_deref().unwrap_or("none"));
+    let answered = AssertUnwindSafe(next.run(request).instrument(span.clone())).catch_unwind().await;
     let mut response = answered.unwrap_or_else(|_| {
         // The panic itself is on the error stream.
         tracing::error!(id = %id.0, %method, path, "a handler panicked; this is a mistake in tenure");
@@ -86,6 +89,10 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     });
     let took = app.runtime.now().since(began);
     let status = response.status();
+    span.record("status", status.as_u16());
+    if status.is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
     crate::metrics::answered(&method, route.as_deref().unwrap_or("none"), status, took);
     if let Some(Cause(cause)) = response.extensions().get() {
         tracing::warn!(id = %id.0, %method, path, status = status.as_u16(), "the store: {cause}");
@@ -104,6 +111,22 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     );
     dress(response.headers_mut(), &id, peer.is_some_and(|peer| peer.tls));
     response
+}
+
+/// The span of a request, up to the head of its answer. Nothing of it is put together unless somebody listens to it. It has
+/// the route, not the path: those that gather spans group them by name.
+fn span(id: &RequestId, method: &Method, route: &str) -> Span {
+    tracing::info_span!(
+        target: "tenure_server::request",
+        "request",
+        otel.name = %format_args!("{method} {route}"),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        id = %id.0,
+        %method,
+        route,
+        status = Empty,
+    )
 }
 
 /// The headers of every answer. A page may have a stricter policy of its own.
