@@ -27,7 +27,8 @@ pub struct Problem {
     #[schema(example = "no-such-election")]
     pub code: &'static str,
     /// What happened, for people.
-    pub detail: String,
+    #[schema(value_type = String)]
+    pub detail: Box<str>,
     /// The field or parameter that is to blame, if one is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "election")]
@@ -41,12 +42,12 @@ pub struct Problem {
     pub retry_after: Option<u32>,
     /// What the store said. For the log: it names hosts, files and users, which are nobody's business.
     #[serde(skip)]
-    pub(crate) cause: Option<Arc<str>>,
+    pub(crate) cause: Option<Arc<String>>,
 }
 
 /// What the store said. On an answer, for the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Cause(pub(crate) Arc<str>);
+pub(crate) struct Cause(pub(crate) Arc<String>);
 
 fn number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u16(status.as_u16())
@@ -60,7 +61,7 @@ impl Problem {
             title: status.canonical_reason().unwrap_or("Error"),
             status,
             code,
-            detail: detail.into(),
+            detail: detail.into().into(),
             field: None,
             remedy: None,
             retry_after: None,
@@ -126,7 +127,7 @@ impl From<StoreError> for Problem {
             )
             .remedy("the server's log says more, and so does `tenure doctor` on its machine"),
         };
-        Problem { cause: Some(error.message.into()), ..problem }
+        Problem { cause: Some(Arc::new(error.message)), ..problem }
     }
 }
 
@@ -160,6 +161,6 @@ mod tests {
         }
         // What was wrong with the request is for whoever sent it.
         let problem = Problem::from(StoreError::new(Trouble::Request, "a lease is at most an hour"));
-        assert_eq!((problem.detail.as_str(), problem.cause), ("a lease is at most an hour", None));
+        assert_eq!((&*problem.detail, problem.cause), ("a lease is at most an hour", None));
     }
 }
