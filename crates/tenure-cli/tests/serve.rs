@@ -210,6 +210,12 @@ fn no_secret_reaches_a_log_or_an_answer() {
             get(&address, "/v1/elections", &format!("cookie: tenure_token={wrong}\r\n")),
             get(&address, "/readyz", ""),
         ];
+        // Whole tokens where only their ids belong.
+        for path in
+            [format!("/v1/tokens/{}", admin.text), format!("/nowhere/{}", admin.text.replace('_', "%5F"))]
+        {
+            answers.push(get(&address, &path, &good));
+        }
         assert!(answers[0].starts_with("HTTP/1.1 200 "), "{}", answers[0]);
         assert!(answers[6].starts_with("HTTP/1.1 401 "), "{}", answers[6]);
         let form = format!("token={wrong}&next=/");
@@ -233,6 +239,10 @@ fn no_secret_reaches_a_log_or_an_answer() {
         answers.push(get(&address, "/v1/tokens", &good));
         let said = serving.said();
         assert!(said.contains("principal") && said.contains("ops"), "the log says who asked: {said}");
+        // What is said on the way is said within the span of its request.
+        let login =
+            said.lines().find(|line| line.contains("a login failed")).expect("a failed login is logged");
+        assert!(login.contains("POST /login") && login.contains("127.0.0.1"), "{login}");
         serving.signal("TERM");
         assert_eq!(serving.code(), Some(0));
         let fresh = fresh.rsplit('_').next().expect("a secret");

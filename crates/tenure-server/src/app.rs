@@ -93,10 +93,11 @@ impl App {
     pub fn router(&self) -> axum::Router {
         // Installed by the first router, so that everything is counted from the first request on.
         let _ = crate::metrics::recorder();
+        let (nowhere, no_such_method) = (self.clone(), self.clone());
         self.routes()
             .into_router(self.clone())
-            .fallback(envelope::nowhere)
-            .method_not_allowed_fallback(envelope::no_such_method)
+            .fallback(move |request| envelope::nowhere(nowhere, request))
+            .method_not_allowed_fallback(move |request| envelope::no_such_method(no_such_method, request))
             // The gate bounds bodies.
             .layer(DefaultBodyLimit::disable())
             .layer(axum::middleware::from_fn_with_state(self.clone(), envelope::envelope))

@@ -12,13 +12,16 @@ use http::header::{
     STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tenure::runtime::Runtime;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use crate::App;
-use crate::access::{Denied, Principal};
+use crate::access::token::redact;
+use crate::access::{Denied, Principal, astray};
 use crate::listen::Peer;
-use crate::problem::Problem;
+use crate::problem::{Cause, Problem};
 
 /// Nothing from elsewhere, nothing inline, framed by nobody.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -63,13 +66,16 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
         }
     }
     let peer = request.extensions().get::<Peer>().cloned();
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let method = request.method().clone();
+    // Somebody may have put a whole token into it.
+    let path = redact(request.uri().path()).into_owned();
     let route = request.extensions().get::<MatchedPath>().map(|route| route.as_str().to_owned());
     request.extensions_mut().insert(id.clone());
     if let Ok(value) = HeaderValue::from_str(&id.0) {
         request.headers_mut().insert(REQUEST_ID, value);
     }
-    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let span = span(&id, &method, route.as_deref().unwrap_or("none"));
+    let answered = AssertUnwindSafe(next.run(request).instrument(span.clone())).catch_unwind().await;
     let mut response = answered.unwrap_or_else(|_| {
         // The panic itself is on the error stream.
         tracing::error!(id = %id.0, %method, path, "a handler panicked; this is a mistake in tenure");
@@ -83,7 +89,14 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     });
     let took = app.runtime.now().since(began);
     let status = response.status();
+    span.record("status", status.as_u16());
+    if status.is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
     crate::metrics::answered(&method, route.as_deref().unwrap_or("none"), status, took);
+    if let Some(Cause(cause)) = response.extensions().get() {
+        tracing::warn!(id = %id.0, %method, path, status = status.as_u16(), "the store: {cause}");
+    }
     let passed = response.extensions().get::<Principal>().map(|principal| principal.name.clone());
     let principal = passed.or_else(|| response.extensions().get().map(|Denied(name)| name.clone()));
     tracing::info!(
@@ -98,6 +111,22 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     );
     dress(response.headers_mut(), &id, peer.is_some_and(|peer| peer.tls));
     response
+}
+
+/// The span of a request, up to the head of its answer. Nothing of it is put together unless somebody listens to it. It has
+/// the route, not the path: those that gather spans group them by name.
+fn span(id: &RequestId, method: &Method, route: &str) -> Span {
+    tracing::info_span!(
+        target: "tenure_server::request",
+        "request",
+        otel.name = %format_args!("{method} {route}"),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        id = %id.0,
+        %method,
+        route,
+        status = Empty,
+    )
 }
 
 /// The headers of every answer. A page may have a stricter policy of its own.
@@ -118,18 +147,24 @@ fn dress(headers: &mut HeaderMap, id: &RequestId, tls: bool) {
 }
 
 /// The answer where there is nothing.
-pub(crate) async fn nowhere(request: Request) -> Problem {
+pub(crate) async fn nowhere(app: App, request: Request) -> Problem {
+    if let Err(problem) = astray(&app, &request) {
+        return problem;
+    }
     Problem::new(
         StatusCode::NOT_FOUND,
         "no-such-path",
-        format!("there is nothing at {}", request.uri().path()),
+        format!("there is nothing at {}", redact(request.uri().path())),
     )
     .remedy("/openapi.json lists what there is")
 }
 
 /// The answer where there is something, but not that.
-pub(crate) async fn no_such_method(request: Request) -> Problem {
-    let detail = format!("{} does not take {}", request.uri().path(), request.method());
+pub(crate) async fn no_such_method(app: App, request: Request) -> Problem {
+    if let Err(problem) = astray(&app, &request) {
+        return problem;
+    }
+    let detail = format!("{} does not take {}", redact(request.uri().path()), request.method());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", detail)
         .remedy("/openapi.json lists what it takes")
 }

@@ -61,14 +61,17 @@ async fn ready(
     })?;
     let why = reasons(&app);
     if !why.is_empty() {
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", why.join("; ")).retry_after(1));
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", why.join("; "))
+            .remedy("ask another replica; this one's log says more")
+            .retry_after(1));
     }
     let Some(name) = asked.leader else { return Ok(OK) };
     if leads_here(&app, &ElectionKey::new(asked.namespace, name)) {
         return Ok(OK);
     }
     // An election that does not exist is answered as one that is led elsewhere: strangers learn one bit.
-    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-leader", "the leader is not here"))
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-leader", "the leader is not here")
+        .remedy("ask another replica; GET /v1/elections/{election}/leader tells who leads"))
 }
 
 /// Why no work should be sent here. Told to strangers: no addresses, no messages of the store.

@@ -13,7 +13,7 @@ use http::StatusCode;
 use tenure::Moment;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::metrics::{Gauged, names, refused};
+use crate::metrics::{Gauged, Reason, names, refused};
 use crate::problem::Problem;
 use crate::settings::{Limits, Timeouts};
 
@@ -120,7 +120,7 @@ impl Limiter {
             account.bucket.get_or_insert_with(|| Bucket::full(burst, now)).take(rate, burst, now)
         });
         waited.map_err(|wait| {
-            refused("rate");
+            refused(Reason::Rate);
             let detail = format!("more than {rate} requests in a second came from {name}");
             too_many(detail, whole_seconds(wait))
                 .remedy("ask less often, or watch instead of asking again and again")
@@ -150,7 +150,7 @@ impl Limiter {
             return Ok(turn);
         }
         let busy = || {
-            refused("overload");
+            refused(Reason::Overload);
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "overloaded",
@@ -180,7 +180,7 @@ impl Limiter {
             free
         });
         if !free {
-            refused("principal");
+            refused(Reason::Principal);
             return Err(problem());
         }
         Ok(Permit { limiter: self.clone(), name: name.clone(), kind })
@@ -210,7 +210,7 @@ impl Turn {
         let before = limiter.streams.fetch_add(1, Ordering::Relaxed);
         let most = limiter.limits.streams;
         let stream = if before >= most {
-            refused("streams");
+            refused(Reason::Streams);
             Err(Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too-many-watchers",

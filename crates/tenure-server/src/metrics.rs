@@ -78,8 +78,8 @@ fn describe() {
     describe_counter!(names::AUDIT_FAILURES, "Deeds that could not be recorded.");
     // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
     counter!(names::AUDIT_FAILURES).increment(0);
-    for reason in ["too-many-connections", "rate", "overload", "principal", "streams"] {
-        counter!(names::REFUSED, "reason" => reason).increment(0);
+    for reason in Reason::ALL {
+        counter!(names::REFUSED, "reason" => reason.label()).increment(0);
     }
     for gauge in [names::IN_FLIGHT, names::CONNECTIONS, names::STREAMS] {
         gauge!(gauge).increment(0.0);
@@ -88,16 +88,59 @@ fn describe() {
 
 /// A request was answered.
 pub(crate) fn answered(method: &Method, route: &str, status: http::StatusCode, took: Duration) {
-    let (method, route) = (method.as_str().to_owned(), route.to_owned());
+    let (method, route) = (known(method), route.to_owned());
     let status = status.as_str().to_owned();
-    counter!(names::REQUESTS, "method" => method.clone(), "route" => route.clone(), "status" => status)
-        .increment(1);
+    counter!(names::REQUESTS, "method" => method, "route" => route.clone(), "status" => status).increment(1);
     histogram!(names::REQUEST, "method" => method, "route" => route).record(took);
 }
 
+/// A method as a label. Anybody may make up methods, and every label is kept for ever: those made up are all one.
+fn known(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::PATCH => "PATCH",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
+/// Why something was refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reason {
+    /// There are too many connections.
+    Connections,
+    /// Somebody asks too often.
+    Rate,
+    /// Too much is under way.
+    Overload,
+    /// One principal has too much at once.
+    Principal,
+    /// There are too many streams.
+    Streams,
+}
+
+impl Reason {
+    const ALL: [Reason; 5] =
+        [Reason::Connections, Reason::Rate, Reason::Overload, Reason::Principal, Reason::Streams];
+
+    fn label(self) -> &'static str {
+        match self {
+            Reason::Connections => "connections",
+            Reason::Rate => "rate",
+            Reason::Overload => "overload",
+            Reason::Principal => "principal",
+            Reason::Streams => "streams",
+        }
+    }
+}
+
 /// Something was refused.
-pub(crate) fn refused(reason: &'static str) {
-    counter!(names::REFUSED, "reason" => reason).increment(1);
+pub(crate) fn refused(reason: Reason) {
+    counter!(names::REFUSED, "reason" => reason.label()).increment(1);
 }
 
 /// Counts something for as long as it is there.

@@ -1,5 +1,7 @@
 //! What went wrong, as `application/problem+json` (RFC 9457): for programs a stable `code`, for people a remedy.
 
+use std::sync::Arc;
+
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
@@ -25,7 +27,8 @@ pub struct Problem {
     #[schema(example = "no-such-election")]
     pub code: &'static str,
     /// What happened, for people.
-    pub detail: String,
+    #[schema(value_type = String)]
+    pub detail: Box<str>,
     /// The field or parameter that is to blame, if one is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "election")]
@@ -37,7 +40,14 @@ pub struct Problem {
     /// After how many seconds it makes sense to try again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
+    /// What the store said. For the log: it names hosts, files and users, which are nobody's business.
+    #[serde(skip)]
+    pub(crate) cause: Option<Arc<String>>,
 }
+
+/// What the store said. On an answer, for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Cause(pub(crate) Arc<String>);
 
 fn number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u16(status.as_u16())
@@ -51,10 +61,11 @@ impl Problem {
             title: status.canonical_reason().unwrap_or("Error"),
             status,
             code,
-            detail: detail.into(),
+            detail: detail.into().into(),
             field: None,
             remedy: None,
             retry_after: None,
+            cause: None,
         }
     }
 
@@ -80,22 +91,43 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// Puts what only the log is told on an answer.
+    pub(crate) fn note(&self, response: &mut Response) {
+        if let Some(cause) = &self.cause {
+            response.extensions_mut().insert(Cause(cause.clone()));
+        }
+    }
+}
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
-        let message = error.message;
-        match error.kind {
-            Trouble::Request => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "refused-by-store", message),
-            Trouble::Timeout => Problem::new(StatusCode::GATEWAY_TIMEOUT, "store-timeout", message)
-                .remedy("whether it happened is unknown; try again")
-                .retry_after(1),
-            Trouble::Unreachable | Trouble::Unavailable => {
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store-unavailable", message)
-                    .remedy("whether it happened is unknown; try again")
+        let again = "whether it happened is unknown; try again; the server's log says more";
+        let problem = match error.kind {
+            // About what was asked, and so for whoever asked it.
+            Trouble::Request => {
+                return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "refused-by-store", error.message);
+            }
+            Trouble::Timeout => {
+                let detail = "the store did not answer the server in time";
+                Problem::new(StatusCode::GATEWAY_TIMEOUT, "store-timeout", detail)
+                    .remedy(again)
                     .retry_after(1)
             }
-            _ => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store-unfit", message)
-                .remedy("`tenure doctor` on the server's machine says more"),
-        }
+            Trouble::Unreachable | Trouble::Unavailable => {
+                let detail = "the server has no store to work with at the moment";
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store-unavailable", detail)
+                    .remedy(again)
+                    .retry_after(1)
+            }
+            _ => Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "store-unfit",
+                "the server's store is not as it must be",
+            )
+            .remedy("the server's log says more, and so does `tenure doctor` on its machine"),
+        };
+        Problem { cause: Some(Arc::new(error.message)), ..problem }
     }
 }
 
@@ -108,6 +140,27 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        self.note(&mut response);
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_store_says_of_itself_is_for_the_log_only() {
+        for kind in [Trouble::Timeout, Trouble::Unreachable, Trouble::Unavailable, Trouble::Unfit] {
+            let problem = Problem::from(StoreError::new(kind, "no route to db-7 for user app"));
+            let told = serde_json::to_string(&problem).expect("JSON");
+            assert!(!told.contains("db-7") && problem.remedy.is_some(), "{told}");
+            let answer = problem.into_response();
+            let noted = answer.extensions().get::<Cause>().expect("a cause for the log");
+            assert!(noted.0.contains("db-7"));
+        }
+        // What was wrong with the request is for whoever sent it.
+        let problem = Problem::from(StoreError::new(Trouble::Request, "a lease is at most an hour"));
+        assert_eq!((&*problem.detail, problem.cause), ("a lease is at most an hour", None));
     }
 }

@@ -147,7 +147,14 @@ async fn nonsense_is_answered_with_a_page_that_names_it() {
             "/access",
             "name=+&namespace=b&lifetime=90d&read=on",
             StatusCode::UNPROCESSABLE_ENTITY,
-            "printable",
+            "name",
+        ),
+        (
+            "POST",
+            "/access",
+            "name=strangers-1&namespace=b&lifetime=90d&read=on",
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "choose another",
         ),
         (
             "POST",

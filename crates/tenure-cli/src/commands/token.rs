@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tenure::Name;
 use tenure::port::{Backend, Credential, Deed, Grant, Proof};
 use tenure::runtime::{random, wall_ms};
+use tenure_server::access::principal_name;
 use tenure_server::access::token::{self, Token};
 
 use super::leader::whoami;
@@ -265,14 +266,8 @@ fn expiry(credential: &Credential, now_ms: i64) -> String {
     }
 }
 
-/// A principal's name goes where names go: into logs, and to sessions as their owner.
 fn principal(name: &str) -> Result<Name, Failure> {
-    let parsed: Name = name.parse().map_err(|error| Failure::usage(format!("--name: {error}")))?;
-    if name == "local" {
-        let message = "--name local is what a server without access control calls everybody; choose another";
-        return Err(Failure::usage(message));
-    }
-    Ok(parsed)
+    principal_name(name).map_err(|error| Failure::usage(format!("--name: {error}")))
 }
 
 fn checked_subject(subject: &str) -> Result<String, Failure> {

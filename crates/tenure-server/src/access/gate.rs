@@ -22,12 +22,15 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use tenure::port::Verb;
 use tenure::{Name, SessionId};
 
-use super::{Access, Principal, browser, unknown};
+use super::{Access, CHALLENGE, Principal, STRANGERS, browser, unknown};
 use crate::App;
 use crate::limits::Turn;
 use crate::listen::Peer;
 use crate::problem::Problem;
 use crate::route::Need;
+
+/// Where logins go.
+const LOGIN: &str = "/login";
 
 /// A request's place among those that are worked on.
 #[derive(Clone)]
@@ -100,10 +103,14 @@ async fn admit(app: &App, need: Need, parts: &mut Parts) -> Result<Option<Princi
         Err(_) if need == Need::Nothing => return Ok(None),
         Err(problem) => {
             // Guessing is counted, too.
-            app.limits.ask(&stranger(peer.as_ref()), app.runtime.now())?;
+            ask(app, &stranger(peer.as_ref()))?;
             return Err(problem);
         }
     };
+    if !uncounted(need, parts) {
+        // Before the check: what is refused is counted, too.
+        ask(app, &principal.name)?;
+    }
     // Before the check: the page that says no says it to somebody.
     parts.extensions.insert(principal.clone());
     check(app, need, parts, &principal, open).await?;
@@ -180,23 +187,48 @@ fn bearer(parts: &Parts) -> Option<Result<&str, Problem>> {
 
 /// Whom a request without a name is counted against.
 fn stranger(peer: Option<&Peer>) -> Arc<str> {
-    format!("strangers from {}", peer.map_or_else(|| "here".to_owned(), Peer::label)).into()
+    format!("{STRANGERS} from {}", peer.map_or_else(|| "here".to_owned(), Peer::network)).into()
+}
+
+/// Whether a request is counted against nobody: health and style sheets are told under any load.
+fn uncounted(need: Need, parts: &Parts) -> bool {
+    need == Need::Nothing && matches!(parts.method, Method::GET | Method::HEAD) && parts.uri.path() != LOGIN
+}
+
+/// Counts a request against how often somebody may ask. Where access control is off there is nobody to tell apart.
+fn ask(app: &App, name: &Arc<str>) -> Result<(), Problem> {
+    match *app.access {
+        Access::Open => Ok(()),
+        Access::Guarded(_) => app.limits.ask(name, app.runtime.now()),
+    }
+}
+
+/// Counts a request that no gate has seen, since there is no route for it, against where it comes from.
+pub(crate) fn astray(app: &App, request: &Request) -> Result<(), Problem> {
+    ask(app, &stranger(request.extensions().get()))
 }
 
 /// Finds a place for a request, reads its body, and hands it to its handler.
 async fn pass(app: &App, need: Need, mut parts: Parts, body: Body, next: Next) -> Result<Response, Problem> {
-    let reading = matches!(parts.method, Method::GET | Method::HEAD);
-    if need == Need::Nothing && reading {
-        // Health is told under any load.
+    if uncounted(need, &parts) {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     }
     let principal = parts.extensions.get::<Principal>().cloned();
     let peer = parts.extensions.get::<Peer>().cloned();
-    let name = principal.as_ref().map_or_else(|| stranger(peer.as_ref()), |principal| principal.name.clone());
+    let name = match &principal {
+        Some(principal) => principal.name.clone(),
+        None => {
+            let name = stranger(peer.as_ref());
+            // A login has a bucket of its own: others who guess from the same address do not keep anybody out.
+            if parts.uri.path() == LOGIN {
+                ask(app, &format!("{name}, to log in").into())?
+            } else {
+                ask(app, &name)?
+            }
+            name
+        }
+    };
     let now = app.runtime.now();
-    if !matches!(*app.access, Access::Open) {
-        app.limits.ask(&name, now)?;
-    }
     if let Some(peer) = &peer {
         peer.charge(&name, || app.limits.connection(&name, now))?;
     }
@@ -236,7 +268,8 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<Body, Problem> {
             StatusCode::BAD_REQUEST,
             "malformed-body",
             format!("the body broke off: {error}"),
-        )),
+        )
+        .remedy("send the whole body, as long as content-length says")),
         Err(_) => {
             let detail = format!("the body did not arrive within {:?}", app.timeouts.body);
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", detail).remedy("send it faster"))
@@ -322,7 +355,7 @@ fn refusal(app: &App, parts: &Parts, problem: Problem) -> Response {
         response.extensions_mut().insert(Denied(principal.name.clone()));
     }
     if unauthenticated {
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tenure\""));
+        response.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE);
     }
     response
 }

@@ -14,17 +14,23 @@ pub mod token;
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use tenure::port::Backend;
 use tenure::runtime::Runtime;
 
 pub use self::browser::{COOKIE_NAME, cookie, no_cookie};
 pub use self::credentials::Credentials;
 pub use self::gate::Slot;
-pub(crate) use self::gate::{Denied, gate};
+pub(crate) use self::gate::{Denied, astray, gate};
 pub(crate) use self::owners::Owners;
-pub use self::principal::Principal;
+pub use self::principal::{NameRefused, Principal, principal_name};
 use crate::problem::Problem;
+
+/// What the accounts of those without a name begin with. No principal is called so.
+pub(crate) const STRANGERS: &str = "strangers";
+
+/// What whoever is not known is asked for.
+pub(crate) const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"tenure\"");
 
 /// How this server finds out who asks.
 #[derive(Debug, Default)]

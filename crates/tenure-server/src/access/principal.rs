@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use http::StatusCode;
 use http::request::Parts;
-use tenure::Name;
 use tenure::port::{Credential, Grant, Realm, Verb};
+use tenure::{Name, NameError};
 
 use crate::problem::Problem;
 
@@ -21,11 +21,43 @@ pub struct Principal {
     pub(super) credential: Option<Arc<str>>,
 }
 
+/// What whoever is on this machine is called where access control is off.
+const LOCAL: &str = "local";
+
+/// Why nobody can be called so.
+#[derive(Debug, thiserror::Error)]
+pub enum NameRefused {
+    /// It is no name.
+    #[error(transparent)]
+    Shape(#[from] NameError),
+    /// It is somebody else's.
+    #[error("{0} is what a server calls those without a name; choose another")]
+    Taken(Name),
+}
+
+/// Reads the name of a principal. It goes where names go: into logs, to sessions as their owner, and on accounts.
+///
+/// ```
+/// use tenure_server::access::principal_name;
+///
+/// assert!(principal_name("worker-1").is_ok());
+/// for text in ["local", "strangers", "strangers-1", "a b", "a\n"] {
+///     assert!(principal_name(text).is_err(), "{text:?}");
+/// }
+/// ```
+pub fn principal_name(text: &str) -> Result<Name, NameRefused> {
+    let name: Name = text.parse()?;
+    if text == LOCAL || text.starts_with(super::STRANGERS) {
+        return Err(NameRefused::Taken(name));
+    }
+    Ok(name)
+}
+
 impl Principal {
     /// Whoever is on this machine, where access control is off.
     pub fn local() -> Principal {
         let all = Grant { realm: Realm::Everywhere, verbs: vec![Verb::Admin] };
-        Principal::new("local", [all])
+        Principal::new(LOCAL, [all])
     }
 
     /// Somebody who may do this.

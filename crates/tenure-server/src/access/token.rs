@@ -5,6 +5,7 @@
 //! hexadecimal digits, is shown once and never kept. The store has its SHA-256 only. That is enough, and a slow hash
 //! would add nothing: nobody guesses 256 bits, however fast they can try.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use sha2::{Digest, Sha256};
@@ -54,6 +55,24 @@ impl fmt::Debug for Token {
 pub fn parse(text: &str) -> Option<(&str, &str)> {
     let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
     (is_hex(id, ID_DIGITS) && is_hex(secret, SECRET_DIGITS)).then_some((id, secret))
+}
+
+/// A path to be shown: whatever looks like the secret of a token in it is left out. Only the id stays.
+pub(crate) fn redact(path: &str) -> Cow<'_, str> {
+    // However it was written.
+    let plain = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
+    let segments = plain.split('/').map(|segment| {
+        let (start, secret) = segment.find(PREFIX).map(|at| segment.split_at(at + PREFIX.len()))?;
+        let id = secret.get(..ID_DIGITS).filter(|id| is_hex(id, ID_DIGITS))?;
+        secret[ID_DIGITS..].starts_with('_').then(|| format!("{start}{id}_…"))
+    });
+    let segments: Vec<_> = segments.collect();
+    if segments.iter().all(Option::is_none) {
+        return Cow::Borrowed(path);
+    }
+    let shown = plain.split('/').zip(segments);
+    let shown: Vec<_> = shown.map(|(was, is)| is.unwrap_or_else(|| was.to_owned())).collect();
+    Cow::Owned(shown.join("/"))
 }
 
 /// Whether this is the secret of that digest. Takes as long for a wrong one as for the right one.
@@ -137,6 +156,21 @@ mod tests {
         ];
         for text in wrong {
             assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_shown_without_secrets() {
+        let token = Token::generate(tenure::runtime::random);
+        let (id, secret) = parse(&token.text).unwrap();
+        for text in [token.text.clone(), token.text.replace('_', "%5f"), token.text.replace('t', "%74")] {
+            let path = format!("/v1/tokens/{text}/rotate");
+            assert_eq!(redact(&path), format!("/v1/tokens/tenure_{id}_…/rotate"));
+            // Half a secret is one, too.
+            assert!(!redact(&path[..path.len() - 20]).contains(&secret[..8]));
+        }
+        for path in ["/", "/v1/tokens/0123", "/a%20b/tenure_x", "/tenure_é", "//"] {
+            assert_eq!(redact(path), path);
         }
     }
 

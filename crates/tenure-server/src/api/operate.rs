@@ -282,7 +282,7 @@ async fn answer(
             changed = changes.changed() => {
                 seen = app.board.seen();
                 if changed.is_err() {
-                    return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "closing", "this server is shutting down"));
+                    return Err(super::watch::closing());
                 }
             }
             () = app.runtime.sleep_until(deadline) => seen = app.board.look(key).await?,
@@ -291,13 +291,27 @@ async fn answer(
 }
 
 fn refused(refusal: Refusal) -> Problem {
-    let (status, code, field) = match refusal {
+    let (status, code, field, remedy) = match refusal {
         Refusal::Store(error) => return error.into(),
-        Refusal::NobodyLeads(_) => (StatusCode::CONFLICT, "nobody-leads", None),
-        Refusal::MayNotLead { .. } => (StatusCode::CONFLICT, "may-not-lead", Some("to")),
-        Refusal::Ambiguous { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "ambiguous", Some("to")),
-        _ => (StatusCode::UNPROCESSABLE_ENTITY, "not-standing", Some("to")),
+        Refusal::NobodyLeads(_) => (
+            StatusCode::CONFLICT,
+            "nobody-leads",
+            None,
+            "wait until somebody leads; GET the election tells who",
+        ),
+        Refusal::MayNotLead { .. } => {
+            (StatusCode::CONFLICT, "may-not-lead", Some("to"), "choose another of those who stand")
+        }
+        Refusal::Ambiguous { .. } => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "ambiguous", Some("to"), "give one of these sessions as `to`")
+        }
+        _ => (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "not-standing",
+            Some("to"),
+            "choose one of the candidates that GET /v1/elections/{election} lists, and that does not lead",
+        ),
     };
-    let problem = Problem::new(status, code, refusal.to_string());
+    let problem = Problem::new(status, code, refusal.to_string()).remedy(remedy);
     field.map_or(problem.clone(), |field| problem.field(field))
 }

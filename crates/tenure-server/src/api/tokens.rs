@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::given::{At, Given, MaybeGiven};
-use crate::access::Principal;
-use crate::access::token::Token;
+use crate::access::token::{self, Token};
+use crate::access::{Principal, principal_name};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 use crate::{App, RequestId};
@@ -24,6 +24,8 @@ const GRANTS_MAX: usize = 100;
 const LIFETIME_S: u64 = 90 * 24 * 3600;
 /// The longest that can be asked for: a hundred years.
 const LIFETIME_MAX_S: u64 = 100 * 365 * 24 * 3600;
+/// What grants look like.
+const GRANTS_LIKE: &str = r#"give for example [{"namespace": "prod", "verbs": ["read", "lead"]}]"#;
 /// How long the old token goes on being worth something after it was rotated.
 const OVERLAP_S: u64 = 3600;
 
@@ -165,7 +167,7 @@ async fn create(
 
 /// Revokes a credential, on every replica within seconds.
 #[utoipa::path(delete, path = "/v1/tokens/{token}", tag = "access",
-    params(("token" = String, Path, description = "its id: the first part of a token")),
+    params(("token" = String, Path, description = "its id, or the whole token")),
     responses((status = 200, body = Shown), (status = 403, body = Problem), (status = 404, body = Problem)))]
 async fn revoke(
     State(app): State<App>,
@@ -178,14 +180,14 @@ async fn revoke(
     if credential.revoked_at_ms.is_none() {
         credential.revoked_at_ms = Some(wall);
         put(&app, &credential).await?;
-        app.audit(&principal, "token.revoke", None, &id, told(&credential), &request).await;
+        app.audit(&principal, "token.revoke", None, &credential.id, told(&credential), &request).await;
     }
     Ok(Json(Shown::of(credential, wall)))
 }
 
 /// Makes a token with the name and the grants of another one, which expires soon.
 #[utoipa::path(post, path = "/v1/tokens/{token}/rotate", tag = "access",
-    params(("token" = String, Path, description = "the id of the old one")), request_body = Option<Rotation>,
+    params(("token" = String, Path, description = "the id of the old one, or the whole of it")), request_body = Option<Rotation>,
     responses((status = 201, body = Made), (status = 403, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem, description = "it is worth nothing any more"), (status = 422, body = Problem)))]
 async fn rotate(
@@ -198,7 +200,7 @@ async fn rotate(
     let old = find(&app, &id).await?;
     let wall = app.runtime.wall_ms();
     if !old.is_valid(wall) || matches!(old.proof, Proof::Certificate { .. }) {
-        let detail = format!("credential {id} is no token that is worth anything");
+        let detail = format!("credential {} is no token that is worth anything", old.id);
         return Err(Problem::new(StatusCode::CONFLICT, "not-rotatable", detail).remedy("make a new one"));
     }
     let overlap = rotation.overlap_s.unwrap_or(OVERLAP_S);
@@ -218,11 +220,13 @@ async fn rotate(
     let ending =
         Credential { expires_at_ms: Some(old.expires_at_ms.map_or(until, |at| at.min(until))), ..old };
     put(&app, &ending).await?;
-    app.audit(&principal, "token.rotate", None, &id, told(&fresh), &request).await;
+    app.audit(&principal, "token.rotate", None, &ending.id, told(&fresh), &request).await;
     Ok((StatusCode::CREATED, Json(Made { token: Some(token.text), credential: Shown::of(fresh, wall) })))
 }
 
-async fn find(app: &App, id: &str) -> Result<Credential, Problem> {
+async fn find(app: &App, which: &str) -> Result<Credential, Problem> {
+    // Who has nothing but the token itself may mean it all the same.
+    let id = token::parse(which).map_or(which, |(id, _)| id);
     let all = app.store.credentials().await?;
     all.into_iter().find(|credential| credential.id == id).ok_or_else(|| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-token", "there is no credential with this id")
@@ -238,23 +242,31 @@ async fn put(app: &App, credential: &Credential) -> Result<(), Problem> {
 }
 
 fn check(new: &New) -> Result<(), Problem> {
+    principal_name(new.name.as_str())
+        .map_err(|error| unfit("name", error.to_string(), "give a name such as worker-1"))?;
     let plain =
         |text: &str| !text.trim().is_empty() && text.len() <= TEXT_MAX && !text.contains(char::is_control);
     if new.subject.as_deref().is_some_and(|subject| !plain(subject)) {
         return Err(unfit(
             "subject",
             format!("a subject has 1 to {TEXT_MAX} bytes and no control characters"),
+            "write it as RFC 4514 does, such as CN=worker-1,O=acme",
         ));
     }
     if new.grants.len() > GRANTS_MAX || new.grants.iter().any(|grant| grant.verbs.is_empty()) {
-        return Err(unfit("grants", format!("there are at most {GRANTS_MAX} grants, each with its verbs")));
+        return Err(unfit(
+            "grants",
+            format!("there are at most {GRANTS_MAX} grants, each with its verbs"),
+            GRANTS_LIKE,
+        ));
     }
     if new.grants.is_empty() {
-        return Err(unfit("grants", "a credential without grants is worth nothing")
-            .remedy(r#"give for example {"namespace": "prod", "verbs": ["read", "lead"]}"#));
+        return Err(unfit("grants", "a credential without grants is worth nothing", GRANTS_LIKE));
     }
     match new.expires_in_s {
-        Some(_) if new.forever => Err(unfit("forever", "it either expires or does not")),
+        Some(_) if new.forever => {
+            Err(unfit("forever", "it either expires or does not", "leave out expires_in_s or forever"))
+        }
         Some(seconds) => lifetime("expires_in_s", seconds, 1),
         None => Ok(()),
     }
@@ -264,7 +276,8 @@ fn lifetime(field: &str, seconds: u64, least: u64) -> Result<(), Problem> {
     if (least..=LIFETIME_MAX_S).contains(&seconds) {
         return Ok(());
     }
-    Err(unfit(field, format!("choose between {least} and {LIFETIME_MAX_S} seconds")))
+    let detail = format!("{seconds} is not between {least} and {LIFETIME_MAX_S} seconds");
+    Err(unfit(field, detail, "choose a number in between; 3600 is an hour"))
 }
 
 fn after(wall_ms: i64, seconds: u64) -> i64 {
@@ -277,6 +290,6 @@ fn told(credential: &Credential) -> String {
     format!("{} {}", credential.name, grants.join(" "))
 }
 
-fn unfit(field: &str, detail: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail).field(field)
+fn unfit(field: &str, detail: impl Into<String>, remedy: impl Into<Box<str>>) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail).field(field).remedy(remedy)
 }

@@ -116,7 +116,7 @@ fn respond(hearing: Hearing) -> Result<Response, Problem> {
     Ok((headers, Body::from_stream(hearing.into_stream())).into_response())
 }
 
-fn closing() -> Problem {
+pub(super) fn closing() -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "closing", "this server is shutting down")
         .remedy("ask another replica")
         .retry_after(1)

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::activity::Word;
 use super::connection::Shop;
 use super::hub::{Full, Place};
 use super::peer::Peer;
 use super::socket::Socket;
 use super::subject;
 use super::tls::Tls;
+use crate::metrics::Reason;
 use crate::server::StartError;
 use crate::settings::{Address, Bound, Settings};
 
@@ -125,7 +127,12 @@ fn tcp(stream: TcpStream, address: SocketAddr, tls: Option<Arc<Tls>>, shop: &Arc
 
 /// Serves a connection after its handshake.
 async fn shake(stream: TcpStream, tls: &Tls, place: Place, mut peer: Peer, shop: &Shop) {
-    let shaken = tokio::time::timeout(shop.handshake, tls.acceptor().accept(stream)).await;
+    let mut words = place.activity.words();
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(shop.handshake, tls.acceptor().accept(stream)) => shaken,
+        // Nothing was asked yet, so there is nothing to finish.
+        _ = words.wait_for(|word| *word != Word::On) => return,
+    };
     let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(peer = peer.label(), "a handshake failed: {error}"),
@@ -138,16 +145,18 @@ async fn shake(stream: TcpStream, tls: &Tls, place: Place, mut peer: Peer, shop:
 }
 
 fn unix(stream: UnixStream, shop: &Arc<Shop>) {
-    if let Ok(place) = shop.admit(None) {
-        let shop = shop.clone();
-        tokio::spawn(async move { shop.serve(stream, place, Peer::new(None)).await });
-    }
+    let place = match shop.admit(None) {
+        Ok(place) => place,
+        Err(full) => return refuse(stream, full, false),
+    };
+    let shop = shop.clone();
+    tokio::spawn(async move { shop.serve(stream, place, Peer::new(None)).await });
 }
 
 /// Says that there is no place, without waiting for anybody to hear it.
-fn refuse(mut stream: TcpStream, full: Full, tls: bool) {
+fn refuse(mut stream: impl AsyncWrite + Unpin + Send + 'static, full: Full, tls: bool) {
     tracing::warn!(?full, "a connection was refused");
-    crate::metrics::refused("connections");
+    crate::metrics::refused(Reason::Connections);
     if tls {
         return;
     }

@@ -1,6 +1,6 @@
 //! Who is at the other end of a connection, as far as the connection itself tells.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::limits::Permit;
@@ -26,9 +26,21 @@ impl Peer {
         Peer { address, tls: false, subject: None, account: Arc::default() }
     }
 
-    /// What it counts as where it has no name.
+    /// Where it is, for the log.
     pub(crate) fn label(&self) -> String {
         self.address.map_or_else(|| "unix".to_owned(), |address| ip_of(address).to_string())
+    }
+
+    /// What it counts as where it has no name: its address, or with IPv6 its network, in which one host has as many
+    /// addresses as it likes.
+    pub(crate) fn network(&self) -> String {
+        match self.address.map(ip_of) {
+            Some(IpAddr::V6(ip)) => {
+                let network = Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX));
+                format!("{network}/64")
+            }
+            _ => self.label(),
+        }
     }
 
     /// Puts the connection on a principal's account, unless it is there already.
@@ -48,4 +60,19 @@ impl Peer {
 /// An address without its port, and an IPv4 address as one however it came.
 pub(crate) fn ip_of(address: SocketAddr) -> IpAddr {
     address.ip().to_canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_are_told_apart_by_address_and_with_ipv6_by_network() {
+        let network = |text: &str| Peer::new(Some(text.parse().expect("an address"))).network();
+        assert_eq!(network("192.0.2.7:1"), "192.0.2.7");
+        assert_eq!(network("[::ffff:192.0.2.7]:1"), "192.0.2.7");
+        assert_eq!(network("[2001:db8:1:2:aaaa::1]:1"), "2001:db8:1:2::/64");
+        assert_eq!(network("[2001:db8:1:2:bbbb::2]:1"), "2001:db8:1:2::/64");
+        assert_ne!(network("[2001:db8:1:3::1]:1"), "2001:db8:1:2::/64");
+    }
 }

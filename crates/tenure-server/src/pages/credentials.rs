@@ -12,7 +12,8 @@ use super::frame::{Visit, go, page, trouble};
 use super::given::{Got, Posted};
 use super::{parts, words};
 use crate::App;
-use crate::access::token::Token;
+use crate::access::principal_name;
+use crate::access::token::{self, Token};
 use crate::problem::Problem;
 
 /// How long a token may be worth something, as the form offers it.
@@ -24,8 +25,6 @@ const LIFETIMES: [(&str, &str, Option<i64>); 5] = [
     ("never", "for ever", None),
 ];
 const DAY_MS: i64 = 86_400_000;
-/// The longest name of a principal.
-const NAME_MAX: usize = 128;
 
 pub(super) async fn show(State(app): State<App>, visit: Visit) -> Response {
     match listed(&app, &visit, None).await {
@@ -124,7 +123,7 @@ fn form() -> Markup {
             div.across {
                 div.field {
                     label for="name" { "For whom" }
-                    input #name name="name" required maxlength=(NAME_MAX) autocomplete="off" placeholder="worker-1";
+                    input #name name="name" required pattern=r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}" autocomplete="off" placeholder="worker-1";
                     small { "What the audit will call it." }
                 }
                 div.field {
@@ -171,11 +170,7 @@ impl Wanted {
         let wrong = |field: &str, detail: String| {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-credential", detail).field(field)
         };
-        let name = self.name.trim();
-        if name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control) {
-            let detail = format!("a principal's name has 1 to {NAME_MAX} printable characters");
-            return Err(wrong("name", detail));
-        }
+        let name = principal_name(self.name.trim()).map_err(|error| wrong("name", error.to_string()))?;
         let realm = Realm::try_from(self.namespace.trim().to_owned())
             .map_err(|error| wrong("namespace", error.to_string()))?;
         let chosen = [&self.read, &self.lead, &self.publish, &self.claim, &self.admin];
@@ -192,7 +187,7 @@ impl Wanted {
             .ok_or_else(|| wrong("lifetime", format!("{:?} is none of the lifetimes", self.lifetime)))?;
         Ok(Credential {
             id: token.id.clone(),
-            name: name.into(),
+            name: name.to_string(),
             proof: Proof::Token { digest: token.digest.clone() },
             grants: vec![Grant { realm, verbs }],
             created_at_ms: wall,
@@ -227,7 +222,7 @@ pub(super) async fn question(
         Err(problem) => trouble(&visit, &problem),
         Ok(credential) => {
             let content = html! { section.card.narrow { div.body {
-                form #confirm .confirm method="post" action={ "/access/" (parts::escape(&id)) "/revoke" } {
+                form #confirm .confirm method="post" action={ "/access/" (parts::escape(&credential.id)) "/revoke" } {
                     h1 #confirm-title { "Revoke the credential of " (credential.name) "?" }
                     p { code { (credential.id) } " will be worth nothing from now on, on every replica within seconds. This can not be undone." }
                     div.buttons {
@@ -252,16 +247,18 @@ pub(super) async fn revoke(
             credential.revoked_at_ms = Some(app.runtime.wall_ms());
             within(app.store.put_credential(&credential)).await?;
             app.access.refresh().await;
-            visit.record(&app, "token.revoke", None, &id, format!("of {}", credential.name)).await;
+            visit.record(&app, "token.revoke", None, &credential.id, format!("of {}", credential.name)).await;
         }
         Ok(go("/access"))
     };
     revoked.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
 }
 
-async fn find(app: &App, id: &str) -> Result<Credential, Problem> {
+async fn find(app: &App, which: &str) -> Result<Credential, Problem> {
+    let id = token::parse(which).map_or(which, |(id, _)| id);
     let all = within(app.store.credentials()).await?;
     all.into_iter().find(|credential| credential.id == id).ok_or_else(|| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-credential", format!("there is no credential {id:?}"))
+            .remedy("look at the list of those that there are")
     })
 }

@@ -198,6 +198,7 @@ pub(super) fn trouble(visit: &Visit, problem: &Problem) -> Response {
     };
     let mut response = page(visit, problem.title, "", content);
     *response.status_mut() = problem.status;
+    problem.note(&mut response);
     response
 }
 

@@ -1,8 +1,9 @@
 //! A token becomes a cookie, and ceases to be one.
 
+use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{LOCATION, SET_COOKIE};
+use http::header::{LOCATION, SET_COOKIE, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use super::frame::{Visit, own_path, page};
 use super::given::{Got, Posted};
 use super::parts;
+use crate::listen::Peer;
 use crate::{App, access};
 
 /// Where to go afterwards.
@@ -58,6 +60,7 @@ pub(super) struct Entering {
 pub(super) async fn enter(
     State(app): State<App>,
     visit: Visit,
+    peer: Option<Extension<Peer>>,
     Posted(entering): Posted<Entering>,
 ) -> Response {
     let token = entering.token.trim();
@@ -69,9 +72,17 @@ pub(super) async fn enter(
             (StatusCode::SEE_OTHER, [(SET_COOKIE, kept), (LOCATION, next)]).into_response()
         }
         (known, _) => {
-            let wrong = known.err().map_or_else(|| "This is no token.".into(), |problem| problem.detail);
+            let (status, wrong) = known.map_or_else(
+                |problem| (problem.status, problem.detail),
+                |_| (StatusCode::UNAUTHORIZED, "This is no token.".into()),
+            );
+            let peer = peer.as_ref().map(|peer| peer.0.label());
+            tracing::warn!(peer = peer.as_deref().unwrap_or("-"), "a login failed: {wrong}");
             let mut response = page(&visit, "Log in", "", form(&visit, next, Some(&wrong)));
-            *response.status_mut() = StatusCode::FORBIDDEN;
+            *response.status_mut() = status;
+            if status == StatusCode::UNAUTHORIZED {
+                response.headers_mut().insert(WWW_AUTHENTICATE, access::CHALLENGE);
+            }
             response
         }
     }

@@ -112,7 +112,7 @@ pub(super) fn store_trouble(seen: &Seen, now: Moment, visit: &Visit) -> Markup {
         @if let Some(error) = &seen.trouble {
             (notice("bad", html! {
                 p { span.strong { "The store does not answer." } " What you see is " (words::lasted(seen.age(now).as_millis() as i64)) " old." }
-                @if visit.may(Verb::Read, None) { p { (error) } }
+                @if visit.may(Verb::Admin, None) { p { (error) } }
             }))
         }
     }

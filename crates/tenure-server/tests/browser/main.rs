@@ -209,7 +209,7 @@ async fn access_is_asked_for_granted_and_taken_away() {
         page.follow("main form button").await;
         page.shows("no token of this server").await;
         page.screenshot(&format!("login-refused-{}", look.name())).await;
-        // The browser notes that the answer was a 403.
+        // The browser notes that the answer was a 401.
         page.forgive();
         page.click("#token").await;
         page.type_text(&root).await;

@@ -156,6 +156,24 @@ async fn whoever_asks_too_often_is_told_when_to_come_back_and_others_are_not_con
 }
 
 #[tokio::test]
+async fn whatever_is_refused_is_counted_too() {
+    let limits = Limits { rate_per_principal: 1, burst_per_principal: 3, ..Limits::default() };
+    let fresh = async || house(Settings { limits, auth: true, ..settings() }).await;
+    let house = fresh().await;
+    let poor = house.principal("poor", &["prod:read"]).await;
+    until("the denied", async || house.get_as(&poor.text, "/v1/tokens").await.status == 429).await;
+    until("the lost", async || house.get("/nowhere").await.status == 429).await;
+    // The same bucket, so that it makes no difference what is tried; a login has its own.
+    assert_eq!(house.get("/login").await.status, 200);
+    until("the page of the login", async || house.get("/login").await.status == 429).await;
+    let house = fresh().await;
+    until("the mistaken", async || house.post("/healthz", "").await.status == 429).await;
+    let login = house.request("POST", "/login").header("content-type", "application/x-www-form-urlencoded");
+    let form = Full::new(bytes::Bytes::from_static(b"token=guess"));
+    assert_eq!(house.send(login.body(form).expect("a request")).await.status, 401);
+}
+
+#[tokio::test]
 async fn a_principal_has_so_many_connections_and_requests_under_way() {
     let limits = Limits { connections_per_principal: 2, streams_per_principal: 1, ..Limits::default() };
     let house = house(Settings { limits, ..settings() }).await;

@@ -49,6 +49,15 @@ async fn what_is_not_there_is_told_as_a_problem() {
 }
 
 #[tokio::test]
+async fn a_method_that_somebody_made_up_is_no_label() {
+    let house = house(settings()).await;
+    let request = house.request("BREW", "/v1/elections").body(Full::default()).expect("a request");
+    assert_eq!(house.send(request).await.code(), "no-such-method");
+    let metrics = house.get("/metrics").await.text();
+    assert!(metrics.contains(r#"method="other""#) && !metrics.contains("BREW"), "{metrics}");
+}
+
+#[tokio::test]
 async fn a_stranger_learns_nothing_from_a_path_that_is_not_there() {
     let house = guarded().await;
     assert_eq!(house.get("/v1/nowhere").await.code(), "no-such-path");

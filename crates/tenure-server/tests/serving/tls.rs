@@ -227,3 +227,18 @@ async fn whoever_does_not_shake_hands_is_let_go() {
     assert_eq!(crate::support::within(silent.read(&mut [0; 1])).await.unwrap_or(0), 0);
     assert_eq!(ask(&house, &ours, None, None, "/healthz").await.expect("an answer").status, 200);
 }
+
+#[tokio::test]
+async fn whoever_does_not_even_shake_hands_does_not_hold_up_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ours = authority("ours");
+    let tls = Some(write(folder.path(), &ours, None));
+    // Longer than a test waits.
+    let long = std::time::Duration::from_secs(600);
+    let timeouts = Timeouts { handshake: long, drain: long, idle: long, header: long, ..Timeouts::default() };
+    let house = house(Settings { tls, timeouts, ..settings() }).await;
+    let _silent = house.connect().await;
+    // One that comes later is answered after the silent one was accepted.
+    assert_eq!(ask(&house, &ours, None, None, "/healthz").await.expect("an answer").status, 200);
+    within(house.server.shutdown()).await;
+}

@@ -35,10 +35,19 @@ async fn tokens_are_made_shown_once_rotated_and_revoked() {
     assert_eq!(house.send(json(revoke(), "")).await.json()["valid"], false);
     assert_eq!(house.get_as(&fresh, "/v1/elections?namespace=prod").await.code(), "revoked");
 
+    // Whoever has nothing but the token itself revokes it by that.
+    let lost = house.principal("lost", &["prod:read"]).await;
+    let whole = house
+        .request("DELETE", &format!("/v1/tokens/{}", lost.text))
+        .header("authorization", format!("Bearer {admin}"));
+    let gone = house.send(json(whole, "")).await;
+    assert_eq!((gone.status, gone.json()["id"].as_str()), (200, Some(&*lost.id)), "{gone:?}");
+
     let audit = house.get_as(&admin, "/v1/audit").await;
+    assert!(!audit.text().contains(&lost.text), "{}", audit.text());
     let actions: Vec<_> =
         audit.json()["deeds"].as_array().expect("deeds").iter().map(|deed| deed["action"].clone()).collect();
-    assert_eq!(actions, ["token.revoke", "token.rotate", "token.create"]);
+    assert_eq!(actions, ["token.revoke", "token.revoke", "token.rotate", "token.create"]);
     let text = audit.text();
     assert!(text.contains("ops") && !text.contains(secret));
 }
@@ -49,6 +58,8 @@ async fn nonsense_is_refused_by_name() {
     let admin = house.principal("ops", &["*:admin"]).await.text;
     for (body, field) in [
         (r#"{"name":"","grants":[{"namespace":"a","verbs":["read"]}]}"#, "name"),
+        (r#"{"name":"local","grants":[{"namespace":"a","verbs":["read"]}]}"#, "name"),
+        (r#"{"name":"strangers-1","grants":[{"namespace":"a","verbs":["read"]}]}"#, "name"),
         (r#"{"name":"x","grants":[]}"#, "grants"),
         (r#"{"name":"x","grants":[{"namespace":"a","verbs":["read"]}],"expires_in_s":0}"#, "expires_in_s"),
         (
