@@ -37,7 +37,7 @@ pub(crate) fn routes() -> Routes {
         .api(read, routes!(elections::history))
         .api(read, routes!(watch::election))
         .api(Need::Known, routes!(watch::all))
-        .api(Need::In(Verb::Lead), routes!(campaign::campaign))
+        .api(Need::Stand, routes!(campaign::campaign))
         // Those who lead step down by themselves; it takes an operator to make others do so.
         .api(Need::In(Verb::Lead), routes!(operate::resign))
         .api(Need::In(Verb::Admin), routes!(operate::transfer))

@@ -6,7 +6,7 @@ use axum::body::Body;
 use http::Request;
 use tenure::backend::{self, ServerAccess, StoreOptions};
 use tenure::port::{
-    Ask, AskKind, Backend, Credential, Expire, NewSession, Proof, Scope, StoreError, Take, Takeover, Trouble,
+    Ask, AskKind, Backend, Candidacy, Credential, Expire, NewSession, Proof, Scope, StoreError, Take, Takeover, Trouble,
     Wake,
 };
 use tenure::runtime::{random, wall_ms};
@@ -81,6 +81,46 @@ async fn a_session_is_used_by_nobody_but_its_owner() {
     assert_eq!(view.owner.as_deref(), Some("alice"));
     let posing = NewSession { owner: Some("alice".into()), ..new_session(&new_id(), "bob") };
     assert_eq!(bob.open(&posing).await.unwrap_err().kind, Trouble::Request);
+}
+
+/// Clients show their tokens to every server that is listed.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_passes_for_a_server_who_came_through_one() {
+    let house = House::new().await;
+    let servers = ElectionKey::new("tenure".parse().unwrap(), "servers".parse().unwrap());
+    let bob = house.actor("bob", &["tenure:read,lead"]).await;
+    let admin = house.actor("admin", &["*:admin"]).await;
+    let fake = |id: &SessionId| {
+        let metadata = [("address".to_owned(), "https://evil.example".to_owned())].into();
+        Candidacy { metadata, ..candidacy(id, &servers) }
+    };
+    for actor in [&bob, &admin] {
+        denied(actor.store.join(&fake(&actor.id)).await);
+        let take = Take {
+            session: actor.id.clone(),
+            timeline: actor.timeline,
+            election: servers.clone(),
+            slot: 0,
+            token: Token::ZERO,
+            holder: None,
+            expire: None,
+        };
+        denied(actor.store.take(&take).await);
+    }
+    let preempt = AskKind::Preempt(bob.id.clone());
+    let ask = Ask { election: servers.clone(), slot: 0, token: Token::ZERO, kind: preempt, by: "bob".into() };
+    denied(bob.store.ask(&ask).await);
+    // Should one stand there all the same, it is not listed.
+    house.store.backend().join(&fake(&bob.id)).await.unwrap();
+    let open = Replica::start(house.store.backend()).await;
+    let listed = open.app.router().oneshot(Request::get("/v1/replicas").body(Body::empty()).unwrap());
+    let body = axum::body::to_bytes(listed.await.unwrap().into_body(), 1 << 20).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&body), r#"{"replicas":[]}"#);
+    let campaign = Request::post("/v1/elections/servers/campaign?namespace=tenure")
+        .header("content-type", "application/json")
+        .body(Body::from(r#"{"id":"x"}"#))
+        .unwrap();
+    assert_eq!(open.app.router().oneshot(campaign).await.unwrap().status(), 403);
 }
 
 /// An expiry frees what a session holds everywhere, whoever's it is.
