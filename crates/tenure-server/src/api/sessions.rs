@@ -155,6 +155,8 @@ async fn observe(
     Given(scope): Given<Scope>,
 ) -> Result<Json<Observation>, Problem> {
     let mut seen = app.store.observe(&session, &scope).await?;
+    // So that whom this client will have seen silent, this server will have, too.
+    app.board.glimpsed(&seen);
     seen.elections.retain(|election| sees(&principal, &election.key.namespace));
     Ok(Json(seen))
 }

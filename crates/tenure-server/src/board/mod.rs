@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure::port::{Backend, ElectionView, Finding, SessionView, StoreError, Term, Trouble};
+use tenure::port::{Backend, ElectionView, Finding, Observation, SessionView, StoreError, Term, Trouble};
 use tenure::runtime::{Draw, Runtime};
 use tenure::{ElectionKey, Moment, Name, SessionId};
 use tenure_core::lease::{Onlooker, Turn};
@@ -236,6 +236,16 @@ impl Board {
     /// What the candidate of this session is to do about an election as it was seen last.
     pub(crate) fn turn(&self, view: &ElectionView, session: &SessionId, runtime: &dyn Runtime) -> Turn {
         self.desk.onlooker().turn(view, session, runtime.now(), &mut Draw(runtime))
+    }
+
+    /// Takes in what somebody asked the store to see, just now.
+    pub(crate) fn glimpsed(&self, observation: &Observation) {
+        self.desk.onlooker().glimpsed(observation, self.desk.runtime.now());
+    }
+
+    /// Whether this server itself has seen a session silent for its lease. The session was just read, on this timeline.
+    pub(crate) fn is_silent(&self, session: &SessionView, timeline: u32) -> bool {
+        self.desk.onlooker().is_silent(session, timeline, self.desk.runtime.now())
     }
 
     async fn looked(&self, want: impl FnOnce(&mut Wanted)) -> Result<Arc<Seen>, StoreError> {

@@ -143,8 +143,35 @@ async fn nobody_is_declared_dead_by_who_may_not_lead_all_that_they_hold() {
     assert!(house.store.backend().sessions(Some(std::slice::from_ref(&victim.id))).await.unwrap()[0].live);
     let unseen = Expire { beat: None, ..silent.clone() };
     assert_eq!(carol.store.expire(&unseen).await.unwrap_err().kind, Trouble::Request);
+    // Nor by who may, while it lives: no server has seen it silent.
+    carol.stand(&key("a")).await;
     carol.store.expire(&silent).await.unwrap();
+    assert_eq!(carol.store.take(&carol.overbid(&key("a"), 0).await).await, Ok(None));
+    assert!(house.store.backend().sessions(Some(std::slice::from_ref(&victim.id))).await.unwrap()[0].live);
+    let ops = house.client("ops", &["a:admin", "b:admin"]).await;
+    ops.expire(&silent).await.unwrap();
     assert!(!victim.lives().await);
+    let deed = house.store.backend().deeds(None, None, 1).await.unwrap().remove(0);
+    assert_eq!((deed.action.as_str(), deed.principal.as_str()), ("expire", "ops"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_silent_for_its_lease_is_followed_by_who_may_lead() {
+    let house = House::new().await;
+    let (victim, id) = (house.client("victim", &["a:lead"]).await, new_id());
+    let lease = std::time::Duration::from_millis(300);
+    victim.open(&NewSession { lease, ..new_session(&id, "victim") }).await.unwrap();
+    victim.join(&candidacy(&id, &key("a"))).await.unwrap();
+    let bob = house.actor("bob", &["a:read,lead"]).await;
+    bob.stand(&key("a")).await;
+    let mut bid = bob.bid(&key("a"), 0).await;
+    bid.session = id.clone();
+    victim.take(&bid).await.unwrap().expect("free");
+    while bob.store.take(&bob.overbid(&key("a"), 0).await).await.unwrap().is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let deed = house.store.backend().deeds(None, None, 1).await.unwrap().remove(0);
+    assert_eq!((deed.action.as_str(), deed.principal.as_str()), ("expire", "bob"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,7 +183,13 @@ async fn operators_requests_are_for_operators() {
     alice.stand(&key("a")).await;
     let token = alice.take(&key("a"), 0).await;
     let ask = |kind| Ask { election: key("a"), slot: 0, token, kind, by: "me".into() };
-    assert_eq!(bob.ask(&ask(AskKind::Preempt(new_id()))).await, Ok(true));
+    // Only for one who stands before the leader.
+    assert_eq!(bob.ask(&ask(AskKind::Preempt(new_id()))).await, Ok(false));
+    let other = Actor::open(bob.clone(), "bob").await;
+    for (priority, asked) in [(0, false), (1, true)] {
+        bob.join(&Candidacy { priority, ..candidacy(&other.id, &key("a")) }).await.unwrap();
+        assert_eq!(bob.ask(&ask(AskKind::Preempt(other.id.clone()))).await, Ok(asked));
+    }
     for kind in [AskKind::Resign, AskKind::Pause, AskKind::Transfer(new_id())] {
         denied(bob.ask(&ask(kind)).await);
     }
