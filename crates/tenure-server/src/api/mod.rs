@@ -10,6 +10,7 @@ mod given;
 mod operate;
 mod owned;
 mod replicas;
+mod room;
 mod sessions;
 mod shape;
 mod shown;

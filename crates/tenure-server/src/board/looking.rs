@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -152,6 +153,10 @@ impl Eye {
             seen.at = now;
             self.all_at = returned + ALL_EVERY.max(returned.since(now) * LEISURE);
         }
+        if wanted.all {
+            let candidates = observation.elections.iter().flat_map(|view| &view.candidates);
+            seen.standing = counted(candidates.map(|candidate| candidate.session.id.clone()));
+        }
         let old = std::mem::take(&mut seen.elections);
         if !wanted.all {
             seen.elections =
@@ -179,6 +184,7 @@ impl Eye {
         let now = self.runtime.now();
         self.beats_at = now + BEATS_EVERY.max(now.since(begun) * LEISURE);
         let mut seen = seen.unwrap_or_else(|| (*self.desk.seen()).clone());
+        seen.owned = counted(sessions.iter().filter_map(|session| session.owner.clone()));
         let sight = |session: SessionView| {
             let known = seen.sessions.get(&session.id).filter(|known| known.session.beat == session.beat);
             let moved = known.map_or(now, |known| known.moved);
@@ -209,6 +215,13 @@ impl Eye {
             () = self.runtime.sleep_until(self.all_at.min(self.beats_at)) => {}
         }
     }
+}
+
+/// How often each occurs.
+fn counted<T: Eq + Hash>(all: impl Iterator<Item = T>) -> Arc<HashMap<T, usize>> {
+    let mut counts = HashMap::new();
+    all.for_each(|one| *counts.entry(one).or_insert(0) += 1);
+    Arc::new(counts)
 }
 
 fn share((key, entry): (&ElectionKey, &Arc<Entry>)) -> (ElectionKey, Arc<Entry>) {

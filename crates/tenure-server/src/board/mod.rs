@@ -75,6 +75,10 @@ pub struct Seen {
     pub elections: BTreeMap<ElectionKey, Arc<Entry>>,
     /// The sessions that live, and when each was last seen to beat.
     pub sessions: Arc<HashMap<SessionId, Sight>>,
+    /// How many sessions that live each owner has.
+    pub owned: Arc<HashMap<String, usize>>,
+    /// In how many elections each session stands.
+    pub standing: Arc<HashMap<SessionId, usize>>,
     /// When the last look at everything that succeeded was *sent*: all that is shown is at least as new. Zero before the
     /// first one.
     pub at: Moment,

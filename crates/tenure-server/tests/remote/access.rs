@@ -278,3 +278,29 @@ async fn what_makes_no_sense_is_refused_by_its_name() {
         assert_eq!(answer.status(), 422, "{uri}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_stands_everywhere_or_lives_ten_thousand_lives() {
+    let house = House::new().await;
+    let bob = house.actor("bob", &["a:read,lead"]).await;
+    let store = house.store.backend();
+    let nth = |n: usize| ElectionKey::new("a".parse().unwrap(), format!("e{n}").parse().unwrap());
+    for n in 0..1000 {
+        store.join(&candidacy(&bob.id, &nth(n))).await.unwrap();
+    }
+    for _ in 1..10_000 {
+        let owner = Some("bob".to_owned());
+        store.open(&NewSession { owner, ..new_session(&new_id(), "bob") }).await.unwrap();
+    }
+    let board = house.replica.app.board();
+    let mut changes = board.changes();
+    while board.seen().owned.get("bob") != Some(&10_000) || board.seen().standing.get(&bob.id) != Some(&1000) {
+        changes.changed().await.unwrap();
+    }
+    bob.store.join(&candidacy(&bob.id, &nth(7))).await.expect("it stands there already");
+    let error = bob.store.join(&candidacy(&bob.id, &nth(1000))).await.unwrap_err();
+    assert!(error.message.contains("leave elections"), "{error}");
+    let error = bob.store.open(&new_session(&new_id(), "bob")).await.unwrap_err();
+    assert!(error.message.contains("end sessions"), "{error}");
+    house.actor("carol", &["a:read,lead"]).await;
+}
