@@ -225,7 +225,8 @@ pub(super) fn check_candidacy(candidacy: &Candidacy, text_fits: Checked) -> Resu
     metadata.try_for_each(|text| all_fit("metadata", text))
 }
 
-pub(super) fn short(field: &str, text: &str) -> Result<(), Problem> {
+/// Checks a text that people read.
+pub(crate) fn short(field: &str, text: &str) -> Result<(), Problem> {
     fits(field, text)?;
     match text.chars().find(|c| c.is_control()) {
         Some(c) => Err(unfit(field, format!("{c:?} is no character for a text that people read"))),
