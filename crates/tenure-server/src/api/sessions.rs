@@ -70,6 +70,7 @@ pub(crate) fn routes() -> Routes {
 /// The namespace of an election in a request.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Within {
     /// The tenant.
     #[serde(default = "Name::default_namespace")]

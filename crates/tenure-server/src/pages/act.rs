@@ -59,6 +59,7 @@ impl FromStr for Action {
 
 /// What the address of a question says.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct About {
     #[serde(default = "Name::default_namespace")]
     namespace: Name,

@@ -23,6 +23,7 @@ const SHOWN: usize = 200;
 
 /// What somebody looks for.
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Filter {
     #[serde(default)]
     namespace: String,

@@ -29,6 +29,14 @@ async fn bad_names_and_numbers_are_refused_with_the_field() {
     inside.get("/v1/elections/a?namespace=a/b").await.problem(400, "malformed-query", Some("namespace"));
     inside.get("/v1/elections/a?consistent=maybe").await.problem(400, "malformed-query", Some("consistent"));
     inside.get("/v1/elections/a?colour=red").await.problem(400, "malformed-query", Some("colour"));
+    // A namespace that is written wrongly is not the default one.
+    for path in ["campaign", "pause", "resign", "ask"] {
+        let path = format!("/v1/elections/a/{path}?Namespace=prod");
+        inside.post(&path, json!({"id": "x"})).await.problem(400, "malformed-query", Some("Namespace"));
+    }
+    for path in ["/elections/a?Namespace=prod", "/?Namespace=prod", "/audit?After=3", "/elections/a/pause?ns=b"] {
+        assert_eq!(inside.get(path).await.status, 400, "{path}");
+    }
     inside.get("/v1/elections?limit=0").await.problem(400, "malformed-query", Some("limit"));
     inside.get("/v1/elections?limit=-1").await.problem(400, "malformed-query", Some("limit"));
     inside.get("/v1/elections?limit=1001").await.problem(400, "malformed-query", Some("limit"));
