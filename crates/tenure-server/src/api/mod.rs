@@ -24,7 +24,7 @@ use tenure::port::Verb;
 use utoipa_axum::routes;
 
 pub(crate) use self::document::bare as document;
-pub(crate) use self::sessions::{Hints, short};
+pub(crate) use self::sessions::short;
 use crate::route::{Need, Routes};
 
 /// The routes of the API.

@@ -9,7 +9,6 @@
 //! A session that was opened here belongs to the principal that opened it, and lives in the store: it is not the server's
 //! to lose. Only its own silence for its lease ends it.
 
-mod hints;
 mod leases;
 mod office;
 mod people;
@@ -27,7 +26,6 @@ use tenure::{ElectionKey, Name, SessionId, Timing};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-pub(crate) use self::hints::Hints;
 use crate::App;
 use crate::access::Principal;
 use crate::api::given::{At, Given, In};

@@ -1,18 +1,18 @@
 //! The task that looks, and the task that listens for hints of where to look.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure::port::{Backend, Scope, SessionView, StoreError, Trouble, Wakes};
+use tenure::port::{Backend, Scope, SessionView, StoreError, Trouble, Wake, Wakes};
 use tenure::runtime::Runtime;
 use tenure::{ElectionKey, Moment, SessionId};
 
 use super::wanted::Wanted;
-use super::{Desk, Entry, Mark, Seen, Sight, Update};
+use super::{Desk, Entry, Hint, Mark, Seen, Sight, Update};
 
 /// How often everything is looked at, hints or no hints.
 const ALL_EVERY: Duration = Duration::from_secs(2);
@@ -31,6 +31,15 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(250), Duration::fr
 pub(super) async fn listen(desk: Arc<Desk>, mut wakes: Wakes) {
     while let Some(wake) = wakes.next().await {
         let seen = desk.seen();
+        // What this process alone knows of its own connections and kernel is never passed on.
+        if !matches!(wake, Wake::Died(_) | Wake::Severed(_)) {
+            let places = match &wake {
+                Wake::Ended(session) => seen.where_stands(session).map(|key| key.namespace).collect(),
+                _ => BTreeSet::new(),
+            };
+            // Nobody listening is no trouble.
+            let _ = desk.hints.send(Hint { wake: wake.clone(), places: Arc::new(places) });
+        }
         desk.want(|wanted| wanted.hear(wake, &seen));
     }
 }

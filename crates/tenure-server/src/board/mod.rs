@@ -12,16 +12,16 @@ mod rooms;
 mod terms;
 mod wanted;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure::port::{Backend, ElectionView, Finding, Observation, SessionView, StoreError, Term, Trouble};
+use tenure::port::{Backend, ElectionView, Finding, Observation, SessionView, StoreError, Term, Trouble, Wake};
 use tenure::runtime::{Draw, Runtime};
 use tenure::{ElectionKey, Moment, Name, SessionId};
 use tenure_core::lease::{Onlooker, Turn};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::AbortHandle;
 
 pub use self::entry::Entry;
@@ -32,6 +32,9 @@ use self::wanted::Wanted;
 
 /// How long a request waits for the first look of a server that has just begun.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// How many hints wait for a slow listener before it is told to look at everything instead.
+const HINTS_KEPT: usize = 1024;
 
 /// How often the store is examined at most.
 const EXAMINED_EVERY: Duration = Duration::from_secs(30);
@@ -51,6 +54,8 @@ struct Desk {
     seen: RwLock<Arc<Seen>>,
     changes: watch::Sender<u64>,
     closed: AtomicBool,
+    /// The store's hints, for any number of listeners. The store hears of one.
+    hints: broadcast::Sender<Hint>,
     /// What is to be looked at next.
     wanted: Mutex<Wanted>,
     nudge: Notify,
@@ -63,6 +68,14 @@ struct Desk {
     rooms: Mutex<Option<Rooms>>,
     /// The latest time at which a term is known to have begun or ended, by the store's wall clock.
     mark_ms: AtomicI64,
+}
+
+/// A hint of the store's, as it was heard.
+#[derive(Clone, Debug)]
+pub(crate) struct Hint {
+    pub(crate) wake: Wake,
+    /// Where the session that has ended was last seen to stand or lead.
+    pub(crate) places: Arc<BTreeSet<Name>>,
 }
 
 /// What an examination of the store found.
@@ -132,6 +145,7 @@ impl Board {
             seen: RwLock::default(),
             changes: watch::Sender::new(0),
             closed: AtomicBool::new(false),
+            hints: broadcast::Sender::new(HINTS_KEPT),
             wanted: Mutex::new(Wanted::everything()),
             nudge: Notify::new(),
             round: watch::Sender::new(0),
@@ -148,6 +162,11 @@ impl Board {
     /// What was seen last.
     pub fn seen(&self) -> Arc<Seen> {
         self.desk.seen()
+    }
+
+    /// What the store says from now on.
+    pub(crate) fn hints(&self) -> broadcast::Receiver<Hint> {
+        self.desk.hints.subscribe()
     }
 
     /// Changes whenever something is seen.

@@ -239,6 +239,39 @@ async fn everybody_hears_and_sees_their_own_namespaces_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_ends_elsewhere_wakes_nobody_here() {
+    let house = House::new().await;
+    let bob = house.client("bob", &["a:lead"]).await;
+    let (here, there) =
+        (house.actor("x", &["a:read,lead"]).await, house.actor("y", &["b:read,lead"]).await);
+    here.stand(&key("a")).await;
+    there.stand(&key("b")).await;
+    house.replica.app.board().look_at_all().await.unwrap();
+    let mut hints = bob.wakes();
+    while hints.next().await != Some(Wake::Resync) {}
+    // Until the listener certainly hears.
+    let speaker = house.actor("z", &["a:read,lead"]).await;
+    let election = ElectionKey::new("a".parse().unwrap(), "other".parse().unwrap());
+    let speaking = tokio::spawn(async move {
+        loop {
+            speaker.stand(&election).await;
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    while !matches!(hints.next().await, Some(Wake::Changed(_))) {}
+    speaking.abort();
+    there.store.end(&there.id).await.unwrap();
+    here.store.end(&here.id).await.unwrap();
+    loop {
+        match hints.next().await.expect("hints go on") {
+            Wake::Ended(ended) => break assert_eq!(ended, here.id),
+            Wake::Changed(changed) if changed.namespace.as_str() == "a" => {}
+            other => panic!("{other:?} is none of bob's business"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_by_its_name() {
     let (store, id) = (memory(), new_id());
     let replica = Replica::start(store.backend()).await;
