@@ -153,7 +153,8 @@ impl Table {
 /// A text as a terminal may have it: programs name themselves as they like, and what a terminal would obey, or turn around,
 /// is shown as what it is.
 fn plain(text: &str) -> String {
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         match c.is_control() || turns(c) {

@@ -20,7 +20,8 @@ pub(super) fn for_session(app: &App, principal: &Principal) -> Result<(), Proble
     if count < SESSIONS_MAX {
         return Ok(());
     }
-    let detail = format!("{count} sessions of {} live; one principal may have {SESSIONS_MAX}", principal.name);
+    let detail =
+        format!("{count} sessions of {} live; one principal may have {SESSIONS_MAX}", principal.name);
     Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-sessions", detail)
         .remedy("end sessions that are not needed: one session can stand in many elections")
         .retry_after(10))

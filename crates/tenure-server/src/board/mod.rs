@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure::port::{Backend, ElectionView, Finding, Observation, SessionView, StoreError, Term, Trouble, Wake};
+use tenure::port::{
+    Backend, ElectionView, Finding, Observation, SessionView, StoreError, Term, Trouble, Wake,
+};
 use tenure::runtime::{Draw, Runtime};
 use tenure::{ElectionKey, Moment, Name, SessionId};
 use tenure_core::lease::{Onlooker, Turn};

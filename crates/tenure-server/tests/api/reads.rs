@@ -34,7 +34,9 @@ async fn bad_names_and_numbers_are_refused_with_the_field() {
         let path = format!("/v1/elections/a/{path}?Namespace=prod");
         inside.post(&path, json!({"id": "x"})).await.problem(400, "malformed-query", Some("Namespace"));
     }
-    for path in ["/elections/a?Namespace=prod", "/?Namespace=prod", "/audit?After=3", "/elections/a/pause?ns=b"] {
+    for path in
+        ["/elections/a?Namespace=prod", "/?Namespace=prod", "/audit?After=3", "/elections/a/pause?ns=b"]
+    {
         assert_eq!(inside.get(path).await.status, 400, "{path}");
     }
     inside.get("/v1/elections?limit=0").await.problem(400, "malformed-query", Some("limit"));

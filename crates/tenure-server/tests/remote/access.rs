@@ -6,8 +6,8 @@ use axum::body::Body;
 use http::Request;
 use tenure::backend::{self, ServerAccess, StoreOptions};
 use tenure::port::{
-    Ask, AskKind, Backend, Candidacy, Credential, Expire, NewSession, Proof, Scope, StoreError, Take, Takeover, Trouble,
-    Wake,
+    Ask, AskKind, Backend, Candidacy, Credential, Expire, NewSession, Proof, Scope, StoreError, Take,
+    Takeover, Trouble, Wake,
 };
 use tenure::runtime::{random, wall_ms};
 use tenure::{ElectionKey, SessionId, Token};
@@ -242,8 +242,7 @@ async fn everybody_hears_and_sees_their_own_namespaces_only() {
 async fn who_ends_elsewhere_wakes_nobody_here() {
     let house = House::new().await;
     let bob = house.client("bob", &["a:lead"]).await;
-    let (here, there) =
-        (house.actor("x", &["a:read,lead"]).await, house.actor("y", &["b:read,lead"]).await);
+    let (here, there) = (house.actor("x", &["a:read,lead"]).await, house.actor("y", &["b:read,lead"]).await);
     here.stand(&key("a")).await;
     there.stand(&key("b")).await;
     house.replica.app.board().look_at_all().await.unwrap();
@@ -327,7 +326,8 @@ async fn nobody_stands_everywhere_or_lives_ten_thousand_lives() {
     }
     let board = house.replica.app.board();
     let mut changes = board.changes();
-    while board.seen().owned.get("bob") != Some(&10_000) || board.seen().standing.get(&bob.id) != Some(&1000) {
+    while board.seen().owned.get("bob") != Some(&10_000) || board.seen().standing.get(&bob.id) != Some(&1000)
+    {
         changes.changed().await.unwrap();
     }
     bob.store.join(&candidacy(&bob.id, &nth(7))).await.expect("it stands there already");

@@ -177,15 +177,12 @@ async fn may_expire(
     let operates = keys.iter().all(|key| principal.may(Verb::Admin, Some(&key.namespace)));
     let found = app.store.sessions(Some(std::slice::from_ref(&expire.session))).await?;
     let silent = |session: &SessionView| {
-        session.id == expire.session
-            && session.beat == beat
-            && app.board.is_silent(session, expire.timeline)
+        session.id == expire.session && session.beat == beat && app.board.is_silent(session, expire.timeline)
     };
     if operates || found.iter().any(silent) {
         return Ok(Some(keys));
     }
-    let detail =
-        format!("this server has not seen session {} silent for its lease", expire.session.short());
+    let detail = format!("this server has not seen session {} silent for its lease", expire.session.short());
     Err(Problem::new(StatusCode::CONFLICT, "not-silent", detail)
         .field("beat")
         .remedy("wait, look again, and try again if its beat still stands where it stood"))
