@@ -125,7 +125,7 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: Vec<(String, Ink)>) {
-        self.rows.push(cells);
+        self.rows.push(cells.into_iter().map(|(text, ink)| (plain(&text), ink)).collect());
     }
 
     pub(crate) fn render(&self) -> String {
@@ -150,6 +150,21 @@ impl Table {
     }
 }
 
+/// A text as a terminal may have it: programs name themselves as they like, and what a terminal would obey, or turn around,
+/// is shown as what it is.
+fn plain(text: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() || turns(c) {
+            true => plain.extend(c.escape_default()),
+            false => plain.push(c),
+        }
+    }
+    plain
+}
+
 /// How many columns of a terminal a text takes, near enough for names.
 fn columns_of(text: &str) -> usize {
     text.chars().count()
@@ -163,5 +178,17 @@ pub(crate) fn ago(then_ms: i64, now_ms: i64) -> String {
         60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
         3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_says_nothing_to_the_terminal() {
+        let mut table = Table::new(&["id"]);
+        table.row(vec![("a\u{1b}]0;x\u{7}\nb\u{202e}é".into(), Ink::Plain)]);
+        assert_eq!(table.render(), "ID\na\\u{1b}]0;x\\u{7}\\nb\\u{202e}é\n");
     }
 }

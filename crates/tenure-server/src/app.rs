@@ -10,7 +10,6 @@ use tenure::{ElectionKey, Name, Tenure};
 use tokio::sync::watch;
 
 use crate::access::{Access, Owners};
-use crate::api::Hints;
 use crate::board::Board;
 use crate::envelope;
 use crate::limits::Limiter;
@@ -31,7 +30,6 @@ pub struct App(Arc<Inside>);
 pub struct Inside {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
-    pub(crate) hints: Arc<Hints>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
@@ -59,11 +57,10 @@ impl App {
     pub fn with(store: Arc<dyn Backend>, access: Access, settings: &Settings) -> App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
-        let (hints, closing) = (Hints::of(&store), watch::Sender::new(false));
+        let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
             board,
-            hints,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),

@@ -27,8 +27,11 @@ pub enum Need {
     Over(Verb),
     /// To be the owner of the session that the path names.
     Session,
-    /// Both: to own the session, and this verb in the namespace that the query names.
+    /// Both: to own the session, and this verb in the namespace that the query names. The servers' own namespace is
+    /// nobody's to stand in.
     SessionIn(Verb),
+    /// To stand for elections in the namespace that the query names: `lead`, anywhere but in the servers' own.
+    Stand,
 }
 
 /// A route, as the table has it.

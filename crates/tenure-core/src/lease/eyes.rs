@@ -43,6 +43,12 @@ impl Eyes {
         self.sightings.note(observation, now, complete);
     }
 
+    /// As [`note`](Self::note), of a look at a few, without forgetting anybody.
+    pub(super) fn glimpse(&mut self, observation: &Observation, now: Moment) {
+        self.note_timeline(observation.timeline, now);
+        self.sightings.glimpse(observation, now);
+    }
+
     pub(super) fn timeline(&self) -> u32 {
         self.era.map_or(0, |era| era.timeline)
     }

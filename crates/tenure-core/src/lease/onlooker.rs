@@ -6,7 +6,7 @@ use super::consider::{note_free, turn};
 use super::eyes::Eyes;
 use super::phase::FreeSlot;
 use crate::election::{may_lead, to_preempt};
-use crate::port::{Ask, AskKind, CandidateView, ElectionView, LeaseView, Observation, Take};
+use crate::port::{Ask, AskKind, CandidateView, ElectionView, LeaseView, Observation, SessionView, Take};
 use crate::{ElectionKey, Entropy, Moment, SessionId, Timing, Token};
 
 /// Watches elections for candidates that come and go with requests: a server's part for those who speak plain HTTP.
@@ -93,6 +93,16 @@ impl Onlooker {
             self.free.retain(|key, _| there(key));
             self.asked.retain(|key, _| there(key));
         }
+    }
+
+    /// Takes in what others asked to see, by a look that returned `now`. It costs little, however many are known.
+    pub fn glimpsed(&mut self, observation: &Observation, now: Moment) {
+        self.eyes.glimpse(observation, now);
+    }
+
+    /// Whether the beat of this session, as it was just read on this timeline, was seen to stand still for its lease.
+    pub fn is_silent(&self, session: &SessionView, timeline: u32, now: Moment) -> bool {
+        self.eyes.timeline() == timeline && self.eyes.sightings.is_silent(session, now)
     }
 
     /// The store knows for certain that this session's process is gone.

@@ -31,26 +31,25 @@ impl Sightings {
     /// Notes the beats of an observation that returned `now`: a read may have waited long for its answer, and only its
     /// return is certainly later than the beat it shows.
     pub(super) fn note(&mut self, observation: &Observation, now: Moment, complete: bool) {
-        let sessions = || {
-            observation.elections.iter().flat_map(|view| {
-                let holders = view.leases.iter().filter_map(|lease| lease.holder.as_ref());
-                holders.chain(view.candidates.iter().map(|candidate| &candidate.session))
-            })
-        };
-        for session in sessions() {
+        self.glimpse(observation, now);
+        if complete {
+            let seen: BTreeSet<&SessionId> = sessions(observation).map(|session| &session.id).collect();
+            self.beats.retain(|id, _| seen.contains(id));
+            self.dead.retain(|id| seen.contains(id));
+        } else {
+            self.beats.retain(|_, seen| now.since(seen.last) < REMEMBERED);
+        }
+    }
+
+    /// As [`note`](Self::note), without forgetting anybody.
+    pub(super) fn glimpse(&mut self, observation: &Observation, now: Moment) {
+        for session in sessions(observation) {
             let new = Seen { beat: session.beat, since: now, last: now };
             let entry = self.beats.entry(session.id.clone()).or_insert(new);
             if entry.beat != session.beat {
                 *entry = new;
             }
             entry.last = now;
-        }
-        if complete {
-            let seen: BTreeSet<&SessionId> = sessions().map(|session| &session.id).collect();
-            self.beats.retain(|id, _| seen.contains(id));
-            self.dead.retain(|id| seen.contains(id));
-        } else {
-            self.beats.retain(|_, seen| now.since(seen.last) < REMEMBERED);
         }
     }
 
@@ -79,4 +78,12 @@ impl Sightings {
         let again = patience(session.lease());
         self.is_dead(&session.id) || self.silent_at(session).is_some_and(|at| now >= at + again)
     }
+}
+
+/// All sessions of an observation, some of them more than once.
+fn sessions(observation: &Observation) -> impl Iterator<Item = &SessionView> {
+    observation.elections.iter().flat_map(|view| {
+        let holders = view.leases.iter().filter_map(|lease| lease.holder.as_ref());
+        holders.chain(view.candidates.iter().map(|candidate| &candidate.session))
+    })
 }

@@ -24,6 +24,7 @@ use tenure::{Name, SessionId};
 
 use super::{Access, CHALLENGE, Principal, STRANGERS, browser, unknown};
 use crate::App;
+use crate::app::SERVERS;
 use crate::limits::Turn;
 use crate::listen::Peer;
 use crate::problem::Problem;
@@ -128,14 +129,38 @@ async fn check(
     let within = |verb: Verb, parts: &Parts| principal.must(verb, Some(&namespace(parts)?));
     match need {
         Need::Nothing | Need::Known => Ok(()),
-        Need::In(verb) => within(verb, parts),
+        Need::In(verb) => {
+            within(verb, parts)?;
+            // Operators may ask a server to stop keeping house.
+            if verb == Verb::Lead && !principal.may(Verb::Admin, Some(&SERVERS.namespace)) {
+                unreserved(parts)?;
+            }
+            Ok(())
+        }
         Need::Over(verb) => principal.must(verb, None),
         Need::Session => owns(app, parts, principal, open).await,
+        Need::Stand => {
+            within(Verb::Lead, parts)?;
+            unreserved(parts)
+        }
         Need::SessionIn(verb) => {
             within(verb, parts)?;
+            unreserved(parts)?;
             owns(app, parts, principal, open).await
         }
     }
+}
+
+/// Refuses the servers' own namespace: whoever stood there would pass for a server, and clients show their tokens to
+/// those.
+fn unreserved(parts: &Parts) -> Result<(), Problem> {
+    if namespace(parts)? != SERVERS.namespace {
+        return Ok(());
+    }
+    let detail = format!("in the namespace {} only the servers themselves stand", SERVERS.namespace);
+    Err(Problem::new(StatusCode::FORBIDDEN, "reserved-namespace", detail)
+        .field("namespace")
+        .remedy("choose another namespace"))
 }
 
 async fn owns(app: &App, parts: &mut Parts, principal: &Principal, open: bool) -> Result<(), Problem> {

@@ -132,6 +132,7 @@ fn needed(need: Need) -> String {
         Need::In(verb) => format!("`{verb}` in the namespace"),
         Need::Over(verb) => format!("`{verb}` in `*`"),
         Need::Session => "to have opened the session".into(),
+        Need::Stand => "`lead` in the namespace".into(),
         Need::SessionIn(verb) => format!("to have opened the session, and `{verb}` in the namespace"),
     }
 }

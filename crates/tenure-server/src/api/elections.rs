@@ -26,6 +26,9 @@ use crate::problem::Problem;
 /// How many elections are on a page, unless asked otherwise, and at most.
 const PAGE: (u32, u32) = (100, 1000);
 
+/// How large a page is at most, unless its first election alone is larger.
+const PAGE_BYTES: usize = 1 << 20;
+
 /// Where an election is, and how sure the answer has to be.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -93,7 +96,8 @@ pub(crate) struct HowMany {
 
 /// List elections
 ///
-/// By namespace and name; those of one namespace, or all that you may read.
+/// By namespace and name; those of one namespace, or all that you may read. A page may have fewer than `limit`, if they
+/// are large: go on while there is a `next`.
 #[utoipa::path(get, path = "/v1/elections", tag = "elections", params(Which), responses(
     (status = 200, body = Elections)))]
 pub(crate) async fn list(
@@ -112,15 +116,17 @@ pub(crate) async fn list(
         Some(namespace) => key.namespace == *namespace,
         None => principal.may(Verb::Read, Some(&key.namespace)),
     };
-    let mut entries: Vec<&Entry> = seen
-        .elections
-        .range((from, Bound::Unbounded))
-        .filter(|(key, _)| wanted(key))
-        .take(limit + 1)
-        .map(|(_, entry)| entry.as_ref())
-        .collect();
-    let more = entries.len() > limit;
-    entries.truncate(limit);
+    let rest = seen.elections.range((from, Bound::Unbounded)).filter(|(key, _)| wanted(key));
+    let (mut entries, mut bytes, mut more) = (Vec::<&Entry>::new(), 0, false);
+    for (_, entry) in rest {
+        let size = shape::whole(entry).len();
+        more = entries.len() == limit || (!entries.is_empty() && bytes + size > PAGE_BYTES);
+        if more {
+            break;
+        }
+        bytes += size;
+        entries.push(entry);
+    }
     let last = entries.last().filter(|_| more);
     let next = last.map(|last| shape::place(&last.key.namespace, &last.key.name));
     let page = shape::page(&entries, next);

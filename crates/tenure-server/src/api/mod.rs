@@ -10,6 +10,7 @@ mod given;
 mod operate;
 mod owned;
 mod replicas;
+mod room;
 mod sessions;
 mod shape;
 mod shown;
@@ -23,7 +24,7 @@ use tenure::port::Verb;
 use utoipa_axum::routes;
 
 pub(crate) use self::document::bare as document;
-pub(crate) use self::sessions::Hints;
+pub(crate) use self::sessions::short;
 use crate::route::{Need, Routes};
 
 /// The routes of the API.
@@ -37,7 +38,7 @@ pub(crate) fn routes() -> Routes {
         .api(read, routes!(elections::history))
         .api(read, routes!(watch::election))
         .api(Need::Known, routes!(watch::all))
-        .api(Need::In(Verb::Lead), routes!(campaign::campaign))
+        .api(Need::Stand, routes!(campaign::campaign))
         // Those who lead step down by themselves; it takes an operator to make others do so.
         .api(Need::In(Verb::Lead), routes!(operate::resign))
         .api(Need::In(Verb::Admin), routes!(operate::transfer))

@@ -59,6 +59,8 @@ async fn list(State(app): State<App>) -> Result<Json<Replicas>, Problem> {
     };
     let Some(mut view) = view else { return Ok(Json(Replicas { replicas: Vec::new() })) };
     let own = app.tenure().and_then(|tenure| tenure.session());
+    // Whoever came through a server is none: clients show their tokens to those that are listed here.
+    view.candidates.retain(|candidate| candidate.session.owner.is_none());
     view.candidates.sort_by(tenure::election::by_rank);
     let replica = |candidate: &tenure::port::CandidateView| {
         let told = |key: &str| candidate.metadata.get(key).cloned().unwrap_or_default();

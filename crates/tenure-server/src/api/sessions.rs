@@ -9,7 +9,6 @@
 //! A session that was opened here belongs to the principal that opened it, and lives in the store: it is not the server's
 //! to lose. Only its own silence for its lease ends it.
 
-mod hints;
 mod leases;
 mod office;
 mod people;
@@ -27,10 +26,10 @@ use tenure::{ElectionKey, Name, SessionId, Timing, Token};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-pub(crate) use self::hints::Hints;
 use crate::App;
 use crate::access::Principal;
 use crate::api::given::{At, Given, In, MaybeGiven};
+use crate::api::room;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
@@ -38,6 +37,11 @@ use crate::route::{Need, Routes};
 const TEXT_MAX: usize = 1024;
 /// The most capabilities, requirements or metadata of a candidacy.
 const LIST_MAX: usize = 100;
+
+/// The most bytes of all texts of a candidacy together: everybody who stands there reads them all.
+const CANDIDACY_MAX: usize = 16 * 1024;
+/// The most slots of an election through a server: each costs everybody who looks.
+const SLOTS_MAX: u32 = 100;
 
 /// The routes of the machine's protocol.
 pub(crate) fn routes() -> Routes {
@@ -64,6 +68,7 @@ pub(crate) fn routes() -> Routes {
 /// The namespace of an election in a request.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Within {
     /// The tenant.
     #[serde(default = "Name::default_namespace")]
@@ -87,6 +92,7 @@ async fn open(
         return Err(denied(&principal, Verb::Lead, None));
     }
     check_session(&session)?;
+    room::for_session(&app, &principal)?;
     if session.owner.as_deref().is_some_and(|owner| owner != &*principal.name) {
         let detail = format!("a session belongs to whoever opens it, here {}", principal.name);
         return Err(unfit("owner", detail).remedy("leave `owner` out"));
@@ -170,6 +176,7 @@ async fn join(
     same_session(&session, &candidacy.session)?;
     same_election(&key, &candidacy.election)?;
     check_candidacy(&candidacy, fits)?;
+    room::for_candidacy(&app, &candidacy)?;
     match app.store.join(&candidacy).await? {
         Joined::Gone => Err(gone(&session)),
         joined => Ok(Json(joined)),
@@ -199,6 +206,8 @@ async fn observe(
     Given(scope): Given<Scope>,
 ) -> Result<Json<Observation>, Problem> {
     let mut seen = app.store.observe(&session, &scope).await?;
+    // So that whom this client will have seen silent, this server will have, too.
+    app.board.glimpsed(&seen);
     seen.elections.retain(|election| sees(&principal, &election.key.namespace));
     Ok(Json(seen))
 }
@@ -239,23 +248,28 @@ fn check_session(session: &NewSession) -> Result<(), Problem> {
 type Checked = fn(&str, &str) -> Result<(), Problem>;
 
 pub(super) fn check_candidacy(candidacy: &Candidacy, text_fits: Checked) -> Result<(), Problem> {
-    if !(1..=tenure::SLOTS_MAX).contains(&candidacy.slots) {
-        return Err(unfit("slots", format!("an election has 1 to {} slots", tenure::SLOTS_MAX)));
+    if !(1..=SLOTS_MAX).contains(&candidacy.slots) {
+        return Err(unfit("slots", format!("through a server, an election has 1 to {SLOTS_MAX} slots")));
     }
-    text_fits("id", &candidacy.id)?;
+    let mut sum = 0;
+    let mut all_fit = |field: &str, text: &str| {
+        text_fits(field, text)?;
+        sum += text.len();
+        let detail = || format!("all texts of a candidacy together have {CANDIDACY_MAX} bytes at most");
+        if sum <= CANDIDACY_MAX { Ok(()) } else { Err(unfit(field, detail())) }
+    };
+    all_fit("id", &candidacy.id)?;
     for (field, list) in [("capabilities", &candidacy.capabilities), ("requires", &candidacy.requires)] {
         few(field, list.len())?;
-        list.iter().try_for_each(|text| text_fits(field, text))?;
+        list.iter().try_for_each(|text| all_fit(field, text))?;
     }
     few("metadata", candidacy.metadata.len())?;
-    candidacy
-        .metadata
-        .iter()
-        .flat_map(|(key, value)| [key, value])
-        .try_for_each(|text| text_fits("metadata", text))
+    let mut metadata = candidacy.metadata.iter().flat_map(|(key, value)| [key, value]);
+    metadata.try_for_each(|text| all_fit("metadata", text))
 }
 
-pub(super) fn short(field: &str, text: &str) -> Result<(), Problem> {
+/// Checks a text that people read.
+pub(crate) fn short(field: &str, text: &str) -> Result<(), Problem> {
     fits(field, text)?;
     match text.chars().find(|c| c.is_control()) {
         Some(c) => Err(unfit(field, format!("{c:?} is no character for a text that people read"))),

@@ -1,17 +1,18 @@
 //! The task that looks, and the task that listens for hints of where to look.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure::port::{Backend, Scope, SessionView, StoreError, Trouble, Wakes};
+use tenure::port::{Backend, Scope, SessionView, StoreError, Trouble, Wake, Wakes};
 use tenure::runtime::Runtime;
 use tenure::{ElectionKey, Moment, SessionId};
 
 use super::wanted::Wanted;
-use super::{Desk, Entry, Mark, Seen, Sight, Update};
+use super::{Desk, Entry, Hint, Mark, Seen, Sight, Update};
 
 /// How often everything is looked at, hints or no hints.
 const ALL_EVERY: Duration = Duration::from_secs(2);
@@ -30,6 +31,15 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(250), Duration::fr
 pub(super) async fn listen(desk: Arc<Desk>, mut wakes: Wakes) {
     while let Some(wake) = wakes.next().await {
         let seen = desk.seen();
+        // What this process alone knows of its own connections and kernel is never passed on.
+        if !matches!(wake, Wake::Died(_) | Wake::Severed(_)) {
+            let places = match &wake {
+                Wake::Ended(session) => seen.where_stands(session).map(|key| key.namespace).collect(),
+                _ => BTreeSet::new(),
+            };
+            // Nobody listening is no trouble.
+            let _ = desk.hints.send(Hint { wake: wake.clone(), places: Arc::new(places) });
+        }
         desk.want(|wanted| wanted.hear(wake, &seen));
     }
 }
@@ -152,6 +162,10 @@ impl Eye {
             seen.at = now;
             self.all_at = returned + ALL_EVERY.max(returned.since(now) * LEISURE);
         }
+        if wanted.all {
+            let candidates = observation.elections.iter().flat_map(|view| &view.candidates);
+            seen.standing = counted(candidates.map(|candidate| candidate.session.id.clone()));
+        }
         let old = std::mem::take(&mut seen.elections);
         if !wanted.all {
             seen.elections =
@@ -179,6 +193,7 @@ impl Eye {
         let now = self.runtime.now();
         self.beats_at = now + BEATS_EVERY.max(now.since(begun) * LEISURE);
         let mut seen = seen.unwrap_or_else(|| (*self.desk.seen()).clone());
+        seen.owned = counted(sessions.iter().filter_map(|session| session.owner.clone()));
         let sight = |session: SessionView| {
             let known = seen.sessions.get(&session.id).filter(|known| known.session.beat == session.beat);
             let moved = known.map_or(now, |known| known.moved);
@@ -209,6 +224,13 @@ impl Eye {
             () = self.runtime.sleep_until(self.all_at.min(self.beats_at)) => {}
         }
     }
+}
+
+/// How often each occurs.
+fn counted<T: Eq + Hash>(all: impl Iterator<Item = T>) -> Arc<HashMap<T, usize>> {
+    let mut counts = HashMap::new();
+    all.for_each(|one| *counts.entry(one).or_insert(0) += 1);
+    Arc::new(counts)
 }
 
 fn share((key, entry): (&ElectionKey, &Arc<Entry>)) -> (ElectionKey, Arc<Entry>) {

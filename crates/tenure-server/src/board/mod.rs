@@ -12,16 +12,18 @@ mod rooms;
 mod terms;
 mod wanted;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure::port::{Backend, ElectionView, Finding, SessionView, StoreError, Term, Trouble};
+use tenure::port::{
+    Backend, ElectionView, Finding, Observation, SessionView, StoreError, Term, Trouble, Wake,
+};
 use tenure::runtime::{Draw, Runtime};
 use tenure::{ElectionKey, Moment, Name, SessionId};
 use tenure_core::lease::{Onlooker, Turn};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::AbortHandle;
 
 pub use self::entry::Entry;
@@ -32,6 +34,9 @@ use self::wanted::Wanted;
 
 /// How long a request waits for the first look of a server that has just begun.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// How many hints wait for a slow listener before it is told to look at everything instead.
+const HINTS_KEPT: usize = 1024;
 
 /// How often the store is examined at most.
 const EXAMINED_EVERY: Duration = Duration::from_secs(30);
@@ -51,6 +56,8 @@ struct Desk {
     seen: RwLock<Arc<Seen>>,
     changes: watch::Sender<u64>,
     closed: AtomicBool,
+    /// The store's hints, for any number of listeners. The store hears of one.
+    hints: broadcast::Sender<Hint>,
     /// What is to be looked at next.
     wanted: Mutex<Wanted>,
     nudge: Notify,
@@ -65,6 +72,14 @@ struct Desk {
     mark_ms: AtomicI64,
 }
 
+/// A hint of the store's, as it was heard.
+#[derive(Clone, Debug)]
+pub(crate) struct Hint {
+    pub(crate) wake: Wake,
+    /// Where the session that has ended was last seen to stand or lead.
+    pub(crate) places: Arc<BTreeSet<Name>>,
+}
+
 /// What an examination of the store found.
 pub type Findings = Arc<[Finding]>;
 
@@ -75,6 +90,10 @@ pub struct Seen {
     pub elections: BTreeMap<ElectionKey, Arc<Entry>>,
     /// The sessions that live, and when each was last seen to beat.
     pub sessions: Arc<HashMap<SessionId, Sight>>,
+    /// How many sessions that live each owner has.
+    pub owned: Arc<HashMap<String, usize>>,
+    /// In how many elections each session stands.
+    pub standing: Arc<HashMap<SessionId, usize>>,
     /// When the last look at everything that succeeded was *sent*: all that is shown is at least as new. Zero before the
     /// first one.
     pub at: Moment,
@@ -128,6 +147,7 @@ impl Board {
             seen: RwLock::default(),
             changes: watch::Sender::new(0),
             closed: AtomicBool::new(false),
+            hints: broadcast::Sender::new(HINTS_KEPT),
             wanted: Mutex::new(Wanted::everything()),
             nudge: Notify::new(),
             round: watch::Sender::new(0),
@@ -144,6 +164,11 @@ impl Board {
     /// What was seen last.
     pub fn seen(&self) -> Arc<Seen> {
         self.desk.seen()
+    }
+
+    /// What the store says from now on.
+    pub(crate) fn hints(&self) -> broadcast::Receiver<Hint> {
+        self.desk.hints.subscribe()
     }
 
     /// Changes whenever something is seen.
@@ -236,6 +261,16 @@ impl Board {
     /// What the candidate of this session is to do about an election as it was seen last.
     pub(crate) fn turn(&self, view: &ElectionView, session: &SessionId, runtime: &dyn Runtime) -> Turn {
         self.desk.onlooker().turn(view, session, runtime.now(), &mut Draw(runtime))
+    }
+
+    /// Takes in what somebody asked the store to see, just now.
+    pub(crate) fn glimpsed(&self, observation: &Observation) {
+        self.desk.onlooker().glimpsed(observation, self.desk.runtime.now());
+    }
+
+    /// Whether this server itself has seen a session silent for its lease. The session was just read, on this timeline.
+    pub(crate) fn is_silent(&self, session: &SessionView, timeline: u32) -> bool {
+        self.desk.onlooker().is_silent(session, timeline, self.desk.runtime.now())
     }
 
     async fn looked(&self, want: impl FnOnce(&mut Wanted)) -> Result<Arc<Seen>, StoreError> {

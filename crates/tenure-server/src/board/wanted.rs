@@ -56,7 +56,7 @@ impl Wanted {
 
 impl Seen {
     /// The elections in which a session stands or leads.
-    fn where_stands(&self, session: &SessionId) -> impl Iterator<Item = ElectionKey> {
+    pub(super) fn where_stands(&self, session: &SessionId) -> impl Iterator<Item = ElectionKey> {
         let there = |entry: &super::Entry| {
             entry.candidate(session).is_some() || entry.held_by(session).next().is_some()
         };

@@ -22,7 +22,7 @@ use super::parts;
 use crate::App;
 use crate::problem::Problem;
 
-/// The longest reason, in characters.
+/// The longest reason that the form takes, in characters.
 const REASON_MAX: usize = 500;
 
 /// What an operator can do to an election.
@@ -59,6 +59,7 @@ impl FromStr for Action {
 
 /// What the address of a question says.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct About {
     #[serde(default = "Name::default_namespace")]
     namespace: Name,
@@ -225,7 +226,8 @@ async fn done(
             (true, format!("{} asked", leaders(&view).join(", ")))
         }
         Action::Pause => {
-            let reason: String = deed.reason.trim().chars().take(REASON_MAX).collect();
+            let reason = deed.reason.trim().to_owned();
+            crate::api::short("reason", &reason)?;
             let pause = Pause { by: by.into(), reason: reason.clone(), at_ms: app.runtime.wall_ms() };
             (within(operator::pause(store, key, &pause)).await?.is_some(), reason)
         }

@@ -22,6 +22,7 @@ const READS: u32 = 5;
 
 /// Which page of the audit.
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Which {
     #[serde(default)]
     before: Option<i64>,

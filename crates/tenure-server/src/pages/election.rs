@@ -31,6 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the address of an election's page may say.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     #[serde(default = "Name::default_namespace")]
     pub(super) namespace: Name,

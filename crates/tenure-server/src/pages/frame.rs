@@ -249,6 +249,7 @@ impl Theme {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Choice {
     theme: String,
     #[serde(default)]

@@ -23,6 +23,7 @@ const SHOWN: usize = 200;
 
 /// What somebody looks for.
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Filter {
     #[serde(default)]
     namespace: String,
@@ -227,7 +228,7 @@ fn servers<'s>(seen: &'s Seen, visit: &Visit) -> Option<&'s Arc<Entry>> {
 fn replicas(app: &App, seen: &Seen, visit: &Visit) -> Option<Markup> {
     let view = servers(seen, visit)?;
     let now = app.runtime.now();
-    let mut candidates: Vec<_> = view.candidates.iter().collect();
+    let mut candidates: Vec<_> = view.candidates.iter().filter(|c| c.session.owner.is_none()).collect();
     candidates.sort_by(|a, b| tenure::election::by_rank(a, b));
     let about = |candidate: &tenure::port::CandidateView, key: &str| {
         candidate.metadata.get(key).cloned().unwrap_or_else(|| "–".into())

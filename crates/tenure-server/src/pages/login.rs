@@ -16,6 +16,7 @@ use crate::{App, access};
 
 /// Where to go afterwards.
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Then {
     #[serde(default)]
     next: String,

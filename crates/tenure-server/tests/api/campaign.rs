@@ -221,7 +221,16 @@ async fn what_makes_no_sense_is_refused_with_the_field() {
     refused(json!({"id": "a", "lease_ms": 199}), 422, "unfit", Some("lease_ms")).await;
     refused(json!({"id": "a", "lease_ms": -1}), 422, "unfit", Some("lease_ms")).await;
     refused(json!({"id": "a", "slots": 0}), 422, "unfit", Some("slots")).await;
-    refused(json!({"id": "a", "slots": 1001}), 422, "unfit", Some("slots")).await;
+    let large: serde_json::Map<_, _> = (0..20).map(|n| (n.to_string(), "x".repeat(1000).into())).collect();
+    refused(json!({"id": "a", "metadata": large}), 422, "unfit", Some("metadata")).await;
+    refused(
+        json!({"id": "a", "capabilities": vec!["x".repeat(1000); 17]}),
+        422,
+        "unfit",
+        Some("capabilities"),
+    )
+    .await;
+    refused(json!({"id": "a", "slots": 101}), 422, "unfit", Some("slots")).await;
     refused(json!({"id": "a", "token": 1}), 422, "unfit", Some("token")).await;
     refused(json!({"id": "a", "token": u64::MAX}), 422, "unfit", Some("token")).await;
     refused(json!({"id": "a", "session": "x'; --"}), 422, "unfit", Some("session")).await;

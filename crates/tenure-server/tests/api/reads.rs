@@ -7,7 +7,7 @@ use axum::body::Body;
 use http::Request;
 use serde_json::json;
 use tenure::backend::memory::Memory;
-use tenure::port::{Backend, Candidacy, Release, Via};
+use tenure::port::{Backend, Candidacy, Release, Store as _, Via};
 use tenure::{ElectionKey, Name};
 
 use super::support::{candidate, inside, key, on, open, stand, take};
@@ -29,6 +29,16 @@ async fn bad_names_and_numbers_are_refused_with_the_field() {
     inside.get("/v1/elections/a?namespace=a/b").await.problem(400, "malformed-query", Some("namespace"));
     inside.get("/v1/elections/a?consistent=maybe").await.problem(400, "malformed-query", Some("consistent"));
     inside.get("/v1/elections/a?colour=red").await.problem(400, "malformed-query", Some("colour"));
+    // A namespace that is written wrongly is not the default one.
+    for path in ["campaign", "pause", "resign", "ask"] {
+        let path = format!("/v1/elections/a/{path}?Namespace=prod");
+        inside.post(&path, json!({"id": "x"})).await.problem(400, "malformed-query", Some("Namespace"));
+    }
+    for path in
+        ["/elections/a?Namespace=prod", "/?Namespace=prod", "/audit?After=3", "/elections/a/pause?ns=b"]
+    {
+        assert_eq!(inside.get(path).await.status, 400, "{path}");
+    }
     inside.get("/v1/elections?limit=0").await.problem(400, "malformed-query", Some("limit"));
     inside.get("/v1/elections?limit=-1").await.problem(400, "malformed-query", Some("limit"));
     inside.get("/v1/elections?limit=1001").await.problem(400, "malformed-query", Some("limit"));
@@ -164,4 +174,27 @@ async fn the_document_describes_every_route_of_the_api_and_the_page_shows_them_a
         assert!(page.contains(&entry.path), "{entry:?} is not on the page");
     }
     assert!(!page.contains("style=") && !page.contains("onclick"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_large_elections_is_no_larger_than_others() {
+    let store = Memory::new();
+    let session = open(&store, Duration::from_secs(60)).await;
+    for n in 0..30 {
+        let metadata = [("x".to_owned(), "x".repeat(100_000))].into();
+        let name = key(&format!("large-{n:02}"));
+        store.join(&Candidacy { metadata, ..Candidacy::new(session.clone(), name) }).await.unwrap();
+    }
+    let inside = on(Arc::new(store));
+    let (mut found, mut path) = (Vec::new(), "/v1/elections?consistent=true".to_owned());
+    loop {
+        let answer = inside.get(&path).await;
+        assert!(answer.bytes.len() <= (1 << 20) + 1000, "{} bytes", answer.bytes.len());
+        let page = answer.of(200);
+        found.extend(page["elections"].as_array().unwrap().iter().map(|e| e["name"].to_string()));
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/elections?after={next}");
+    }
+    assert_eq!(found.len(), 30);
+    assert!(found.is_sorted());
 }

@@ -6,8 +6,8 @@ use axum::body::Body;
 use http::Request;
 use tenure::backend::{self, ServerAccess, StoreOptions};
 use tenure::port::{
-    Ask, AskKind, Backend, Credential, Expire, NewSession, Proof, Scope, StoreError, Take, Takeover, Trouble,
-    Wake,
+    Ask, AskKind, Backend, Candidacy, Credential, Expire, NewSession, Proof, Scope, StoreError, Take,
+    Takeover, Trouble, Wake,
 };
 use tenure::runtime::{random, wall_ms};
 use tenure::{ElectionKey, SessionId, Token};
@@ -83,6 +83,46 @@ async fn a_session_is_used_by_nobody_but_its_owner() {
     assert_eq!(bob.open(&posing).await.unwrap_err().kind, Trouble::Request);
 }
 
+/// Clients show their tokens to every server that is listed.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_passes_for_a_server_who_came_through_one() {
+    let house = House::new().await;
+    let servers = ElectionKey::new("tenure".parse().unwrap(), "servers".parse().unwrap());
+    let bob = house.actor("bob", &["tenure:read,lead"]).await;
+    let admin = house.actor("admin", &["*:admin"]).await;
+    let fake = |id: &SessionId| {
+        let metadata = [("address".to_owned(), "https://evil.example".to_owned())].into();
+        Candidacy { metadata, ..candidacy(id, &servers) }
+    };
+    for actor in [&bob, &admin] {
+        denied(actor.store.join(&fake(&actor.id)).await);
+        let take = Take {
+            session: actor.id.clone(),
+            timeline: actor.timeline,
+            election: servers.clone(),
+            slot: 0,
+            token: Token::ZERO,
+            holder: None,
+            expire: None,
+        };
+        denied(actor.store.take(&take).await);
+    }
+    let preempt = AskKind::Preempt(bob.id.clone());
+    let ask = Ask { election: servers.clone(), slot: 0, token: Token::ZERO, kind: preempt, by: "bob".into() };
+    denied(bob.store.ask(&ask).await);
+    // Should one stand there all the same, it is not listed.
+    house.store.backend().join(&fake(&bob.id)).await.unwrap();
+    let open = Replica::start(house.store.backend()).await;
+    let listed = open.app.router().oneshot(Request::get("/v1/replicas").body(Body::empty()).unwrap());
+    let body = axum::body::to_bytes(listed.await.unwrap().into_body(), 1 << 20).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&body), r#"{"replicas":[]}"#);
+    let campaign = Request::post("/v1/elections/servers/campaign?namespace=tenure")
+        .header("content-type", "application/json")
+        .body(Body::from(r#"{"id":"x"}"#))
+        .unwrap();
+    assert_eq!(open.app.router().oneshot(campaign).await.unwrap().status(), 403);
+}
+
 /// An expiry frees what a session holds everywhere, whoever's it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_declared_dead_by_who_may_not_lead_all_that_they_hold() {
@@ -103,8 +143,35 @@ async fn nobody_is_declared_dead_by_who_may_not_lead_all_that_they_hold() {
     assert!(house.store.backend().sessions(Some(std::slice::from_ref(&victim.id))).await.unwrap()[0].live);
     let unseen = Expire { beat: None, ..silent.clone() };
     assert_eq!(carol.store.expire(&unseen).await.unwrap_err().kind, Trouble::Request);
+    // Nor by who may, while it lives: no server has seen it silent.
+    carol.stand(&key("a")).await;
     carol.store.expire(&silent).await.unwrap();
+    assert_eq!(carol.store.take(&carol.overbid(&key("a"), 0).await).await, Ok(None));
+    assert!(house.store.backend().sessions(Some(std::slice::from_ref(&victim.id))).await.unwrap()[0].live);
+    let ops = house.client("ops", &["a:admin", "b:admin"]).await;
+    ops.expire(&silent).await.unwrap();
     assert!(!victim.lives().await);
+    let deed = house.store.backend().deeds(None, None, 1).await.unwrap().remove(0);
+    assert_eq!((deed.action.as_str(), deed.principal.as_str()), ("expire", "ops"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_silent_for_its_lease_is_followed_by_who_may_lead() {
+    let house = House::new().await;
+    let (victim, id) = (house.client("victim", &["a:lead"]).await, new_id());
+    let lease = std::time::Duration::from_millis(300);
+    victim.open(&NewSession { lease, ..new_session(&id, "victim") }).await.unwrap();
+    victim.join(&candidacy(&id, &key("a"))).await.unwrap();
+    let bob = house.actor("bob", &["a:read,lead"]).await;
+    bob.stand(&key("a")).await;
+    let mut bid = bob.bid(&key("a"), 0).await;
+    bid.session = id.clone();
+    victim.take(&bid).await.unwrap().expect("free");
+    while bob.store.take(&bob.overbid(&key("a"), 0).await).await.unwrap().is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let deed = house.store.backend().deeds(None, None, 1).await.unwrap().remove(0);
+    assert_eq!((deed.action.as_str(), deed.principal.as_str()), ("expire", "bob"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +183,13 @@ async fn operators_requests_are_for_operators() {
     alice.stand(&key("a")).await;
     let token = alice.take(&key("a"), 0).await;
     let ask = |kind| Ask { election: key("a"), slot: 0, token, kind, by: "me".into() };
-    assert_eq!(bob.ask(&ask(AskKind::Preempt(new_id()))).await, Ok(true));
+    // Only for one who stands before the leader.
+    assert_eq!(bob.ask(&ask(AskKind::Preempt(new_id()))).await, Ok(false));
+    let other = Actor::open(bob.clone(), "bob").await;
+    for (priority, asked) in [(0, false), (1, true)] {
+        bob.join(&Candidacy { priority, ..candidacy(&other.id, &key("a")) }).await.unwrap();
+        assert_eq!(bob.ask(&ask(AskKind::Preempt(other.id.clone()))).await, Ok(asked));
+    }
     for kind in [AskKind::Resign, AskKind::Pause, AskKind::Transfer(new_id())] {
         denied(bob.ask(&ask(kind)).await);
     }
@@ -166,6 +239,38 @@ async fn everybody_hears_and_sees_their_own_namespaces_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_ends_elsewhere_wakes_nobody_here() {
+    let house = House::new().await;
+    let bob = house.client("bob", &["a:lead"]).await;
+    let (here, there) = (house.actor("x", &["a:read,lead"]).await, house.actor("y", &["b:read,lead"]).await);
+    here.stand(&key("a")).await;
+    there.stand(&key("b")).await;
+    house.replica.app.board().look_at_all().await.unwrap();
+    let mut hints = bob.wakes();
+    while hints.next().await != Some(Wake::Resync) {}
+    // Until the listener certainly hears.
+    let speaker = house.actor("z", &["a:read,lead"]).await;
+    let election = ElectionKey::new("a".parse().unwrap(), "other".parse().unwrap());
+    let speaking = tokio::spawn(async move {
+        loop {
+            speaker.stand(&election).await;
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    while !matches!(hints.next().await, Some(Wake::Changed(_))) {}
+    speaking.abort();
+    there.store.end(&there.id).await.unwrap();
+    here.store.end(&here.id).await.unwrap();
+    loop {
+        match hints.next().await.expect("hints go on") {
+            Wake::Ended(ended) => break assert_eq!(ended, here.id),
+            Wake::Changed(changed) if changed.namespace.as_str() == "a" => {}
+            other => panic!("{other:?} is none of bob's business"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_by_its_name() {
     let (store, id) = (memory(), new_id());
     let replica = Replica::start(store.backend()).await;
@@ -204,4 +309,31 @@ async fn what_makes_no_sense_is_refused_by_its_name() {
         let answer = replica.app.router().oneshot(request).await.unwrap();
         assert_eq!(answer.status(), 422, "{uri}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_stands_everywhere_or_lives_ten_thousand_lives() {
+    let house = House::new().await;
+    let bob = house.actor("bob", &["a:read,lead"]).await;
+    let store = house.store.backend();
+    let nth = |n: usize| ElectionKey::new("a".parse().unwrap(), format!("e{n}").parse().unwrap());
+    for n in 0..1000 {
+        store.join(&candidacy(&bob.id, &nth(n))).await.unwrap();
+    }
+    for _ in 1..10_000 {
+        let owner = Some("bob".to_owned());
+        store.open(&NewSession { owner, ..new_session(&new_id(), "bob") }).await.unwrap();
+    }
+    let board = house.replica.app.board();
+    let mut changes = board.changes();
+    while board.seen().owned.get("bob") != Some(&10_000) || board.seen().standing.get(&bob.id) != Some(&1000)
+    {
+        changes.changed().await.unwrap();
+    }
+    bob.store.join(&candidacy(&bob.id, &nth(7))).await.expect("it stands there already");
+    let error = bob.store.join(&candidacy(&bob.id, &nth(1000))).await.unwrap_err();
+    assert!(error.message.contains("leave elections"), "{error}");
+    let error = bob.store.open(&new_session(&new_id(), "bob")).await.unwrap_err();
+    assert!(error.message.contains("end sessions"), "{error}");
+    house.actor("carol", &["a:read,lead"]).await;
 }

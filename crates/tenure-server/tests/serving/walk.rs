@@ -97,6 +97,7 @@ fn may(need: Need, grant: Option<&Grant>, known: bool, namespace: &str, own: boo
         Need::In(verb) => has(verb, namespace),
         Need::Over(verb) => has(verb, "*"),
         Need::Session => known && own,
+        Need::Stand => has(Verb::Lead, namespace),
         Need::SessionIn(verb) => own && has(verb, namespace),
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::sees;
 use crate::App;
 use crate::access::Principal;
+use crate::board::Hint;
 
 /// How often something is sent when nothing happens, so that either end finds out that the other is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -29,11 +30,11 @@ pub(super) async fn wakes(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let hints = app.hints.listen();
+    let hints = app.board.hints();
     let heard = stream::unfold((hints, app, principal), |(mut hints, app, principal)| async move {
         loop {
             let wake = match hints.recv().await {
-                Ok(wake) => shown(&app, &principal, wake),
+                Ok(hint) => shown(&app, &principal, hint),
                 Err(RecvError::Lagged(_)) => Some(Wake::Resync),
                 Err(RecvError::Closed) => return None,
             };
@@ -51,7 +52,7 @@ pub(super) async fn wakes(
 }
 
 /// A hint, as far as it is this principal's business.
-fn shown(app: &App, principal: &Principal, wake: Wake) -> Option<Wake> {
+fn shown(app: &App, principal: &Principal, Hint { wake, places }: Hint) -> Option<Wake> {
     if principal.may(Verb::Read, None) {
         return Some(wake);
     }
@@ -59,8 +60,8 @@ fn shown(app: &App, principal: &Principal, wake: Wake) -> Option<Wake> {
         Wake::Released { election, .. } | Wake::Changed(election) => {
             sees(principal, &election.namespace).then_some(wake)
         }
-        // Whether the session stood where they may look can not be known any more; that something is free, they may.
-        Wake::Ended(_) => Some(Wake::Resync),
+        // Of one that the server never saw anywhere, looking will tell.
+        Wake::Ended(_) => places.iter().any(|namespace| sees(principal, namespace)).then_some(wake),
         Wake::Asked(session) => {
             let seen = app.board.seen();
             let mut holders = seen.elections.values().flat_map(|election| election.holders());

@@ -54,7 +54,12 @@ impl Answer {
 
     /// Whether the session has ended.
     pub(super) fn is_gone(&self) -> bool {
-        self.code().as_deref() == Some("session-gone")
+        self.says("session-gone")
+    }
+
+    /// Whether a Tenure server said this word.
+    pub(super) fn says(&self, code: &str) -> bool {
+        self.code().as_deref() == Some(code)
     }
 
     /// What was asked for.

@@ -64,7 +64,11 @@ impl Store for Http {
     async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
         let path = among(&take.session, &take.election, "/take");
         let answer = self.caller.call(&send(Method::POST, path, take)).await?;
-        if answer.is_gone() { Ok(None) } else { answer.read().map(|taken: Taken| taken.token) }
+        // The server has not watched for as long as we have: we come again.
+        if answer.is_gone() || answer.says("not-silent") {
+            return Ok(None);
+        }
+        answer.read().map(|taken: Taken| taken.token)
     }
 
     async fn release(&self, release: &Release) -> Result<(), StoreError> {
@@ -74,12 +78,18 @@ impl Store for Http {
     }
 
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
-        self.caller.call(&send(Method::POST, "/v1/expire".into(), expire)).await?.done()
+        let answer = self.caller.call(&send(Method::POST, "/v1/expire".into(), expire)).await?;
+        if answer.says("not-silent") { Ok(()) } else { answer.done() }
     }
 
     async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
         let path = of(&ask.election, "/ask");
-        self.caller.call(&send(Method::POST, path, ask)).await?.read().map(|answer: Asked| answer.asked)
+        let answer = self.caller.call(&send(Method::POST, path, ask)).await?;
+        // What we saw of their priorities is no longer so.
+        if answer.says("no-higher-priority") {
+            return Ok(false);
+        }
+        answer.read().map(|answer: Asked| answer.asked)
     }
 
     fn wakes(&self) -> Wakes {
