@@ -175,7 +175,9 @@ async fn scrape(State(app): State<App>) -> Response {
 fn board(app: &App, text: &mut String) {
     let seen = app.board.seen();
     let servers = seen.elections.get(&*SERVERS);
-    let live = |view: &ElectionView| view.candidates.iter().filter(|c| c.session.live).count();
+    let live = |view: &ElectionView| {
+        view.candidates.iter().filter(|c| c.session.live && c.session.owner.is_none()).count()
+    };
     let replicas = servers.map_or(0, |view| live(view));
     let age = app.runtime.now().since(seen.at).as_secs_f64();
     single(text, "tenure_build_info", "The version that runs.", "version", env!("CARGO_PKG_VERSION"));

@@ -24,6 +24,7 @@ use self::shape::{Campaign, Campaigned};
 use self::wait::Waiting;
 use super::given::{At, Given, In};
 use super::owned::{owned, plausible};
+use super::room;
 use super::sessions::{Within, check_candidacy, gone, short, unfit};
 use crate::App;
 use crate::access::{Principal, Slot};
@@ -99,6 +100,7 @@ async fn open(app: &App, principal: &Principal, campaign: &Campaign) -> Result<O
         let detail = format!("a session that is yet to be opened holds nothing under token {token}");
         return Err(unfit("token", detail).remedy("name the session that holds it, or leave `token` out"));
     }
+    room::for_session(app, principal)?;
     let id = SessionId::generate(&mut Draw(app.runtime.as_ref()));
     let session = NewSession {
         id: id.clone(),
@@ -147,6 +149,7 @@ async fn stand(app: &App, candidacy: &Candidacy) -> Result<(), Problem> {
 }
 
 async fn join(app: &App, candidacy: &Candidacy) -> Result<(), Problem> {
+    room::for_candidacy(app, candidacy)?;
     match app.store.join(candidacy).await? {
         Joined::Standing => Ok(()),
         Joined::Gone => Err(gone(&candidacy.session).field("session")),

@@ -38,7 +38,7 @@ pub(crate) struct Campaign {
     observer: bool,
     /// How many may lead at once.
     #[serde(default = "one")]
-    #[schema(minimum = 1, maximum = 1000, default = 1)]
+    #[schema(minimum = 1, maximum = 100, default = 1)]
     slots: u32,
     /// What this candidate can do.
     #[serde(default)]
