@@ -2,11 +2,10 @@
 
 use axum::extract::State;
 use http::StatusCode;
-use tenure::Name;
 use tenure::port::{Credential, Proof};
 
 use super::{few, fits, signed, unfit};
-use crate::access::Principal;
+use crate::access::{Principal, principal_name};
 use crate::api::given::{At, Given};
 use crate::problem::Problem;
 use crate::{App, RequestId};
@@ -61,10 +60,7 @@ fn check(credential: &Credential) -> Result<(), Problem> {
         return Err(unfit("id", "the id of a credential is 16 lower-case hexadecimal digits"));
     }
     // It stands in logs, and is the owner of sessions.
-    credential.name.parse::<Name>().map_err(|error| unfit("name", error.to_string()))?;
-    if credential.name == "local" {
-        return Err(unfit("name", "`local` is whoever is on the machine of a server without access control"));
-    }
+    principal_name(&credential.name).map_err(|error| unfit("name", error.to_string()))?;
     match &credential.proof {
         Proof::Token { digest } if !hex(digest, 64) => {
             return Err(unfit(
