@@ -483,6 +483,20 @@ mod tests {
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_text_for_a_time_is_too_much(text in r"[0-9.]{0,25}(ms|s|m|h|d)?.{0,8}") {
+            if let Err(error) = duration(&text) {
+                proptest::prop_assert!(!error.is_empty());
+            }
+        }
+
+        #[test]
+        fn a_time_that_is_written_is_read(ms in 0u64..1_000_000_000) {
+            proptest::prop_assert_eq!(duration(&format!("{ms}ms")), Ok(Duration::from_millis(ms)));
+        }
+    }
+
     #[test]
     fn nonsense_times_name_themselves() {
         for text in ["", "10", "s", "10 parsecs", "1e9s", "-1s", "1s2"] {

@@ -6,7 +6,7 @@ use axum::body::Body;
 use http::Request;
 use tenure::backend::{self, ServerAccess, StoreOptions};
 use tenure::port::{
-    Ask, AskKind, Backend, Candidacy, Credential, Expire, NewSession, Proof, Scope, StoreError, Take,
+    Ask, AskKind, Backend, Candidacy, Credential, Expire, NewSession, Proof, Pulse, Scope, StoreError, Take,
     Takeover, Trouble, Wake,
 };
 use tenure::runtime::{random, wall_ms};
@@ -69,7 +69,14 @@ async fn a_session_is_used_by_nobody_but_its_owner() {
     let bob = house.client("bob", &["a:read,lead", "b:admin"]).await;
     alice.stand(&key("a")).await;
     let token = alice.take(&key("a"), 0).await;
-    denied(bob.beat(&alice.id).await);
+    let beats = async || {
+        let ids = std::slice::from_ref(&alice.id);
+        house.store.backend().sessions(Some(ids)).await.unwrap()[0].beat
+    };
+    let before = beats().await;
+    // To a machine, a session that is another's is none of its own.
+    assert_eq!(bob.beat(&alice.id).await, Ok(Pulse::Gone));
+    assert_eq!(beats().await, before);
     denied(bob.end(&alice.id).await);
     denied(bob.join(&candidacy(&alice.id, &key("a"))).await);
     denied(bob.leave(&alice.id, &key("a")).await);

@@ -151,6 +151,16 @@ mod tests {
         url.parse::<Address>().unwrap().0.iter().map(Base::place).collect()
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_address_is_too_much(text in r"https?(\+unix)?:(//)?[ -~é@:/?#,\[\]]{0,60}") {
+            match text.parse::<Address>() {
+                Ok(address) => proptest::prop_assert!(!address.0.is_empty()),
+                Err(error) => proptest::prop_assert_eq!(error.kind, tenure_core::port::Trouble::Address),
+            }
+        }
+    }
+
     #[test]
     fn one_or_several_servers_are_read() {
         assert_eq!(places("http://127.0.0.1:8368"), ["http://127.0.0.1:8368"]);

@@ -198,6 +198,15 @@ fn bad_address(why: &str) -> StoreError {
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        #[test]
+        fn no_address_is_too_much(text in r"(postgres(ql)?://|host=|user=')?[ -~é@:/?&=%,']{0,60}") {
+            if let Err(error) = Address::parse(&text) {
+                proptest::prop_assert_eq!(error.kind, Trouble::Address);
+            }
+        }
+    }
+
     #[test]
     fn an_address_is_shown_without_its_password() {
         let address = Address::parse("postgres://app:s%40cret@db:6432/app?sslmode=disable").unwrap();
