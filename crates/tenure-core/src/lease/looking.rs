@@ -37,11 +37,13 @@ impl Machine {
         if all().nth(LOOK_MAX).is_none() {
             return self.look(scope);
         }
-        let after = self.looked_until.clone();
+        // A follower's looks and a leader's each go their own round, or one would skip what the other passed by.
+        let round = usize::from(scope == Scope::Standing);
+        let after = self.looked_until[round].clone();
         let next = all().filter(|key| after.as_ref().is_none_or(|after| *key > after)).take(LOOK_MAX);
         let keys: Vec<_> = next.cloned().collect();
         // The last ones lead back to the first.
-        self.looked_until = if keys.len() == LOOK_MAX { keys.last().cloned() } else { None };
+        self.looked_until[round] = if keys.len() == LOOK_MAX { keys.last().cloned() } else { None };
         self.look(Scope::Only(keys));
     }
 

@@ -48,8 +48,8 @@ pub struct Machine {
     pub(super) step: u64,
     pub(super) next_command: u64,
     pub(super) looking: bool,
-    /// Where the last look around ended, if it did not cover all.
-    pub(super) looked_until: Option<ElectionKey>,
+    /// Where the last look around ended, if it did not cover all: a follower's, a leader's.
+    pub(super) looked_until: [Option<ElectionKey>; 2],
     /// Elections to look at as soon as no look is under way.
     pub(super) curious: BTreeSet<ElectionKey>,
     /// Sessions whose expiry was asked for, by the beat that stood still.
@@ -115,7 +115,7 @@ impl Machine {
             step: 0,
             next_command: 0,
             looking: false,
-            looked_until: None,
+            looked_until: [None, None],
             curious: BTreeSet::new(),
             expiring: BTreeSet::new(),
             watched: Vec::new(),

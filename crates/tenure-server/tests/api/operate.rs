@@ -76,9 +76,6 @@ async fn what_operators_did_is_in_the_audit() {
     let inside = inside();
     let session = stand(inside.store.as_ref(), "web-1", "nightly", 0).await;
     take(inside.store.as_ref(), &session, "nightly").await;
-    if inside.store.deeds(None, None, 10).await.is_err() {
-        return; // This store keeps no audit yet.
-    }
     inside.post("/v1/elections/nightly/pause", json!({"reason": "moving"})).await.of(202);
     inside.post("/v1/elections/nightly/pause", json!({"reason": "again"})).await.of(202);
     inside.post("/v1/elections/nightly/resume", json!({})).await.of(200);

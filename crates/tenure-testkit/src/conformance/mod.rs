@@ -28,7 +28,6 @@ pub mod requests;
 pub mod sessions;
 pub mod wakes;
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -205,17 +204,7 @@ pub fn new_session(id: &SessionId, name: &str) -> NewSession {
 
 /// An ordinary candidacy.
 pub fn candidacy(session: &SessionId, key: &ElectionKey) -> Candidacy {
-    Candidacy {
-        session: session.clone(),
-        election: key.clone(),
-        id: "candidate".into(),
-        priority: 0,
-        observer: false,
-        capabilities: Vec::new(),
-        requires: Vec::new(),
-        slots: 1,
-        metadata: BTreeMap::new(),
-    }
+    Candidacy { id: "candidate".into(), ..Candidacy::new(session.clone(), key.clone()) }
 }
 
 /// An ask of the holder of slot 0.
