@@ -126,3 +126,7 @@ impl Office for Bounded {
         self.within(self.inner.forget(before_ms)).await
     }
 }
+
+impl tenure::port::Tasks for Bounded {}
+impl tenure::port::Desk for Bounded {}
+impl tenure::port::Pools for Bounded {}

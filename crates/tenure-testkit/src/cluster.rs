@@ -237,3 +237,7 @@ impl<B: Office> Office for Cuttable<B> {
         self.linked().await?.forget(before_ms).await
     }
 }
+
+impl<B: Send + Sync + 'static> tenure::port::Tasks for Cuttable<B> {}
+impl<B: Send + Sync + 'static> tenure::port::Desk for Cuttable<B> {}
+impl<B: Send + Sync + 'static> tenure::port::Pools for Cuttable<B> {}

@@ -8,6 +8,7 @@ use tenure_core::port::{Backend, Directory, StoreError, Takeover};
 use tenure_core::{Moment, SessionId, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::Claims;
 use crate::backend::{self, ServerAccess, StoreOptions};
 use crate::driver::{Driver, Message, Shared};
 use crate::elector::ElectorBuilder;
@@ -171,6 +172,11 @@ impl Tenure {
     /// A candidate for the election `name`.
     pub fn elector(&self, name: impl Into<String>) -> ElectorBuilder {
         ElectorBuilder::new(self.clone(), name.into())
+    }
+
+    /// Tasks and resources: to submit, to claim, to work.
+    pub fn claims(&self) -> Claims {
+        Claims::new(self.clone())
     }
 
     /// The elections of the store, for people and their tools.

@@ -1,14 +1,15 @@
 //! What a store must be able to do.
 //!
-//! The store owns the truth: who holds what, under which token, and which sessions live. A backend implements three
+//! The store owns the truth: who holds what, under which token, and which sessions live. A backend implements six
 //! traits. [`Store`] is the path of the machine: few calls, each one atomic, each either done, refused, or of unknown
 //! outcome. [`Directory`] is the path of people: it reads, and it leaves requests that a leader will find. [`Office`] is what a
-//! server keeps for itself: who may do what, and who did.
+//! server keeps for itself: who may do what, and who did. [`Tasks`], [`Desk`] and [`Pools`] are about work and resources.
 //!
 //! A call that returns [`StoreError`] may or may not have happened. The machine is written for that: nothing it
 //! concludes from an error ever extends trust, and everything it repeats is guarded by a compare-and-swap.
 
 mod ask;
+mod claims;
 mod election;
 mod error;
 mod fitness;
@@ -22,6 +23,15 @@ use std::os::fd::OwnedFd;
 use async_trait::async_trait;
 
 pub use self::ask::{Ask, AskKind, Via};
+pub use self::claims::{
+    Authority, BASE_PRIORITY, Backoff, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Desk,
+    FAILURES_KEPT, Failure, Fallback, Finished, Handle, Json, KindStats, LIST_MAX, Mode, NewRequest,
+    NewResource, NewTask, NewWorker, Order, Outcome, PAYLOAD_MAX, PRIORITY_MAX, PRIORITY_STEP_MS, Parent,
+    PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Profile, QueueKey, QueueSettings, QueueView,
+    RateLimit, RequestId, RequestState, RequestView, ResourceView, SUBMIT_MAX, Seat, Settled, Settlement,
+    Spread, Submission, Submitted, TaskFilter, TaskId, TaskState, TaskView, Tasks, Tend, Tended, Why,
+    WorkerView, claims_election,
+};
 pub use self::election::{
     Candidacy, CandidateView, ElectionView, Joined, LeaseView, Observation, Pause, Scope, Term,
 };
@@ -117,5 +127,5 @@ pub trait Directory: Send + Sync + 'static {
 }
 
 /// A whole backend.
-pub trait Backend: Store + Directory + Office {}
-impl<T: Store + Directory + Office> Backend for T {}
+pub trait Backend: Store + Directory + Office + Tasks + Desk + Pools {}
+impl<T: Store + Directory + Office + Tasks + Desk + Pools> Backend for T {}

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::Via;
+use super::{PoolKey, QueueKey, Via};
 use crate::{ElectionKey, SessionId, Token};
 
 /// Something happened in the store, said sooner than polling would find it. May be lost, doubled or false: a hint.
@@ -38,6 +38,12 @@ pub enum Wake {
     /// Our own connection in mode [`Takeover::Connection`] broke: others may have taken over. Never sent from one
     /// process to another.
     Severed(SessionId),
+    /// This queue has work, said because a session that may want it sleeps.
+    Work(QueueKey),
+    /// Claims of this session were called off: it should look at what it holds.
+    Recalled(SessionId),
+    /// Something was handed out or given back in this pool.
+    Pool(PoolKey),
     /// Hints may have been missed: look at everything.
     Resync,
 }

@@ -155,3 +155,7 @@ async fn a_server_whose_store_was_never_there_says_so_instead_of_knowing_nothing
     inside.get("/v1/elections").await.problem(503, "store-unavailable", None);
     inside.get("/v1/elections/nightly").await.problem(503, "store-unavailable", None);
 }
+
+impl tenure::port::Tasks for Moody {}
+impl tenure::port::Desk for Moody {}
+impl tenure::port::Pools for Moody {}

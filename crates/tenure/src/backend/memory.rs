@@ -205,3 +205,7 @@ impl WakeSource for Hints {
         }
     }
 }
+
+impl tenure_core::port::Tasks for Memory {}
+impl tenure_core::port::Desk for Memory {}
+impl tenure_core::port::Pools for Memory {}

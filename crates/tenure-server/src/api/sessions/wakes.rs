@@ -70,7 +70,10 @@ fn shown(app: &App, principal: &Principal, Hint { wake, places }: Hint) -> Optio
             };
             holders.any(own).then_some(wake)
         }
-        Wake::Resync => Some(wake),
+        Wake::Work(queue) => sees(principal, &queue.namespace).then_some(wake),
+        Wake::Pool(pool) => sees(principal, &pool.namespace).then_some(wake),
+        // Its identity is known to it alone, and says nothing to others but that something was called off.
+        Wake::Recalled(_) | Wake::Resync => Some(wake),
         Wake::Died(_) | Wake::Severed(_) => None,
     }
 }
