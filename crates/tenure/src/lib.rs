@@ -55,7 +55,7 @@ pub use tenure_core::{
     ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, election,
 };
 
-pub use crate::claims::{Claimed, Claims};
+pub use crate::claims::{Claimed, Claims, Stop};
 pub use crate::elector::{Change, Elector, ElectorBuilder, Leader, SLOTS_MAX, Status, leaders};
 pub use crate::error::{Error, FenceError, GuardError};
 pub use crate::guard::{Claim, Fenced, Guarded, fence};
