@@ -48,6 +48,7 @@ pub mod metrics;
 pub mod operator;
 pub mod runtime;
 mod tenure;
+mod worker;
 
 pub use tenure_core::lease::Loss;
 pub use tenure_core::port;
@@ -61,3 +62,4 @@ pub use crate::error::{Error, FenceError, GuardError};
 pub use crate::guard::{Claim, Fenced, Guarded, fence};
 pub use crate::leadership::{Leadership, Over};
 pub use crate::tenure::{Tenure, TenureBuilder};
+pub use crate::worker::{Drained, Reason, Report, TaskContext, TaskError, Worker, WorkerBuilder};

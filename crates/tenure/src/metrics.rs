@@ -219,6 +219,11 @@ pub(crate) fn waited(queue: &QueueKey, tasks: &[ClaimedTask], wall_ms: i64) {
     }
 }
 
+/// A handler is done.
+pub(crate) fn ran(queue: &QueueKey, took: Duration) {
+    histogram!(names::TASK_RUN, "queue" => queue.to_string()).record(took);
+}
+
 pub(crate) fn claim_leader(event: &'static str) {
     counter!(names::CLAIM_LEADER, "event" => event).increment(1);
 }

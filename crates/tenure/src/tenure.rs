@@ -16,6 +16,7 @@ use crate::driver::{Driver, Message, Shared};
 use crate::elector::ElectorBuilder;
 use crate::leadership::Trust;
 use crate::runtime::{Runtime, System};
+use crate::worker::WorkerBuilder;
 use crate::{Error, runtime};
 
 /// How long closing waits, beyond a lease, for work that is asked to finish.
@@ -204,6 +205,11 @@ impl Tenure {
     /// Tasks and resources: to submit, to claim, to work.
     pub fn claims(&self) -> Claims {
         Claims::new(self.clone())
+    }
+
+    /// A worker on the queue `name`.
+    pub fn worker(&self, queue: impl Into<String>) -> WorkerBuilder {
+        WorkerBuilder::new(self.clone(), queue.into())
     }
 
     /// The queue `name` of the default namespace.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tenure_core::port::{ClaimedTask, Outcome, Settlement, TaskId};
-use tenure_core::{Name, SessionId, Token};
+use tenure_core::{Moment, Name, SessionId, Token};
 use tokio::sync::Notify;
 
 use super::hub::Hub;
@@ -61,17 +61,27 @@ impl Stop {
 pub(crate) struct Cell {
     stopped: AtomicU8,
     changed: Notify,
+    nudged: Notify,
 }
 
 impl Cell {
     pub(crate) fn new() -> Arc<Cell> {
-        Arc::new(Cell { stopped: AtomicU8::new(0), changed: Notify::new() })
+        Arc::new(Cell { stopped: AtomicU8::new(0), changed: Notify::new(), nudged: Notify::new() })
     }
 
     /// Says that the claim is lost; the first reason counts.
     pub(crate) fn stop(&self, why: Stop) {
         let _ = self.stopped.compare_exchange(0, why.code(), Ordering::AcqRel, Ordering::Acquire);
         self.changed.notify_waiters();
+    }
+
+    /// Something else about it changed: its deadline.
+    pub(crate) fn nudge(&self) {
+        self.nudged.notify_waiters();
+    }
+
+    pub(crate) async fn nudged(&self) {
+        self.nudged.notified().await;
     }
 
     pub(crate) fn stopped(&self) -> Option<Stop> {
@@ -173,11 +183,17 @@ pub(crate) struct Handed {
     hub: Weak<Hub>,
     namespace: Name,
     tasks: Vec<ClaimedTask>,
+    /// Not later than when they were claimed, on our own clock.
+    since: Moment,
 }
 
 impl Handed {
-    pub(crate) fn new(hub: &Arc<Hub>, namespace: &Name, tasks: Vec<ClaimedTask>) -> Handed {
-        Handed { hub: Arc::downgrade(hub), namespace: namespace.clone(), tasks }
+    pub(crate) fn new(hub: &Arc<Hub>, namespace: &Name, tasks: Vec<ClaimedTask>, since: Moment) -> Handed {
+        Handed { hub: Arc::downgrade(hub), namespace: namespace.clone(), tasks, since }
+    }
+
+    pub(crate) fn since(&self) -> Moment {
+        self.since
     }
 
     pub(crate) fn tasks(&self) -> &[ClaimedTask] {

@@ -74,6 +74,7 @@ pub(crate) struct Hub {
     pool_modes: Mutex<HashMap<PoolKey, Mode>>,
     /// Where calls were made whose outcome nobody knows; `None` if nobody looks into it.
     doubts: Mutex<Option<BTreeSet<Name>>>,
+    attended: std::sync::Once,
 }
 
 impl Hub {
@@ -108,6 +109,7 @@ impl Hub {
             modes: Mutex::default(),
             pool_modes: Mutex::default(),
             doubts: Mutex::default(),
+            attended: std::sync::Once::new(),
         })
     }
 
@@ -233,6 +235,11 @@ impl Hub {
             drop(doubts);
             self.handle.spawn(dispel(self.clone()));
         }
+    }
+
+    /// From now on there are workers whose claims have to be looked after.
+    pub(crate) fn attend_workers(self: &Arc<Self>) {
+        self.attended.call_once(|| drop(self.handle.spawn(crate::worker::attend(self.clone()))));
     }
 
     /// What is in doubt, looked into by the caller from here on.

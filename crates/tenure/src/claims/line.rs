@@ -176,6 +176,8 @@ struct Sleep {
 struct Looked {
     tickets: Vec<(u64, Ticket)>,
     dozed: bool,
+    /// When it began, on our own clock.
+    began: Moment,
     result: Result<ClaimAnswer, StoreError>,
 }
 
@@ -294,7 +296,7 @@ impl Tender {
 
     /// A look is back.
     fn back(&mut self, looked: Looked) {
-        let Looked { tickets, dozed, result } = looked;
+        let Looked { tickets, dozed, began, result } = looked;
         let now = self.hub.runtime.now();
         let mut next_in = None;
         let (mut waiting, namespace) = (Vec::new(), &self.line.key.namespace);
@@ -303,7 +305,7 @@ impl Tender {
                 next_in = soon;
                 let mut tasks = tasks.into_iter();
                 for (number, mut ticket) in tickets {
-                    let tasks = Handed::new(&self.hub, namespace, tasks.next().unwrap_or_default());
+                    let tasks = Handed::new(&self.hub, namespace, tasks.next().unwrap_or_default(), began);
                     ticket.refused = None;
                     if tasks.tasks().is_empty() {
                         waiting.push((number, ticket));
@@ -348,7 +350,7 @@ impl Tender {
     }
 
     fn over(&self, ticket: Ticket) {
-        let nothing = Handed::new(&self.hub, &self.line.key.namespace, Vec::new());
+        let nothing = Handed::new(&self.hub, &self.line.key.namespace, Vec::new(), Moment::ZERO);
         ticket.asker.answer(match ticket.refused {
             Some(refusal) => Outcome::Refused(refusal),
             None => Outcome::Tasks(nothing),
@@ -443,7 +445,7 @@ async fn look(
     }
     metrics::looked(&ask.queue, lane, &result, hub.runtime.now().since(began));
     drop(reign);
-    Looked { tickets, dozed, result }
+    Looked { tickets, dozed, began, result }
 }
 
 async fn doze_at(hub: &Hub, queue: &QueueKey) -> bool {

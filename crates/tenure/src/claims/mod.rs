@@ -14,7 +14,7 @@ mod keeper;
 pub(crate) mod line;
 pub(crate) mod link;
 pub(crate) mod reconcile;
-mod route;
+pub(crate) mod route;
 
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use tenure_core::port::{
 };
 
 pub use self::holdings::Stop;
+use self::route::Got;
 use crate::runtime::Draw;
 use crate::{Error, Tenure};
 
@@ -98,7 +99,11 @@ impl Claims {
     /// they go through the leader. Dropped, nothing stays claimed.
     pub async fn claim(&self, queue: &QueueKey, seat: Seat, wait: Duration) -> Result<Claimed, Error> {
         claim::check_seats(std::slice::from_ref(&seat)).map_err(tenure_core::port::StoreError::from)?;
-        Ok(self.tenure.hub().claim(queue, seat, wait).await?)
+        Ok(match self.tenure.hub().claim(queue, seat, wait).await? {
+            Got::Tasks(handed) => Claimed::Tasks(handed.take()),
+            Got::Refused(refusal) => Claimed::Refused(refusal),
+            Got::NotNow => Claimed::NotNow,
+        })
     }
 
     /// Says something about a claim. Calls at the same time share a statement. Dropped, it is said all the same.

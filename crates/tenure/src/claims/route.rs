@@ -13,8 +13,8 @@ use tenure_core::port::{
     Authority, ClaimRefusal, Mode, PoolKey, PoolMatch, QueueKey, RequestId, Seat, StoreError, Trouble,
 };
 
-use super::Claimed;
 use super::batch::{Batcher, Measure};
+use super::holdings::Handed;
 use super::hub::{Hub, locked};
 use super::line::{Lane, Outcome};
 use super::link::{Connection, Told};
@@ -28,6 +28,13 @@ const SEEK_EVERY: Duration = Duration::from_millis(100);
 
 /// What came of handing out what is free of a pool.
 pub(crate) type Matched = Result<(), ClaimRefusal>;
+
+/// What came of asking for tasks.
+pub(crate) enum Got {
+    Tasks(Handed),
+    Refused(ClaimRefusal),
+    NotNow,
+}
 
 /// Where the leader is.
 enum Leader {
@@ -52,7 +59,7 @@ impl Hub {
         queue: &QueueKey,
         seat: Seat,
         wait: Duration,
-    ) -> Result<Claimed, StoreError> {
+    ) -> Result<Got, StoreError> {
         let _gauge = metrics::in_flight(queue);
         let until = self.runtime.now() + wait;
         let mut turns = 0;
@@ -66,10 +73,10 @@ impl Hub {
             };
             match step {
                 Step::Done(outcome) => return self.claimed(queue, &seat, outcome),
-                Step::NotNow if self.runtime.now() >= until => return Ok(Claimed::NotNow),
+                Step::NotNow if self.runtime.now() >= until => return Ok(Got::NotNow),
                 Step::NotNow => self.await_leader(until).await,
                 // Modes that change under our hands, or leaders: not for ever, and not without a breath.
-                Step::Again if turns > 100 && self.runtime.now() >= until => return Ok(Claimed::NotNow),
+                Step::Again if turns > 100 && self.runtime.now() >= until => return Ok(Got::NotNow),
                 Step::Again if turns > 3 => self.pause(Duration::from_millis(20)).await,
                 Step::Again => {}
             }
@@ -77,7 +84,7 @@ impl Hub {
         }
     }
 
-    fn claimed(&self, queue: &QueueKey, seat: &Seat, outcome: Outcome) -> Result<Claimed, StoreError> {
+    fn claimed(&self, queue: &QueueKey, seat: &Seat, outcome: Outcome) -> Result<Got, StoreError> {
         match outcome {
             Outcome::Tasks(handed) => {
                 if let Some(session) =
@@ -86,9 +93,9 @@ impl Hub {
                     self.holdings.add(session, handed.tasks());
                 }
                 metrics::waited(queue, handed.tasks(), self.runtime.wall_ms());
-                Ok(Claimed::Tasks(handed.take()))
+                Ok(Got::Tasks(handed))
             }
-            Outcome::Refused(refusal) => Ok(Claimed::Refused(refusal)),
+            Outcome::Refused(refusal) => Ok(Got::Refused(refusal)),
             Outcome::Failed(error) => Err(error),
         }
     }

@@ -192,26 +192,24 @@ impl Connection {
     /// An answer. Tasks for somebody who left go back by being dropped.
     fn answered(&self, id: u64, answer: Answer) {
         let Some(hub) = self.hub.upgrade() else { return };
-        let handed = |namespace: &Name, tasks| Handed::new(&hub, namespace, tasks);
+        let now = hub.runtime.now();
+        let handed = |namespace: &Name, tasks, age_us| {
+            Handed::new(&hub, namespace, tasks, now - Duration::from_micros(age_us))
+        };
         let told = match answer {
-            Answer::Part { namespace, tasks } => {
-                let part = handed(&namespace, tasks);
+            Answer::Part { namespace, tasks, age_us } => {
+                let part = handed(&namespace, tasks, age_us);
                 if let Some(pending) = locked(&self.pending).get_mut(&id) {
                     pending.parts.push(part);
                 }
                 return;
             }
-            Answer::Tasks { namespace, tasks } => {
+            Answer::Tasks { namespace, tasks, age_us } => {
                 let parts =
                     locked(&self.pending).get_mut(&id).map(|pending| std::mem::take(&mut pending.parts));
-                let last = handed(&namespace, tasks);
+                let last = handed(&namespace, tasks, age_us);
                 Told::Tasks(
-                    parts
-                        .unwrap_or_default()
-                        .into_iter()
-                        .chain([last])
-                        .reduce(Handed::and)
-                        .unwrap_or_else(|| handed(&namespace, Vec::new())),
+                    parts.unwrap_or_default().into_iter().rev().fold(last, |rest, part| part.and(rest)),
                 )
             }
             Answer::Refused(refusal) => Told::Refused(refusal),

@@ -59,11 +59,13 @@ pub(super) enum Answer {
     Part {
         namespace: Name,
         tasks: Vec<ClaimedTask>,
+        age_us: u64,
     },
-    /// The tasks, or the rest of them.
+    /// The tasks, or the rest of them, and how long ago, at most, they were claimed.
     Tasks {
         namespace: Name,
         tasks: Vec<ClaimedTask>,
+        age_us: u64,
     },
     Refused(ClaimRefusal),
     /// Handed out what there was.

@@ -229,7 +229,7 @@ async fn write_answers(
     while answers.recv_many(&mut words, 64).await > 0 {
         bytes.clear();
         for (id, word) in &words {
-            write_word(&mut seal, *id, word, &mut bytes)?;
+            write_word(hub, &mut seal, *id, word, &mut bytes)?;
         }
         // Until this is through, a connection that breaks drops the words, and their tasks go back.
         within(hub, PATIENCE, write.write_all(&bytes)).await?;
@@ -244,7 +244,7 @@ async fn write_answers(
     Ok(())
 }
 
-fn write_word(seal: &mut Seal, id: u64, word: &Word, to: &mut Vec<u8>) -> io::Result<()> {
+fn write_word(hub: &Hub, seal: &mut Seal, id: u64, word: &Word, to: &mut Vec<u8>) -> io::Result<()> {
     let handed = match word {
         Word::Claimed(Outcome::Tasks(handed)) => handed,
         Word::Claimed(Outcome::Refused(refusal)) => {
@@ -256,14 +256,15 @@ fn write_word(seal: &mut Seal, id: u64, word: &Word, to: &mut Vec<u8>) -> io::Re
         Word::Other(answer) => return put(seal, &Borrowed { id, answer }, to),
     };
     let (mut rest, namespace) = (handed.tasks(), handed.namespace().clone());
+    let age_us = u64::try_from(hub.runtime.now().since(handed.since()).as_micros()).unwrap_or(u64::MAX);
     loop {
         let (now, later) = rest.split_at(about(rest));
         let (namespace, tasks) = (namespace.clone(), now.to_vec());
         rest = later;
         if rest.is_empty() {
-            return put(seal, &Reply { id, answer: Answer::Tasks { namespace, tasks } }, to);
+            return put(seal, &Reply { id, answer: Answer::Tasks { namespace, tasks, age_us } }, to);
         }
-        put(seal, &Reply { id, answer: Answer::Part { namespace, tasks } }, to)?;
+        put(seal, &Reply { id, answer: Answer::Part { namespace, tasks, age_us } }, to)?;
     }
 }
 
