@@ -4,6 +4,7 @@ mod args;
 mod child;
 mod commands;
 mod exit;
+mod memory;
 mod output;
 mod store;
 #[cfg_attr(feature = "otel", path = "telemetry/on.rs")]
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }
     };
+    memory::one_heap();
     output::init(&cli.global, output::Log::of(&cli.command));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
