@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_core::port::{
-    Authority, ClaimAnswer, ClaimRefusal, NewTask, Outcome, Profile, QueueSettings, Seat, Settled, TaskState,
+    Authority, Backoff, ClaimAnswer, ClaimRefusal, NewTask, Outcome, Profile, QueueSettings, Seat, Settled,
+    TaskState,
 };
 
 use super::floor::{
@@ -29,6 +30,7 @@ pub async fn what_is_handed_out_is_whole(subject: &Subject) {
         priority: 3,
         max_run_ms: Some(2 * HOUR_MS),
         max_attempts: 5,
+        backoff: Backoff { first_ms: 17, most_ms: 18 },
         leader_token: Some(tenure_core::Token::from_u64(9)),
         ..NewTask::default()
     };
@@ -36,7 +38,7 @@ pub async fn what_is_handed_out_is_whole(subject: &Subject) {
     let wish = Seat { session: Some(actor.id.clone()), hold_ms: Some(HOUR_MS), ..seat_of(profile("w'1"), 5) };
     let claimed = floor.claim(wish).await.remove(0);
     assert_eq!((claimed.id, &claimed.queue, &claimed.kind), (id, &floor.key.name, &task.kind));
-    assert_eq!((&claimed.payload, claimed.inputs.len()), (&task.payload, 0));
+    assert_eq!((&claimed.payload, claimed.inputs.len(), claimed.backoff), (&task.payload, 0, task.backoff));
     assert_eq!((claimed.attempt, claimed.max_attempts, claimed.priority), (1, 5, 3));
     assert_eq!((claimed.max_run_ms, claimed.leader_token), (task.max_run_ms, task.leader_token));
     assert_eq!(claimed.turn, None, "nobody counts turns in a distributed queue");

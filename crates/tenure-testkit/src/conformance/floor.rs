@@ -191,7 +191,7 @@ impl Keeper {
 
     /// What it asks of the store.
     pub fn tending(&self) -> Tend {
-        Tend { session: self.actor.id.clone(), token: self.token, ahead: Duration::ZERO, limit: 1000 }
+        Tend { session: self.actor.id.clone(), token: self.token, clock_ms: None, limit: 1000 }
     }
 
     /// Tends once.

@@ -45,6 +45,7 @@ pub async fn a_submitted_task_is_kept_whole(subject: &Subject) {
     assert_eq!((view.concurrency_key, view.concurrency_limit), (task.concurrency_key, 4));
     assert_eq!((view.parents, view.children), (vec![parent], vec![]));
     assert_eq!((view.leader_token, view.turn), (task.leader_token, None));
+    assert_eq!(view.backoff, task.backoff);
     assert_eq!((view.failures, view.reason, view.progress), (vec![], None, None));
     assert_eq!((view.claimed_at_ms, view.deadline_ms, view.finished_at_ms), (None, None, None));
     assert_eq!(floor.task(parent).await.children, [id]);
