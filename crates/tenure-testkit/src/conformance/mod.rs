@@ -39,6 +39,7 @@ pub mod sessions;
 pub mod settling;
 pub mod tasks;
 pub mod wakes;
+pub mod work_differential;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -369,6 +370,7 @@ macro_rules! claims_conformance_tests {
                 pools::the_mode_decides_who_matches,
                 pools::what_nobody_lives_for_goes_back,
                 pools::what_is_over_is_forgotten,
+                work_differential::random_work_goes_as_it_goes_in_memory,
             }
         }
     };
