@@ -34,7 +34,7 @@ use crate::{Error, Tenure};
 /// This is the API one by one: each call is about one task or one worker, and calls that are made at the same time share a
 /// statement. A [`Worker`](crate::Worker) does all of this by itself.
 ///
-/// ```no_run
+/// ```
 /// # use tenure::{Claimed, Tenure, backend::memory::Memory};
 /// use std::time::Duration;
 /// use tenure::port::{NewTask, Outcome, Profile, Seat, Settled, Settlement, TaskState};

@@ -1,0 +1,7 @@
+//! Claims as the library makes them: shared, waited for, routed, worked on.
+
+mod direct;
+mod exclusive;
+mod spy;
+mod support;
+mod worker;
