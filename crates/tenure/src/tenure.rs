@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::lease::{Config, Machine};
-use tenure_core::port::{Backend, Directory, QueueKey, StoreError, Takeover};
+use tenure_core::port::{Backend, Directory, PoolKey, QueueKey, StoreError, Takeover};
 use tenure_core::{Moment, Name, SessionId, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -15,6 +15,7 @@ use crate::claims::hub::{BrokerAddress, Hub};
 use crate::driver::{Driver, Message, Shared};
 use crate::elector::ElectorBuilder;
 use crate::leadership::Trust;
+use crate::pool::Pool;
 use crate::runtime::{Runtime, System};
 use crate::worker::WorkerBuilder;
 use crate::{Error, runtime};
@@ -210,6 +211,11 @@ impl Tenure {
     /// A worker on the queue `name`.
     pub fn worker(&self, queue: impl Into<String>) -> WorkerBuilder {
         WorkerBuilder::new(self.clone(), queue.into())
+    }
+
+    /// The pool `name` of the default namespace.
+    pub fn pool(&self, name: &str) -> Result<Pool, Error> {
+        Ok(Pool::new(self.clone(), PoolKey::new(Name::default_namespace(), name.parse()?)))
     }
 
     /// The queue `name` of the default namespace.

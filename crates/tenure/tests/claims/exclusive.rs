@@ -34,7 +34,11 @@ async fn a_claim_goes_through_the_leader_wherever_it_is_made() {
     let (asked, calls) = (two.calls("claim"), one.calls("claim"));
     let again = tasks(b.claims().claim(&mail, seat(&b, "wb", 1), Duration::ZERO).await.unwrap());
     assert_eq!(again[0].turn, Some(3));
-    assert_eq!((two.calls("claim"), one.calls("claim")), (asked, calls + 1), "the leader asked the store for it");
+    assert_eq!(
+        (two.calls("claim"), one.calls("claim")),
+        (asked, calls + 1),
+        "the leader asked the store for it"
+    );
     assert_eq!(two.calls("post"), 1, "over the connection that it has");
     assert_eq!(b.claims().settle(complete(&again[0])).await.unwrap(), Settled::Now(TaskState::Completed));
     b.close().await.unwrap();
@@ -200,12 +204,18 @@ async fn nothing_is_lost_or_done_twice_at_once_though_leaders_die_and_modes_chan
         .await;
         let leader = watcher.store.election(&claims_election()).await.unwrap().unwrap();
         let leader = tenure::leaders(&leader).first().map(|leader| leader.id.clone());
-        if let Some((_, spy, _)) = processes.iter().find(|(tenure, ..)| Some(tenure.name()) == leader.as_deref()) {
-            for call in ["beat", "open", "claim", "settle", "observe", "take", "tend", "held", "post", "release"] {
+        if let Some((_, spy, _)) =
+            processes.iter().find(|(tenure, ..)| Some(tenure.name()) == leader.as_deref())
+        {
+            for call in
+                ["beat", "open", "claim", "settle", "observe", "take", "tend", "held", "post", "release"]
+            {
                 spy.fault(call, Some(Fault::Fails));
             }
             tokio::time::sleep(1_500 * MS).await;
-            for call in ["beat", "open", "claim", "settle", "observe", "take", "tend", "held", "post", "release"] {
+            for call in
+                ["beat", "open", "claim", "settle", "observe", "take", "tend", "held", "post", "release"]
+            {
                 spy.fault(call, None);
             }
         }
