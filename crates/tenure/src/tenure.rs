@@ -261,12 +261,18 @@ impl Tenure {
     /// Finishes and gives back everything, and ends the session. Others take over at once. Bounded: when the store does
     /// not answer, or work does not end, it gives up after a while and says so.
     pub async fn close(&self) -> Result<(), Error> {
+        let runtime = &self.inner.runtime;
+        // What was said about claims counts only while the session lives.
+        tokio::select! {
+            biased;
+            () = self.inner.hub.settler.rest() => {}
+            () = runtime.sleep_until(runtime.now() + CLOSE_GRACE) => {}
+        }
         let (reply, closed) = oneshot::channel();
         if self.send(Message::Close(Some(reply))).is_err() {
             // A driver that has gone has closed.
             return Ok(());
         }
-        let runtime = &self.inner.runtime;
         let limit = CLOSE_GRACE + self.inner.timing.lease();
         let start = runtime.now();
         tokio::pin!(closed);

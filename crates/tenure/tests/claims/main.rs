@@ -2,6 +2,7 @@
 
 mod direct;
 mod exclusive;
+mod link;
 mod pool;
 mod spy;
 mod support;
