@@ -102,15 +102,10 @@ pub(super) fn table(deeds: &[&Deed], wall: i64) -> Markup {
     }
 }
 
-/// The last deeds that were done to one thing, if there were any. Deeds to elections go by one word, all others by what
-/// they are done to: `queue.pause`.
-pub(super) fn of(deeds: Result<&[Deed], &StoreError>, sort: &str, target: &str, wall: i64) -> Markup {
+/// The last deeds that were done to one thing, if there were any.
+pub(super) fn of(deeds: Result<&[Deed], &StoreError>, here: impl Fn(&Deed) -> bool, wall: i64) -> Markup {
     const SHOWN: usize = 8;
-    let here = |deed: &&Deed| {
-        let fits = if sort.is_empty() { !deed.action.contains('.') } else { deed.action.starts_with(sort) };
-        fits && deed.target == target
-    };
-    let here: Vec<_> = deeds.unwrap_or_default().iter().filter(here).take(SHOWN).collect();
+    let here: Vec<_> = deeds.unwrap_or_default().iter().filter(|deed| here(deed)).take(SHOWN).collect();
     html! {
         @if !here.is_empty() {
             section.card aria-labelledby="did" {
@@ -119,6 +114,11 @@ pub(super) fn of(deeds: Result<&[Deed], &StoreError>, sort: &str, target: &str, 
             }
         }
     }
+}
+
+/// Deeds to elections go by one word; all others by what they are done to: `queue.pause`.
+pub(super) fn sort(deed: &Deed) -> &str {
+    deed.action.split_once('.').map_or("", |(sort, _)| sort)
 }
 
 fn target(deed: &Deed) -> Markup {
@@ -134,8 +134,7 @@ fn target(deed: &Deed) -> Markup {
 fn page_of(deed: &Deed) -> Option<(String, String)> {
     let namespace = deed.namespace.clone()?;
     let name = || deed.target.parse::<Name>().ok();
-    let sort = deed.action.split_once('.').map_or("", |(sort, _)| sort);
-    Some(match sort {
+    Some(match sort(deed) {
         "" => {
             let key = ElectionKey::new(namespace, name()?);
             (parts::href(&key, ""), key.to_string())
@@ -147,6 +146,11 @@ fn page_of(deed: &Deed) -> Option<(String, String)> {
         "pool" => {
             let key = PoolKey::new(namespace, name()?);
             (parts::pool_href(&key, ""), key.to_string())
+        }
+        "resource" => {
+            let (pool, _) = deed.target.split_once('/')?;
+            let key = PoolKey::new(namespace, pool.parse().ok()?);
+            (parts::pool_href(&key, ""), deed.target.clone())
         }
         "task" => {
             let id = TaskId(deed.target.parse().ok()?);

@@ -63,7 +63,7 @@ pub(super) async fn show(
         }
         div #candidates data-live { (candidates(view, &seen, &visit, now, wall)) }
         div #terms data-live { (history(view, terms, wall)) }
-        div #deeds data-live { (audit::of(deeds.as_deref(), "", key.name.as_str(), wall)) }
+        div #deeds data-live { (audit::of(deeds.as_deref(), |deed| audit::sort(deed).is_empty() && deed.target == key.name.as_str(), wall)) }
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
     page(&visit, key.name.as_str(), "Elections", content)

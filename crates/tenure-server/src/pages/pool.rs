@@ -6,7 +6,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tenure::Name;
-use tenure::port::{PoolKey, PoolView, RequestView, ResourceView, Verb};
+use tenure::port::{Deed, PoolKey, PoolView, RequestView, ResourceView, Verb};
 
 use super::election::within;
 use super::frame::{Visit, page, trouble};
@@ -62,10 +62,19 @@ pub(super) async fn show(
         div #resources data-live { (resources(view, &visit, wall)) }
         div #waiting data-live { (waiting(view, &visit, wall)) }
         div #settings data-live { (settings(view)) }
-        div #deeds data-live { (audit::of(deeds.as_deref(), "pool.", key.name.as_str(), wall)) }
+        div #deeds data-live { (audit::of(deeds.as_deref(), |deed| is_about(deed, &key), wall)) }
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
     page(&visit, key.name.as_str(), "Pools", content)
+}
+
+/// Whether a deed was done to this pool, or to something in it.
+fn is_about(deed: &Deed, key: &PoolKey) -> bool {
+    match audit::sort(deed) {
+        "pool" => deed.target == key.name.as_str(),
+        "resource" => deed.target.split_once('/').is_some_and(|(pool, _)| pool == key.name.as_str()),
+        _ => false,
+    }
 }
 
 /// What came of a deed. Only what is written here is ever shown.

@@ -85,8 +85,7 @@ async fn put(app: &App, visit: &Visit, key: &PoolKey, wanted: &Wanted) -> Result
     let resource = NewResource { name, tags: list(&wanted.tags), enabled };
     set(app, key, &resource).await?;
     let done = if known.is_some() { "change" } else { "add" };
-    let detail = format!("{} with tags {}", resource.name, resource.tags.join(", "));
-    record(app, visit, key, done, detail).await;
+    record(app, visit, key, "resource.put", Some(resource.name.as_str()), resource.tags.join(" ")).await;
     Ok(done)
 }
 
@@ -96,8 +95,10 @@ async fn set(app: &App, key: &PoolKey, resource: &NewResource) -> Result<(), Pro
     Ok(within(app.store.add_resources(key, resources)).await?)
 }
 
-async fn record(app: &App, visit: &Visit, key: &PoolKey, done: &str, detail: String) {
-    visit.record(app, &format!("pool.{done}"), Some(&key.namespace), key.name.as_str(), detail).await;
+/// Writes down what was done to a pool, or to something in it.
+async fn record(app: &App, visit: &Visit, key: &PoolKey, deed: &str, within: Option<&str>, detail: String) {
+    let target = within.map_or_else(|| key.name.to_string(), |one| format!("{}/{one}", key.name));
+    visit.record(app, deed, Some(&key.namespace), &target, detail).await;
     app.floor.changed().await;
 }
 
@@ -176,7 +177,7 @@ pub(super) async fn act(
                 }
                 within(app.store.set_pool(&key, &settings)).await?;
                 let detail = serde_json::to_string(&settings).unwrap_or_default();
-                record(&app, &visit, &key, "settings", detail).await;
+                record(&app, &visit, &key, "pool.set", None, detail).await;
                 Ok("settings")
             }
             other => Err(no_such_action(other, "a pool", "add and settings")),
@@ -271,7 +272,9 @@ pub(super) async fn resource_act(
             }
         };
         if happened {
-            record(&app, &visit, &key, action, resource.to_string()).await;
+            let deed = if action == "remove" { "resource.remove" } else { "resource.put" };
+            let detail = if action == "disable" { "disabled" } else { "" };
+            record(&app, &visit, &key, deed, Some(resource.as_str()), detail.into()).await;
         }
         Ok(if happened { action } else { "already" })
     };
@@ -355,8 +358,8 @@ pub(super) async fn request_act(
         let handle = app.store.handle_request(&key.namespace, RequestId(id), owner, token, Handle::Release);
         let happened = within(handle).await?;
         if happened {
-            let what = view.resource.as_ref().map_or_else(|| "its request".into(), Name::to_string);
-            record(&app, &visit, &key, "release", format!("{what} from {owner}")).await;
+            let what = view.resource.as_ref().map_or("request", Name::as_str);
+            record(&app, &visit, &key, "resource.release", Some(what), format!("from {owner}")).await;
         }
         Ok(if happened { "release" } else { "already" })
     };

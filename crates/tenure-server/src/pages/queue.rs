@@ -145,7 +145,7 @@ pub(super) async fn show(
         div #kinds data-live { (kinds(finished.as_deref())) }
         div #workers data-live { (workers_of(&key, all.as_deref(), &visit, wall)) }
         div #settings data-live { (settings(&track.view.settings)) }
-        div #deeds data-live { (audit::of(deeds.as_deref(), "queue.", key.name.as_str(), wall)) }
+        div #deeds data-live { (audit::of(deeds.as_deref(), |deed| audit::sort(deed) == "queue" && deed.target == key.name.as_str(), wall)) }
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
     page(&visit, key.name.as_str(), "Queues", content)

@@ -354,7 +354,8 @@ async fn done(
         other => return Err(no_such_action(other, "a queue", ACTIONS)),
     };
     if done != "already" {
-        visit.record(app, &format!("queue.{done}"), Some(&key.namespace), key.name.as_str(), detail).await;
+        let deed = format!("queue.{}", if done == "settings" { "set" } else { done });
+        visit.record(app, &deed, Some(&key.namespace), key.name.as_str(), detail).await;
     }
     // So that the page that comes next shows it.
     app.floor.changed().await;
