@@ -163,7 +163,7 @@ async fn by_worker(
             if run.fetch_add(1, Ordering::Relaxed) + 1 == tasks {
                 enough.notify_one();
             }
-            async { Ok::<(), std::convert::Infallible>(()) }
+            async {}
         }
     };
     let start = now();
@@ -292,7 +292,7 @@ async fn idle(bench: &DrainBench, url: &str) -> Result<Vec<Compared>, BenchError
     let handler = move |_| {
         // Nobody listens any more once the measurement is over.
         let _ = begun.send(now());
-        async { Ok::<(), std::convert::Infallible>(()) }
+        async {}
     };
     let worker = runner.worker("bench-idle").handler(handler).start().await?;
     let key = queue("bench-idle");
@@ -327,7 +327,7 @@ async fn held_open(bench: &DrainBench, url: &str) -> Result<Compared, BenchError
         let run = run.clone();
         move |_| {
             run.fetch_add(1, Ordering::Relaxed);
-            async { Ok::<(), std::convert::Infallible>(()) }
+            async {}
         }
     };
     fill(&tenure, &key, STEADY).await?;
