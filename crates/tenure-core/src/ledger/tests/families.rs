@@ -130,6 +130,17 @@ fn a_child_of_two_lost_parents_comes_back_with_the_second() {
 }
 
 #[test]
+fn a_child_that_fell_by_itself_does_not_come_back_with_its_parent() {
+    let mut yard = Yard::new();
+    let parent = yard.submit_one(task());
+    let children = yard.submit(vec![after(&[parent]), after(&[parent])]);
+    assert_eq!(yard.order(&children[..1], Order::Cancel), children[..1]);
+    assert_eq!(yard.order(&[parent], Order::Cancel), [parent, children[1]]);
+    assert_eq!(yard.order(&[parent], Order::Retry), [parent, children[1]]);
+    assert_eq!(yard.states(&children), [Cancelled, Waiting]);
+}
+
+#[test]
 fn the_order_in_which_a_graph_is_named_is_no_matter() {
     let mut yard = Yard::new();
     let child = NewTask { parents: vec![Parent::Index(1)], ..task() };
