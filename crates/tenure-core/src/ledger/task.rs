@@ -124,6 +124,7 @@ impl Task {
         Finished {
             kind: self.new.kind.clone(),
             completed: self.state == TaskState::Completed,
+            at_ms: self.finished_at.unwrap_or_default(),
             wait_ms: since(self.ready_at, claimed.or(self.finished_at)),
             run_ms: since(claimed, self.finished_at),
         }
