@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod bench;
 pub(crate) mod claims;
 pub(crate) mod tasks;
 pub(crate) mod values;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use tenure::port::Grant;
 
+pub(crate) use self::bench::{BenchArgs, BenchCommand};
 use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
 use self::tasks::TasksArgs;
 use self::work::WorkArgs;
@@ -409,52 +411,6 @@ pub(crate) struct DoctorArgs {
     /// How many hand-overs to measure
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct BenchArgs {
-    #[command(subcommand)]
-    pub(crate) command: BenchCommand,
-}
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum BenchCommand {
-    /// Hand-over, crash take-over, and what it costs to hold many elections
-    Election {
-        /// How many hand-overs and crashes to time
-        #[arg(long, default_value_t = 15)]
-        rounds: u32,
-        /// How many elections one process holds
-        #[arg(long, value_delimiter = ',', default_value = "1,100,10000", value_name = "N,N,…")]
-        held: Vec<u32>,
-        /// How long the cost of holding is watched
-        #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
-        window: Duration,
-    },
-    /// Reading and renewing over HTTP beside the statements behind it, idle watchers, start-up
-    Server {
-        /// How many connections ask at once, on both sides
-        #[arg(long, default_value_t = 16)]
-        connections: usize,
-        /// For how long each side is measured
-        #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
-        window: Duration,
-        /// How many idle watchers there are
-        #[arg(long, default_value_t = 1000)]
-        watchers: usize,
-        /// How often the server is started
-        #[arg(long, default_value_t = 5)]
-        starts: u32,
-    },
-    /// Hold a bare advisory lock until killed
-    #[command(hide = true)]
-    HoldAdvisory,
-    /// Hold a bare kernel lock until killed
-    #[command(hide = true)]
-    HoldFlock {
-        /// The file
-        path: std::path::PathBuf,
-    },
 }
 
 /// Reads `250ms`, `10s`, `2m`, `1h`, `1h30m` or `90d`.
