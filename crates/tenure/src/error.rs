@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenure_core::port::StoreError;
-use tenure_core::{ElectionKey, NameError, TimingError, Token};
+use tenure_core::port::{StoreError, TaskId};
+use tenure_core::{ElectionKey, Name, NameError, TimingError, Token};
 
 /// Why something could not be done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -39,6 +39,20 @@ pub enum Error {
     /// Work goes on, or the store does not answer. What is held is given back when they do, or runs out by itself.
     #[error("not closed within {0:?}: work goes on, or the store does not answer")]
     NotClosed(Duration),
+    /// The task is not claimed under our token any more: it was called off, or somebody else has it. Nothing was changed.
+    #[error("the claim on task {0} was lost: it was called off, or its time was over; stop working on it")]
+    ClaimLost(TaskId),
+    /// The resource is not ours under our token any more. Nothing was changed.
+    #[error("resource {0} is not ours any more: its time was over, or it was called off; stop using it")]
+    GrantLost(Name),
+    /// A worker can not be as it was described. Nothing was done.
+    #[error("this worker can not start: {0}")]
+    Worker(String),
+    /// Handlers go on that can not be stopped, or the store does not acknowledge. What is claimed goes back with the session.
+    #[error(
+        "worker {0} is not drained: a handler blocks its thread, or the store does not answer; close the session"
+    )]
+    NotDrained(String),
     /// The client was closed. Nothing was done.
     #[error("this Tenure was closed")]
     Closed,
