@@ -142,7 +142,7 @@ async fn a_queue_is_seen_filling_and_draining() {
             world.settle("mail", task, Outcome::Complete(None)).await;
         }
         page.until(&format!("{} == '0'", fact("Claimed"))).await;
-        let speed = page.eval(&fact("Finish")).await;
+        let speed = page.eval(&fact("Finished")).await;
         fast |= speed.as_str().is_some_and(|speed| speed != "0/s");
     }
     assert!(fast, "300 tasks finished, and nobody saw it");
