@@ -1,5 +1,10 @@
 //! What can be typed.
 
+mod bench;
+pub(crate) mod claims;
+pub(crate) mod tasks;
+pub(crate) mod values;
+
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -7,6 +12,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use tenure::port::Grant;
 
+pub(crate) use self::bench::{BenchArgs, BenchCommand};
+use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
+use self::tasks::TasksArgs;
 use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
@@ -16,8 +24,8 @@ use crate::exit;
     name = "tenure",
     version,
     about,
-    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production.",
-    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure doctor                              is this store fit, and how fast?",
+    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, in the same store.",
+    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -27,32 +35,35 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The options that every command takes stand together, after its own.
+const EVERYWHERE: &str = "For every command";
+
 /// What every command takes.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Global {
     /// Where the truth is: `sqlite:PATH`, `postgres://USER@HOST/DB`, or a server, `http://HOST:PORT`. Else $TENURE_STORE, $DATABASE_URL, or a file in
     /// your state folder
-    #[arg(long, global = true, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
     /// A direct address of the same database, where --store leads through a pooler
-    #[arg(long, global = true, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) direct_url: Option<String>,
 
     /// Count a grant only when a synchronous standby has it too
-    #[arg(long, global = true, env = "TENURE_STRICT")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STRICT")]
     pub(crate) strict: bool,
 
     /// The tenant
-    #[arg(long, global = true, env = "TENURE_NAMESPACE", default_value = "default", value_name = "NAME")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_NAMESPACE", default_value = "default", value_name = "NAME")]
     pub(crate) namespace: String,
 
     /// For people, or for scripts
-    #[arg(short, long, global = true, default_value = "table", value_name = "FORMAT")]
+    #[arg(short, long, global = true, help_heading = EVERYWHERE, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Format,
 
     /// Say more; twice for everything
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, help_heading = EVERYWHERE, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 
@@ -83,6 +94,18 @@ pub(crate) enum Command {
         after_help = "Examples:\n  tenure leader list -w\n  tenure leader show nightly\n  tenure leader transfer nightly --to node-2\n  tenure leader pause nightly --reason 'database upgrade'"
     )]
     Leader(LeaderArgs),
+    /// Put work into queues, take it out, see and move it
+    #[command(after_help = tasks::EXAMPLES)]
+    Tasks(TasksArgs),
+    /// See and set queues
+    #[command(after_help = claims::QUEUE_EXAMPLES)]
+    Queue(QueueArgs),
+    /// See and approve workers
+    #[command(after_help = claims::WORKERS_EXAMPLES)]
+    Workers(WorkersArgs),
+    /// Hosts, devices, licences: who has which, and who waits for one
+    #[command(after_help = claims::POOL_EXAMPLES)]
+    Pool(PoolArgs),
     /// Create or upgrade the tables
     #[command(
         after_help = "Examples:\n  tenure migrate up --store postgres://owner@db/app\n  tenure migrate status\n  tenure migrate sql --store postgres: > tenure.sql\n  tenure migrate sql --store postgres: --roles | psql app"
@@ -383,52 +406,6 @@ pub(crate) struct DoctorArgs {
     /// How many hand-overs to measure
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct BenchArgs {
-    #[command(subcommand)]
-    pub(crate) command: BenchCommand,
-}
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum BenchCommand {
-    /// Hand-over, crash take-over, and what it costs to hold many elections
-    Election {
-        /// How many hand-overs and crashes to time
-        #[arg(long, default_value_t = 15)]
-        rounds: u32,
-        /// How many elections one process holds
-        #[arg(long, value_delimiter = ',', default_value = "1,100,10000", value_name = "N,N,…")]
-        held: Vec<u32>,
-        /// How long the cost of holding is watched
-        #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
-        window: Duration,
-    },
-    /// Reading and renewing over HTTP beside the statements behind it, idle watchers, start-up
-    Server {
-        /// How many connections ask at once, on both sides
-        #[arg(long, default_value_t = 16)]
-        connections: usize,
-        /// For how long each side is measured
-        #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
-        window: Duration,
-        /// How many idle watchers there are
-        #[arg(long, default_value_t = 1000)]
-        watchers: usize,
-        /// How often the server is started
-        #[arg(long, default_value_t = 5)]
-        starts: u32,
-    },
-    /// Hold a bare advisory lock until killed
-    #[command(hide = true)]
-    HoldAdvisory,
-    /// Hold a bare kernel lock until killed
-    #[command(hide = true)]
-    HoldFlock {
-        /// The file
-        path: std::path::PathBuf,
-    },
 }
 
 /// Reads `250ms`, `10s`, `2m`, `1h`, `1h30m` or `90d`.

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::access::{Access, Owners};
 use crate::board::Board;
 use crate::envelope;
+use crate::floor::Floor;
 use crate::limits::Limiter;
 use crate::route::Routes;
 use crate::settings::{Settings, Timeouts};
@@ -30,6 +31,7 @@ pub struct App(Arc<Inside>);
 pub struct Inside {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
+    pub(crate) floor: Arc<Floor>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
@@ -57,10 +59,12 @@ impl App {
     pub fn with(store: Arc<dyn Backend>, access: Access, settings: &Settings) -> App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
+        let floor = Floor::watching(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
             board,
+            floor,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),
