@@ -5,6 +5,8 @@ use std::sync::Arc;
 use tenure::backend::memory::Memory;
 use tenure_testkit::conformance::Subject;
 use tenure_testkit::conformance_tests;
+#[cfg(feature = "postgres")]
+use tenure_testkit::claims_conformance_tests;
 
 conformance_tests!(memory, {
     let store = Memory::new();
@@ -30,6 +32,24 @@ conformance_tests!(sqlite, {
 
 #[cfg(feature = "postgres")]
 conformance_tests!(postgres, {
+    use tenure::backend::migrations::Migrate;
+    use tenure::backend::postgres::{Postgres, PostgresOptions};
+    // As in production: one role owns the tables, and another, which can not change them, is all that a program needs.
+    let database = Arc::new(tenure_testkit::rig::fresh_database().unwrap());
+    database.psql(&tenure::backend::roles_sql("postgres:").unwrap()).unwrap();
+    Subject::new(move || {
+        let database = database.clone();
+        async move {
+            let owner = PostgresOptions::new(database.url_as("tenure_owner"));
+            Postgres::connect_unchecked(owner).await.unwrap().migrate().await.unwrap();
+            let runtime = PostgresOptions::new(database.url_as("tenure_runtime"));
+            Arc::new(Postgres::connect(runtime).await.unwrap()) as _
+        }
+    })
+});
+
+#[cfg(feature = "postgres")]
+claims_conformance_tests!(postgres_claims, {
     use tenure::backend::migrations::Migrate;
     use tenure::backend::postgres::{Postgres, PostgresOptions};
     // As in production: one role owns the tables, and another, which can not change them, is all that a program needs.

@@ -20,7 +20,7 @@ SELECT s.n, s.now FROM tenure.settle($1, $2, $3) s;
 
 -- name: task_held
 -- $1 a session.
-SELECT t.id, t.token FROM tenure.tasks t WHERE t.state = 'claimed' AND t.session = $1 ORDER BY t.id;
+SELECT t.id, t.token FROM tenure.tasks t WHERE t.session = $1 AND t.session IS NOT NULL AND t.state = 'claimed' ORDER BY t.id;
 
 -- name: doze
 -- $1 a session, $2 queues.

@@ -70,12 +70,12 @@ WITH pool AS (
     SELECT p.id, p.priority FROM tenure.pools p WHERE p.namespace = $1 AND p.name = $2
 ), known AS (
     SELECT r.* FROM tenure.pool_requests r JOIN pool ON r.pool = pool.id
-    WHERE r.key = $3 ->> 'key' AND r.state IN ('waiting', 'granted')
+    WHERE r.key = $3::jsonb ->> 'key' AND r.state IN ('waiting', 'granted')
 ), made AS (
     INSERT INTO tenure.pool_requests
         (pool, key, owner, requires, prefers, base, session, hold_ms, max_wait_ms, created_at)
-    SELECT pool.id, $3 ->> 'key', $3 ->> 'owner', $3 -> 'requires', $3 -> 'prefers', ($3 ->> 'base')::integer,
-           $3 ->> 'session', ($3 ->> 'hold_ms')::bigint, ($3 ->> 'max_wait_ms')::bigint,
+    SELECT pool.id, $3::jsonb ->> 'key', $3::jsonb ->> 'owner', $3::jsonb -> 'requires', $3::jsonb -> 'prefers', ($3::jsonb ->> 'base')::integer,
+           $3::jsonb ->> 'session', ($3::jsonb ->> 'hold_ms')::bigint, ($3::jsonb ->> 'max_wait_ms')::bigint,
            date_trunc('milliseconds', clock_timestamp())
     FROM pool WHERE NOT EXISTS (SELECT FROM known)
     RETURNING *

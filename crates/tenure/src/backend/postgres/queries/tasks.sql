@@ -31,11 +31,11 @@ FROM (
     SELECT l.*, CASE WHEN l.ready_at IS NULL OR l.ready_at <= l.claimed_at THEN l.claimed_at END AS claimed
     FROM tenure.queues q CROSS JOIN LATERAL (
         (SELECT t.id, t.state, t.demand, t.ready_at, t.claimed_at, t.finished_at FROM tenure.tasks t
-         WHERE t.queue = q.id AND t.state IN ('completed', 'cancelled') AND t.state = 'completed'
+         WHERE t.queue = q.id AND t.state = 'completed' AND t.finished_at IS NOT NULL
          ORDER BY t.finished_at DESC LIMIT $3)
         UNION ALL
         (SELECT t.id, t.state, t.demand, t.ready_at, t.claimed_at, t.finished_at FROM tenure.tasks t
-         WHERE t.queue = q.id AND t.state = 'dead' ORDER BY t.finished_at DESC LIMIT $3)
+         WHERE t.queue = q.id AND t.state = 'dead' AND t.finished_at IS NOT NULL ORDER BY t.finished_at DESC LIMIT $3)
     ) l
     WHERE q.namespace = $1 AND q.name = $2
     ORDER BY l.finished_at DESC, l.id DESC LIMIT $3

@@ -89,7 +89,7 @@ BEGIN
     UPDATE tenure.tasks t
     SET state = 'ready', ready_at = t.run_at, give_up_at = t.run_at + t.max_wait_ms * interval '1 millisecond'
     WHERE t.ctid = ANY (ARRAY(
-        SELECT s.ctid FROM tenure.tasks s WHERE s.queue = in_queue AND s.state = 'scheduled' AND s.run_at <= now_
+        SELECT s.ctid FROM tenure.tasks s WHERE s.queue = in_queue AND s.state = 'scheduled' AND s.run_at <= now_ AND s.run_at IS NOT NULL
         ORDER BY s.run_at LIMIT most FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS moved = ROW_COUNT;
     RETURN moved;
@@ -127,6 +127,8 @@ DECLARE
     allowance integer;
     stile_turn bigint;
     stile_parts numeric;
+    -- Of which demands the caller knows the kind.
+    known CONSTANT integer[] := ARRAY(SELECT k::integer FROM jsonb_object_keys(floors) k);
     demand_ids integer[];
     quotas integer[];
     floors_at timestamptz[];
@@ -144,21 +146,27 @@ DECLARE
     busy boolean := false;
     coming timestamptz;
 BEGIN
-    SELECT q.id INTO queue_id_ FROM tenure.queues q WHERE q.namespace = in_namespace AND q.name = in_queue;
+    -- Whoever sets the queue takes this lock alone. What is read below is read after that.
+    SELECT q.id, pg_advisory_xact_lock_shared(8369, q.id) IS NULL INTO queue_id_, busy
+    FROM tenure.queues q WHERE q.namespace = in_namespace AND q.name = in_queue;
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    busy := false;
     seat := -1;
-    -- Whoever sets the queue takes this lock alone. What is read below is read after that.
-    PERFORM pg_advisory_xact_lock_shared(8369, queue_id_);
-    SELECT q.mode, q.fallback, q.approval, q.rate_count, q.rate_per_ms, q.max_claimed, q.prefer_ms,
+    SELECT q.mode, q.fallback, q.rate_count, q.rate_per_ms, q.max_claimed, q.prefer_ms,
            q.paused_at IS NOT NULL OR EXISTS (
                SELECT FROM tenure.namespaces s WHERE s.name = in_namespace AND s.paused_at IS NOT NULL) AS paused,
-           (SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled'
+           (SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at IS NOT NULL
             ORDER BY t.run_at LIMIT 1) AS due,
-           (SELECT s.session FROM json_to_recordset(seats) AS s (session text)
-            WHERE s.session IS NOT NULL AND NOT EXISTS (
-                SELECT FROM tenure.sessions l WHERE l.id = s.session AND l.state = 'live') LIMIT 1) AS gone
+           (SELECT CASE WHEN s.gone THEN 'gone ' || s.session ELSE 'not-approved ' || s.name END
+            FROM (SELECT g.name, g.session, g.session IS NOT NULL AND NOT EXISTS (
+                             SELECT FROM tenure.sessions l WHERE l.id = g.session AND l.state = 'live') AS gone
+                  FROM json_to_recordset(seats) AS g (name text, session text)) s
+            WHERE s.gone OR q.approval AND NOT EXISTS (
+                SELECT FROM tenure.workers w
+                WHERE w.namespace = in_namespace AND w.name = s.name AND w.approved_by IS NOT NULL)
+            LIMIT 1) AS unwelcome
     INTO queue_ FROM tenure.queues q WHERE q.id = queue_id_;
     IF authority = 'leader' AND queue_.mode = 'exclusive' THEN
         PERFORM FROM tenure.leases l
@@ -174,13 +182,8 @@ BEGIN
     IF note IS NULL AND queue_.paused THEN
         note := 'paused';
     END IF;
-    IF note IS NULL AND queue_.gone IS NOT NULL THEN
-        note := 'gone ' || queue_.gone;
-    END IF;
-    IF note IS NULL AND queue_.approval THEN
-        SELECT 'not-approved ' || s.name INTO note FROM json_to_recordset(seats) AS s (name text)
-        WHERE NOT EXISTS (SELECT FROM tenure.workers w WHERE w.namespace = in_namespace AND w.name = s.name
-                            AND w.approved_by IS NOT NULL) LIMIT 1;
+    IF note IS NULL THEN
+        note := queue_.unwelcome;
     END IF;
     IF note IS NOT NULL THEN
         RETURN NEXT;
@@ -189,7 +192,7 @@ BEGIN
     coming := queue_.due;
     IF coming <= now_ THEN
         PERFORM tenure.promote(queue_id_, now_, 1000);
-        SELECT t.run_at INTO coming FROM tenure.tasks t WHERE t.queue = queue_id_ AND t.state = 'scheduled'
+        SELECT t.run_at INTO coming FROM tenure.tasks t WHERE t.queue = queue_id_ AND t.state = 'scheduled' AND t.run_at IS NOT NULL
         ORDER BY t.run_at LIMIT 1;
     END IF;
     base := tenure.timeline() << 40;
@@ -201,7 +204,11 @@ BEGIN
         INTO stile_turn, stile_parts FROM tenure.turnstiles s WHERE s.queue = queue_id_ FOR NO KEY UPDATE;
         -- Others waited for that lock; what they claimed is seen from here on.
         allowance := least(div(stile_parts, queue_.rate_per_ms)::integer, queue_.max_claimed - CASE WHEN queue_.max_claimed > 0 THEN (
-            SELECT count(*)::integer FROM tenure.tasks t WHERE t.state = 'claimed' AND t.queue = queue_id_) ELSE 0 END);
+            SELECT (SELECT count(*) FROM tenure.tasks t
+                    WHERE t.session IS NOT NULL AND t.state = 'claimed' AND t.queue = queue_id_)
+                 + (SELECT count(*) FROM tenure.tasks t
+                    WHERE t.deadline IS NOT NULL AND t.session IS NULL AND t.state = 'claimed' AND t.queue = queue_id_)
+            )::integer ELSE 0 END);
     END IF;
 
     FOR seat_ IN
@@ -212,7 +219,7 @@ BEGIN
     LOOP
         wanted := least(seat_.wanted, allowance);
         SELECT array_agg(d.id),
-               array_agg(coalesce(tenure.at((floors -> d.id::text ->> 0)::bigint), '-infinity')),
+               array_agg(coalesce(to_timestamp((floors -> d.id::text ->> 0)::double precision / 1000), '-infinity')),
                array_agg(coalesce((floors -> d.id::text ->> 1)::bigint, 0)),
                array_agg(CASE WHEN cardinality(d.prefers) = 0 OR d.prefers && seat_.tags THEN 'infinity'
                               ELSE now_ - queue_.prefer_ms * interval '1 millisecond' END)
@@ -270,7 +277,7 @@ BEGIN
             FROM unnest(picked) WITH ORDINALITY AS p (at, n)
             WHERE t.ctid = p.at
             RETURNING seat_.n, t.id, t.token, t.demand, (date_part('epoch', t.effective_at) * 1000)::bigint,
-                CASE WHEN floors ? t.demand::text THEN NULL
+                CASE WHEN t.demand = ANY (known) THEN NULL
                      ELSE (SELECT d.kind FROM tenure.demands d WHERE d.id = t.demand) END,
                 t.attempt, t.max_attempts, t.priority, (date_part('epoch', t.enqueued_at) * 1000)::bigint, t.payload::text,
                 (date_part('epoch', t.deadline) * 1000)::bigint, t.turn, t.max_run_ms, t.backoff_first_ms,

@@ -72,7 +72,7 @@ $$;
 -- earlier one, with commas in between. `outputs`: null, or one for each.
 CREATE FUNCTION tenure.complete(in_namespace text, ids bigint[], tokens bigint[], outputs text[])
 RETURNS text LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
@@ -84,10 +84,14 @@ DECLARE
 BEGIN
     SELECT array_agg(q.id), bool_or(q.max_claimed IS NOT NULL) INTO queues_, limited
     FROM tenure.queues q WHERE q.namespace = in_namespace;
+    -- Each is looked up by its number, whatever the planner knows of the table: hence the subquery with a limit. And then updated
+    -- where it was found, if it is still so.
     WITH settled AS (
-        UPDATE tenure.tasks t SET state = 'completed', finished_at = now_, output = s.output::json, session = NULL, deadline = NULL
+        UPDATE tenure.tasks t
+        SET state = 'completed', finished_at = now_, output = s.output::json, session = NULL, deadline = NULL
         FROM unnest(ids, tokens, outputs) AS s (id, token, output)
-        WHERE t.id = s.id AND t.token = s.token AND t.state = 'claimed' AND t.queue = ANY (queues_)
+        CROSS JOIN LATERAL (SELECT f.ctid AS at FROM tenure.tasks f WHERE f.id = s.id LIMIT 1) found
+        WHERE t.ctid = found.at AND t.token = s.token AND t.state = 'claimed' AND t.queue = ANY (queues_)
         RETURNING t.id, t.has_children, t.concurrency_key
     )
     SELECT array_agg(s.id), array_agg(s.id) FILTER (WHERE s.has_children),

@@ -100,7 +100,8 @@ BEGIN
             SELECT r.n, r.d, coalesce(r.priority, 0) AS priority, r.max_attempts, r.backoff_first_ms,
                    r.backoff_most_ms, r.max_wait_ms, r.max_run_ms, r.key, r.concurrency_key, r.concurrency_limit,
                    r.leader_token, r.parents IS NOT NULL OR r.indexes IS NOT NULL AS has_parents,
-                   tenure.at(r.run_at_ms) AS at, coalesce(tenure.at(r.run_at_ms) > now_, false) AS later
+                   to_timestamp(r.run_at_ms::double precision / 1000) AS at,
+                   coalesce(to_timestamp(r.run_at_ms::double precision / 1000) > now_, false) AS later
             FROM ROWS FROM (json_to_recordset(tasks) AS (
                 d integer, priority integer, run_at_ms bigint, max_wait_ms bigint, max_run_ms bigint,
                 max_attempts integer, backoff_first_ms bigint, backoff_most_ms bigint, parents bigint[],

@@ -12,7 +12,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
-    clock_ timestamptz := least(tenure.at(clock_ms), now_);
+    clock_ timestamptz := least(tenure.at(least(clock_ms, tenure.ms(now_))), now_);
     found_ bigint[];
     task record;
     queue_ record;
@@ -42,7 +42,7 @@ BEGIN
             FROM (SELECT l.id FROM tenure.sessions l WHERE l.state = 'live' UNION ALL SELECT NULL) s
         ) gap CROSS JOIN LATERAL (
             SELECT c.id FROM tenure.tasks c
-            WHERE c.state = 'claimed' AND c.session > gap.after AND c.session < gap.before
+            WHERE c.session > gap.after AND c.session < gap.before AND c.session IS NOT NULL AND c.state = 'claimed'
             LIMIT most + 1 FOR UPDATE SKIP LOCKED
         ) t LIMIT most + 1);
     found_ := found_ || ARRAY(
@@ -140,7 +140,7 @@ BEGIN
         )) + 1 - tenure.ms(clock_),
         tenure.ms(least(
             (SELECT min(f.run_at) FROM tenure.queues q CROSS JOIN LATERAL (
-                SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled'
+                SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at IS NOT NULL
                 ORDER BY t.run_at LIMIT 1) f),
             (SELECT min(r.cooling_until) FROM tenure.resources r WHERE r.cooling_until IS NOT NULL)
         )) - store_ms);
@@ -160,7 +160,8 @@ DECLARE
 BEGIN
     FOR n IN 1..most LOOP
         SELECT t.concurrency_key, t.queue INTO key_, queue_ FROM tenure.tasks t
-        WHERE t.state = 'held' AND t.concurrency_key > key_ ORDER BY t.concurrency_key, t.demand, t.effective_at, t.id LIMIT 1;
+        WHERE t.state = 'held' AND t.concurrency_key > key_ AND t.concurrency_key IS NOT NULL
+        ORDER BY t.concurrency_key LIMIT 1;
         EXIT WHEN NOT FOUND;
         IF NOT EXISTS (SELECT FROM tenure.tasks t
                        WHERE t.concurrency_key = key_ AND t.state IN ('ready', 'claimed') AND t.concurrency_key IS NOT NULL) THEN
@@ -180,21 +181,16 @@ DECLARE
     gone bigint[];
 BEGIN
     found_ := ARRAY(
-        SELECT f.ctid FROM tenure.queues q CROSS JOIN LATERAL (
+        SELECT f.ctid FROM tenure.queues q
+        CROSS JOIN (VALUES ('completed'), ('cancelled'), ('dead')) AS ended (state)
+        CROSS JOIN LATERAL (
             SELECT t.ctid FROM tenure.tasks t
-            WHERE t.queue = q.id AND t.state IN ('completed', 'cancelled')
-              AND t.finished_at < clock_ - q.keep_ms * interval '1 millisecond'
+            WHERE t.queue = q.id AND t.state = ended.state AND t.finished_at IS NOT NULL
+              AND t.finished_at < clock_ - interval '1 millisecond'
+                  * CASE ended.state WHEN 'dead' THEN q.keep_dead_ms ELSE q.keep_ms END
               AND NOT (t.has_children AND tenure.is_wanted(t.id))
             ORDER BY t.finished_at LIMIT most FOR UPDATE SKIP LOCKED
         ) f LIMIT most);
-    found_ := found_ || ARRAY(
-        SELECT f.ctid FROM tenure.queues q CROSS JOIN LATERAL (
-            SELECT t.ctid FROM tenure.tasks t
-            WHERE t.queue = q.id AND t.state = 'dead'
-              AND t.finished_at < clock_ - q.keep_dead_ms * interval '1 millisecond'
-              AND NOT (t.has_children AND tenure.is_wanted(t.id))
-            ORDER BY t.finished_at LIMIT most FOR UPDATE SKIP LOCKED
-        ) f LIMIT most - cardinality(found_));
     -- A child may have come in before they were locked.
     WITH deleted AS (
         DELETE FROM tenure.tasks t

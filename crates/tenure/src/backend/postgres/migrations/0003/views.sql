@@ -52,7 +52,7 @@ CREATE FUNCTION tenure.worker_view(w tenure.workers) RETURNS json LANGUAGE sql S
                      ELSE coalesce(w.seen_at > now() - interval '1 minute', false) END,
         'seen_at_ms', coalesce(tenure.ms(greatest(w.seen_at, s.beat_at)), 0),
         'claimed', (SELECT count(*) FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue
-                    WHERE t.state = 'claimed' AND t.worker = w.name AND q.namespace = w.namespace))
+                    WHERE t.claimed_at IS NOT NULL AND t.state = 'claimed' AND t.worker = w.name AND q.namespace = w.namespace))
     FROM (SELECT) one LEFT JOIN tenure.sessions s ON s.id = w.session
 $$;
 
