@@ -4,6 +4,7 @@ mod bench;
 pub(crate) mod claims;
 pub(crate) mod tasks;
 pub(crate) mod values;
+pub(crate) mod work;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tenure::port::Grant;
 pub(crate) use self::bench::{BenchArgs, BenchCommand};
 use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
 use self::tasks::TasksArgs;
+use self::work::WorkArgs;
 use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
@@ -25,7 +27,7 @@ use crate::exit;
     version,
     about,
     long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, in the same store.",
-    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure doctor                              is this store fit, and how fast?",
+    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -97,6 +99,9 @@ pub(crate) enum Command {
     /// Put work into queues, take it out, see and move it
     #[command(after_help = tasks::EXAMPLES)]
     Tasks(TasksArgs),
+    /// Run a command for each task of a queue
+    #[command(after_help = work::EXAMPLES)]
+    Work(WorkArgs),
     /// See and set queues
     #[command(after_help = claims::QUEUE_EXAMPLES)]
     Queue(QueueArgs),

@@ -4,20 +4,24 @@ use std::sync::Arc;
 
 use tenure::backend::memory::Memory;
 use tenure_testkit::conformance::Subject;
-use tenure_testkit::conformance_tests;
-#[cfg(feature = "postgres")]
-use tenure_testkit::claims_conformance_tests;
+use tenure_testkit::{claims_conformance_tests, conformance_tests};
 
-conformance_tests!(memory, {
+conformance_tests!(memory, in_memory());
+claims_conformance_tests!(memory_claims, in_memory());
+
+fn in_memory() -> Subject {
     let store = Memory::new();
     Subject::new(move || {
         let store = store.clone();
         async move { Arc::new(store) as _ }
     })
-});
+}
 
 #[cfg(feature = "sqlite")]
-conformance_tests!(sqlite, {
+conformance_tests!(sqlite, in_a_file());
+
+#[cfg(feature = "sqlite")]
+fn in_a_file() -> Subject {
     use tenure::backend::sqlite::{Sqlite, SqliteOptions};
     let folder = Arc::new(tempfile::tempdir().unwrap());
     Subject::new(move || {
@@ -28,10 +32,15 @@ conformance_tests!(sqlite, {
                 as _
         }
     })
-});
+}
 
 #[cfg(feature = "postgres")]
-conformance_tests!(postgres, {
+conformance_tests!(postgres, on_a_server());
+#[cfg(feature = "postgres")]
+claims_conformance_tests!(postgres_claims, on_a_server());
+
+#[cfg(feature = "postgres")]
+fn on_a_server() -> Subject {
     use tenure::backend::migrations::Migrate;
     use tenure::backend::postgres::{Postgres, PostgresOptions};
     // As in production: one role owns the tables, and another, which can not change them, is all that a program needs.
@@ -46,22 +55,4 @@ conformance_tests!(postgres, {
             Arc::new(Postgres::connect(runtime).await.unwrap()) as _
         }
     })
-});
-
-#[cfg(feature = "postgres")]
-claims_conformance_tests!(postgres_claims, {
-    use tenure::backend::migrations::Migrate;
-    use tenure::backend::postgres::{Postgres, PostgresOptions};
-    // As in production: one role owns the tables, and another, which can not change them, is all that a program needs.
-    let database = Arc::new(tenure_testkit::rig::fresh_database().unwrap());
-    database.psql(&tenure::backend::roles_sql("postgres:").unwrap()).unwrap();
-    Subject::new(move || {
-        let database = database.clone();
-        async move {
-            let owner = PostgresOptions::new(database.url_as("tenure_owner"));
-            Postgres::connect_unchecked(owner).await.unwrap().migrate().await.unwrap();
-            let runtime = PostgresOptions::new(database.url_as("tenure_runtime"));
-            Arc::new(Postgres::connect(runtime).await.unwrap()) as _
-        }
-    })
-});
+}
