@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::port::{
-    Ask, Backend, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Finding, Joined, NewSession,
-    Observation, Office, Pause, Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term,
-    Trouble, Wakes,
+    Ask, Backend, Candidacy, ClaimAnswer, ClaimAsk, ClaimRefusal, Credential, Deed, Desk, Directory,
+    ElectionView, Expire, Finding, Finished, Handle, Joined, NewRequest, NewResource, NewSession, NewWorker,
+    Observation, Office, Order, Pause, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Promises,
+    Pulse, QueueKey, QueueSettings, QueueView, Release, RequestId, RequestView, Scope, SessionView, Settled,
+    Settlement, Store, StoreError, Submission, Submitted, Take, TaskFilter, TaskId, TaskView, Tasks, Tend,
+    Tended, Term, Trouble, Wakes, Why, WorkerView,
 };
 use tenure::{ElectionKey, Name, SessionId, Token};
 
@@ -127,6 +130,67 @@ impl Office for Bounded {
     }
 }
 
-impl tenure::port::Tasks for Bounded {}
-impl tenure::port::Desk for Bounded {}
-impl tenure::port::Pools for Bounded {}
+/// Passes calls on, each within the bound; in brackets, one that asks nothing of the store.
+macro_rules! bounded {
+    (impl $port:ident {
+        $([$plain:ident -> $said:ty])?
+        $($call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)*
+    }) => {
+        #[async_trait]
+        impl $port for Bounded {
+            $(fn $plain(&self) -> $said {
+                self.inner.$plain()
+            })?
+            $(async fn $call(&self, $($name: $kind),*) -> Answer<$answer> {
+                self.within(self.inner.$call($($name),*)).await
+            })*
+        }
+    };
+}
+
+bounded! {
+    impl Tasks {
+        [routes_claims -> bool]
+        submit(submission: &Submission) -> Vec<Submitted>;
+        claim(ask: &ClaimAsk) -> ClaimAnswer;
+        settle(settlements: &[Settlement]) -> Vec<Settled>;
+        held(session: &SessionId) -> Vec<(TaskId, Token)>;
+        doze(session: &SessionId, queues: &[QueueKey]) -> ();
+        tend(tend: &Tend) -> Tended;
+        put_post(post: &Post) -> bool;
+        post() -> Option<Post>;
+    }
+}
+
+bounded! {
+    impl Desk {
+        queues(namespace: Option<&Name>) -> Vec<QueueView>;
+        queue(key: &QueueKey) -> Option<QueueView>;
+        set_queue(key: &QueueKey, settings: &QueueSettings) -> ();
+        set_queue_paused(namespace: &Name, queue: Option<&Name>, pause: Option<&Pause>) -> bool;
+        tasks(filter: &TaskFilter) -> Vec<TaskView>;
+        task(namespace: &Name, id: TaskId) -> Option<TaskView>;
+        order(namespace: &Name, tasks: &[TaskId], order: Order) -> Vec<TaskId>;
+        why(namespace: &Name, id: TaskId) -> Option<Vec<Why>>;
+        finished(key: &QueueKey, limit: u32) -> Vec<Finished>;
+        register(namespace: &Name, worker: &NewWorker) -> ();
+        workers(namespace: Option<&Name>) -> Vec<WorkerView>;
+        approve(namespace: &Name, worker: &str, by: Option<&str>) -> bool;
+    }
+}
+
+bounded! {
+    impl Pools {
+        pools(namespace: Option<&Name>) -> Vec<PoolView>;
+        pool(key: &PoolKey) -> Option<PoolView>;
+        set_pool(key: &PoolKey, settings: &PoolSettings) -> ();
+        add_resources(key: &PoolKey, resources: &[NewResource]) -> ();
+        remove_resource(key: &PoolKey, name: &Name) -> bool;
+        request(key: &PoolKey, request: &NewRequest) -> RequestView;
+        match_pool(ask: &PoolMatch) -> Result<Vec<RequestView>, ClaimRefusal>;
+        pool_request(namespace: &Name, id: RequestId) -> Option<RequestView>;
+        handle_request(
+            namespace: &Name, id: RequestId, owner: &str, token: Option<Token>, handle: Handle
+        ) -> bool;
+    }
+}
