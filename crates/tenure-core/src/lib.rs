@@ -23,10 +23,12 @@
 //! | [`lease`] | sessions and leases: beat, doubt, expire; campaign, hold, lose, release, hand over |
 //! | [`election`] | who ranks before whom, who may lead, who waits how long |
 //! | [`port`] | what a store must be able to do: two small traits |
+//! | [`claim`] | work: what makes sense, who fits, whose turn it is, why not yet |
 //! | [`book`] | the same, as a pure value: the reference store that every other one must agree with |
 
 pub mod book;
 pub mod cabinet;
+pub mod claim;
 pub mod election;
 mod entropy;
 pub mod lease;

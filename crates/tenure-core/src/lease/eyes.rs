@@ -10,8 +10,8 @@ use crate::{Moment, SessionId, Token};
 
 /// What one process has seen.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Eyes {
-    pub(super) sightings: Sightings,
+pub(crate) struct Eyes {
+    pub(crate) sightings: Sightings,
     /// The store's timeline, when it was first seen, and whether we saw it change.
     pub(super) era: Option<Era>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Era {
 
 impl Eyes {
     /// The store is on this timeline. Beats seen on another say nothing: they may repeat. Whether it is a new one.
-    pub(super) fn note_timeline(&mut self, timeline: u32, now: Moment) -> bool {
+    pub(crate) fn note_timeline(&mut self, timeline: u32, now: Moment) -> bool {
         if self.era.is_some_and(|era| era.timeline == timeline) {
             return false;
         }

@@ -29,6 +29,7 @@ mod tests;
 mod timers;
 
 pub use command::{Answer, Command, CommandId, Event, Input, Loss, Stand};
+pub(crate) use eyes::Eyes;
 pub use machine::{Config, Machine};
 pub use onlooker::{Bar, Onlooker, Turn};
 pub use timers::Timer;

@@ -125,7 +125,8 @@ pub enum Outcome {
         error: String,
         /// Whether it is worth another attempt, should there be one left.
         retry: bool,
-        /// In how long, instead of what its backoff says. The caller has drawn the jitter.
+        /// In how long: what [`backoff`](crate::claim::backoff) says of the task's backoff and this attempt, or what the worker
+        /// wishes. The caller has drawn the jitter.
         after: Duration,
     },
     /// It was not begun, or should be begun by somebody else: the attempt does not count.
@@ -157,9 +158,10 @@ pub struct Tend {
     pub session: SessionId,
     /// Its token. Nothing happens if it does not lead.
     pub token: Token,
-    /// How far the store's clock has been seen to run ahead of the keeper's own since it began: deadlines are compared with the
-    /// store's clock less this, so that a step of that clock expires nothing.
-    pub ahead: Duration,
+    /// What the store's wall clock shows at least, by the keeper's own reckoning (see [`SteadyClock`](crate::claim::SteadyClock)).
+    /// Deadlines and longest waits are compared with the lesser of this and the store's clock, so that a step of that clock
+    /// expires nothing, not even the first time after it. `None`: the keeper has just begun, and has no reckoning.
+    pub clock_ms: Option<i64>,
     /// How many of each at most.
     pub limit: u32,
 }

@@ -270,6 +270,8 @@ pub struct TaskView {
     pub attempt: u32,
     /// How many at most.
     pub max_attempts: u32,
+    /// How long it waits after a failed one.
+    pub backoff: Backoff,
     /// The token of the last claim.
     pub token: Token,
     /// Which claim of its queue that was, in exclusive mode: strict order is the order of turns.
@@ -354,6 +356,9 @@ pub struct ClaimedTask {
     pub attempt: u32,
     /// How many at most.
     pub max_attempts: u32,
+    /// How long to wait after a failed one.
+    #[serde(default)]
+    pub backoff: Backoff,
     /// Its priority.
     pub priority: i32,
     /// Its longest run.
