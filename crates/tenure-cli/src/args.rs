@@ -1,5 +1,9 @@
 //! What can be typed.
 
+pub(crate) mod claims;
+pub(crate) mod tasks;
+pub(crate) mod values;
+
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -7,6 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use tenure::port::Grant;
 
+use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
+use self::tasks::TasksArgs;
 use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
@@ -17,7 +23,7 @@ use crate::exit;
     version,
     about,
     long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production.",
-    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure doctor                              is this store fit, and how fast?",
+    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -83,6 +89,18 @@ pub(crate) enum Command {
         after_help = "Examples:\n  tenure leader list -w\n  tenure leader show nightly\n  tenure leader transfer nightly --to node-2\n  tenure leader pause nightly --reason 'database upgrade'"
     )]
     Leader(LeaderArgs),
+    /// Put work into queues, take it out, see and move it
+    #[command(after_help = tasks::EXAMPLES)]
+    Tasks(TasksArgs),
+    /// See and set queues
+    #[command(after_help = claims::QUEUE_EXAMPLES)]
+    Queue(QueueArgs),
+    /// See and approve workers
+    #[command(after_help = claims::WORKERS_EXAMPLES)]
+    Workers(WorkersArgs),
+    /// Hosts, devices, licences: who has which, and who waits for one
+    #[command(after_help = claims::POOL_EXAMPLES)]
+    Pool(PoolArgs),
     /// Create or upgrade the tables
     #[command(
         after_help = "Examples:\n  tenure migrate up --store postgres://owner@db/app\n  tenure migrate status\n  tenure migrate sql --store postgres: > tenure.sql\n  tenure migrate sql --store postgres: --roles | psql app"

@@ -41,6 +41,10 @@ impl Failure {
         Failure::new(USAGE, message)
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(crate) fn report(&self) {
         if !self.message.is_empty() {
             eprintln!("{} {}", crate::output::paint_err("tenure:", crate::output::Ink::Red), self.message);

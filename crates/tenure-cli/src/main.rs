@@ -4,6 +4,7 @@ mod args;
 mod child;
 mod commands;
 mod exit;
+mod memory;
 mod output;
 mod store;
 #[cfg_attr(feature = "otel", path = "telemetry/on.rs")]
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }
     };
+    memory::one_heap();
     output::init(&cli.global, output::Log::of(&cli.command));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
@@ -56,6 +58,10 @@ async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
         Command::Watch(args) => commands::watch::run(&global, args).await,
         Command::Serve(args) => commands::serve::run(&global, args).await,
         Command::Leader(args) => commands::leader::run(&global, args).await,
+        Command::Tasks(args) => commands::tasks::run(&global, args).await,
+        Command::Queue(args) => commands::queue::run(&global, args).await,
+        Command::Workers(args) => commands::workers::run(&global, args).await,
+        Command::Pool(args) => commands::pool::run(&global, args).await,
         Command::Migrate(args) => commands::migrate::run(&global, args).await,
         Command::Token(args) => commands::token::run(&global, args).await,
         Command::Doctor(args) => commands::doctor::run(&global, args).await,

@@ -114,14 +114,57 @@ pub(crate) fn is_read() -> bool {
     !UNREAD.load(Ordering::Relaxed)
 }
 
-/// A table with aligned columns.
+/// The size of the terminal that we print to, in columns and lines, if it is one.
+pub(crate) fn screen() -> Option<(usize, usize)> {
+    let (width, height) = terminal_size::terminal_size_of(std::io::stdout())?;
+    Some((width.0.into(), height.0.into()))
+}
+
+/// Paints a screen anew without flicker; a pipe gets one picture after the other.
+pub(crate) fn redraw(text: &str) {
+    let Some((_, height)) = screen() else {
+        print_line(text);
+        return;
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    // What does not fit would scroll, and the next picture would not cover it.
+    let fits = height.saturating_sub(1).max(1);
+    let (shown, more) = match lines.len() > fits {
+        true => (fits - 1, paint(&format!("… {} more lines", lines.len() - fits + 1), Ink::Dim)),
+        false => (lines.len(), String::new()),
+    };
+    // Home, each line cleared to its end, then everything below.
+    let lines: String = lines[..shown].iter().map(|line| format!("{line}\x1b[K\n")).collect();
+    print_text(&format!("\x1b[H{lines}{more}\x1b[J"));
+}
+
+/// The narrowest that a column is made for want of space.
+const NARROWEST: usize = 6;
+
+/// A table with aligned columns. On a terminal, no line is wider than it.
 pub(crate) struct Table {
     rows: Vec<Vec<(String, Ink)>>,
+    /// Columns of numbers.
+    right: Vec<usize>,
 }
 
 impl Table {
     pub(crate) fn new(header: &[&str]) -> Self {
-        Table { rows: vec![header.iter().map(|text| (text.to_uppercase(), Ink::Dim)).collect()] }
+        let header = header.iter().map(|text| (text.to_uppercase(), Ink::Dim)).collect();
+        Table { rows: vec![header], right: Vec::new() }
+    }
+
+    /// Without a header: what follows names itself.
+    pub(crate) fn plain() -> Self {
+        Table { rows: Vec::new(), right: Vec::new() }
+    }
+
+    /// The columns that hold numbers, under the same header.
+    pub(crate) fn right(mut self, headers: &[&str]) -> Self {
+        let header = self.rows.first().into_iter().flatten().enumerate();
+        let numbers = header.filter(|(_, cell)| headers.iter().any(|name| name.to_uppercase() == cell.0));
+        self.right = numbers.map(|(column, _)| column).collect();
+        self
     }
 
     pub(crate) fn row(&mut self, cells: Vec<(String, Ink)>) {
@@ -129,18 +172,27 @@ impl Table {
     }
 
     pub(crate) fn render(&self) -> String {
+        self.render_within(screen().map(|(width, _)| width))
+    }
+
+    fn render_within(&self, limit: Option<usize>) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.rows.iter().filter_map(|row| row.get(column)).map(|c| columns_of(&c.0)).max()
         };
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let mut widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        shrink(&mut widths, limit);
         let mut text = String::new();
         for row in &self.rows {
             let mut line = String::new();
             for (column, (cell, ink)) in row.iter().enumerate() {
-                line.push_str(&paint(cell, *ink));
-                if column + 1 < row.len() {
-                    line.push_str(&" ".repeat(widths[column] - columns_of(cell) + 2));
+                let cell = clipped(cell, widths[column]);
+                let space = " ".repeat(widths[column] - columns_of(&cell));
+                let gap = if column + 1 < row.len() { "  " } else { "" };
+                let cell = paint(&cell, *ink);
+                match self.right.contains(&column) {
+                    true => line.extend([&space, &cell, gap]),
+                    false => line.extend([&cell, &space, gap]),
                 }
             }
             text.push_str(line.trim_end());
@@ -150,9 +202,29 @@ impl Table {
     }
 }
 
+/// Takes from the widest until all fit, with two between them.
+fn shrink(widths: &mut [usize], limit: Option<usize>) {
+    let Some(limit) = limit else { return };
+    while widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1) > limit {
+        match widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > NARROWEST) {
+            Some(widest) => *widest -= 1,
+            None => return,
+        }
+    }
+}
+
+/// The beginning of a text, and a sign that there is more.
+pub(crate) fn clipped(text: &str, width: usize) -> String {
+    if columns_of(text) <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
 /// A text as a terminal may have it: programs name themselves as they like, and what a terminal would obey, or turn around,
 /// is shown as what it is.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let turns =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut plain = String::with_capacity(text.len());
@@ -163,6 +235,20 @@ fn plain(text: &str) -> String {
         }
     }
     plain
+}
+
+/// `250ms`, `1.2s`, `2m05s` for people.
+pub(crate) fn span(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms}ms"),
+        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        _ => ago(0, i64::try_from(ms).unwrap_or(i64::MAX)),
+    }
+}
+
+/// `1 task`, `2 tasks`.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// How many columns of a terminal a text takes, near enough for names.
@@ -189,6 +275,18 @@ mod tests {
     fn a_cell_says_nothing_to_the_terminal() {
         let mut table = Table::new(&["id"]);
         table.row(vec![("a\u{1b}]0;x\u{7}\nb\u{202e}é".into(), Ink::Plain)]);
-        assert_eq!(table.render(), "ID\na\\u{1b}]0;x\\u{7}\\nb\\u{202e}é\n");
+        assert_eq!(table.render_within(None), "ID\na\\u{1b}]0;x\\u{7}\\nb\\u{202e}é\n");
+    }
+
+    #[test]
+    fn a_table_fits_its_screen_at_the_cost_of_its_widest_column() {
+        let mut table = Table::new(&["id", "n", "about"]).right(&["n"]);
+        table.row(vec![("a".into(), Ink::Bold), ("7".into(), Ink::Plain), ("x".repeat(40), Ink::Dim)]);
+        table.row(vec![("bb".into(), Ink::Bold), ("12".into(), Ink::Plain), ("y".into(), Ink::Dim)]);
+        let wide = table.render_within(None);
+        assert!(wide.contains(&"x".repeat(40)), "{wide}");
+        assert_eq!(table.render_within(Some(20)), "ID   N  ABOUT\na    7  xxxxxxxxxxx…\nbb  12  y\n");
+        // Too narrow for anything: it is as narrow as it gets.
+        assert!(table.render_within(Some(1)).lines().all(|line| line.chars().count() <= 14));
     }
 }

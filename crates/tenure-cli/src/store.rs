@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure::backend::{self, StoreOptions};
-use tenure::port::{Backend, Takeover};
+use tenure::port::{Backend, PoolKey, QueueKey, Takeover};
 use tenure::{ElectionKey, ElectorBuilder, Tenure};
 
 use crate::args::{Global, Standing, TakeoverMode};
@@ -29,6 +29,24 @@ pub(crate) async fn open(global: &Global) -> Result<Arc<dyn Backend>, Failure> {
 
 pub(crate) fn key(global: &Global, name: &str) -> Result<ElectionKey, Failure> {
     Ok(ElectionKey::new(global.namespace.parse()?, name.parse()?))
+}
+
+pub(crate) fn queue(global: &Global, name: &str) -> Result<QueueKey, Failure> {
+    Ok(QueueKey::new(global.namespace.parse()?, name.parse()?))
+}
+
+pub(crate) fn pool(global: &Global, name: &str) -> Result<PoolKey, Failure> {
+    Ok(PoolKey::new(global.namespace.parse()?, name.parse()?))
+}
+
+/// A session for somebody who leads nothing and has no command: to wait for tasks and resources.
+pub(crate) async fn visitor(global: &Global) -> Result<Tenure, Failure> {
+    let options = options(global)?;
+    let mut builder = Tenure::builder().url(options.url).strict(options.strict);
+    if let Some(url) = options.direct_url {
+        builder = builder.direct_url(url);
+    }
+    Ok(builder.open().await?)
 }
 
 /// A session with the timing of a candidate. Names are checked before anything is opened.

@@ -7,13 +7,13 @@ mod child;
 mod rig;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use child::{Ending, SpawnError, boottime_ns};
+use child::{Ending, SpawnError, Streams, boottime_ns};
 use rig::{Place, SECOND_NS, ending, kill, last_stamp_ns, lives, spawn, stop, until};
 
 /// Writes down the time for as long as it lives, deaf to SIGTERM.
@@ -377,6 +377,29 @@ fn the_program_gets_the_lock_and_no_stray_descriptor_and_no_ignored_or_blocked_s
         let libcs_own = 0b11 << 31; // 32 and 33, which it does not let anybody change
         assert_eq!(set & !libcs_own, 0, "{line}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipes_that_are_given_end_with_the_program_and_not_with_the_watchdog() {
+    let place = Place::new();
+    let ((input, mut feed), (mut said, output)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let (mut told, errors) = std::io::pipe().unwrap();
+    // What it leaves behind keeps the watchdog here, but not its streams.
+    let script = "trap '' TERM; sleep 1000 <&- >&- 2>&- & cat; echo oops >&2";
+    let mut spec = place.spec(script, Duration::from_secs(60), Duration::from_secs(30));
+    spec.streams =
+        Streams { input: Some(input.into()), output: Some(output.into()), errors: Some(errors.into()) };
+    let child = spawn(spec).await.unwrap();
+    feed.write_all(b"a payload").unwrap();
+    drop(feed);
+    let mut text = String::new();
+    said.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "a payload");
+    assert!(lives(child.watchdog_pid()), "it ends what was left behind");
+    assert_eq!(child.end_within(Duration::ZERO).await, Ending::Exited(0));
+    let mut text = String::new();
+    told.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "oops\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,9 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure::backend::memory::Memory;
 use tenure::port::{
-    Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Joined, NewSession, Observation,
-    Office, Pause, Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble,
-    Wakes,
+    Ask, Candidacy, ClaimAnswer, ClaimAsk, ClaimRefusal, Credential, Deed, Desk, Directory, ElectionView,
+    Expire, Finished, Handle, Joined, NewRequest, NewResource, NewSession, NewWorker, Observation, Office,
+    Order, Pause, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Promises, Pulse, QueueKey,
+    QueueSettings, QueueView, Release, RequestId, RequestView, Scope, SessionView, Settled, Settlement,
+    Store, StoreError, Submission, Submitted, Take, TaskFilter, TaskId, TaskView, Tasks, Tend, Tended, Term,
+    Trouble, Wakes, Why, WorkerView,
 };
 use tenure::{ElectionKey, Elector, Name, SessionId, Tenure, Token};
 
@@ -238,6 +241,56 @@ impl<B: Office> Office for Cuttable<B> {
     }
 }
 
-impl<B: Send + Sync + 'static> tenure::port::Tasks for Cuttable<B> {}
-impl<B: Send + Sync + 'static> tenure::port::Desk for Cuttable<B> {}
-impl<B: Send + Sync + 'static> tenure::port::Pools for Cuttable<B> {}
+/// Forwards each call over the link; what is known of the store needs none.
+macro_rules! forwarded {
+    ($port:ident { $(known $fact:ident;)? $(fn $call:ident($($name:ident: $of:ty),*) -> $answer:ty;)* }) => {
+        #[async_trait]
+        impl<B: $port> $port for Cuttable<B> {
+            $(fn $fact(&self) -> bool {
+                self.store.$fact()
+            })?
+            $(async fn $call(&self, $($name: $of),*) -> Result<$answer, StoreError> {
+                self.linked().await?.$call($($name),*).await
+            })*
+        }
+    };
+}
+
+forwarded!(Tasks {
+    known routes_claims;
+    fn submit(submission: &Submission) -> Vec<Submitted>;
+    fn claim(ask: &ClaimAsk) -> ClaimAnswer;
+    fn settle(settlements: &[Settlement]) -> Vec<Settled>;
+    fn held(session: &SessionId) -> Vec<(TaskId, Token)>;
+    fn doze(session: &SessionId, queues: &[QueueKey]) -> ();
+    fn tend(tend: &Tend) -> Tended;
+    fn put_post(post: &Post) -> bool;
+    fn post() -> Option<Post>;
+});
+
+forwarded!(Desk {
+    fn queues(namespace: Option<&Name>) -> Vec<QueueView>;
+    fn queue(key: &QueueKey) -> Option<QueueView>;
+    fn set_queue(key: &QueueKey, settings: &QueueSettings) -> ();
+    fn set_queue_paused(namespace: &Name, queue: Option<&Name>, pause: Option<&Pause>) -> bool;
+    fn tasks(filter: &TaskFilter) -> Vec<TaskView>;
+    fn task(namespace: &Name, id: TaskId) -> Option<TaskView>;
+    fn order(namespace: &Name, tasks: &[TaskId], order: Order) -> Vec<TaskId>;
+    fn why(namespace: &Name, id: TaskId) -> Option<Vec<Why>>;
+    fn finished(key: &QueueKey, limit: u32) -> Vec<Finished>;
+    fn register(namespace: &Name, worker: &NewWorker) -> ();
+    fn workers(namespace: Option<&Name>) -> Vec<WorkerView>;
+    fn approve(namespace: &Name, worker: &str, by: Option<&str>) -> bool;
+});
+
+forwarded!(Pools {
+    fn pools(namespace: Option<&Name>) -> Vec<PoolView>;
+    fn pool(key: &PoolKey) -> Option<PoolView>;
+    fn set_pool(key: &PoolKey, settings: &PoolSettings) -> ();
+    fn add_resources(key: &PoolKey, resources: &[NewResource]) -> ();
+    fn remove_resource(key: &PoolKey, name: &Name) -> bool;
+    fn request(key: &PoolKey, request: &NewRequest) -> RequestView;
+    fn match_pool(ask: &PoolMatch) -> Result<Vec<RequestView>, ClaimRefusal>;
+    fn pool_request(namespace: &Name, id: RequestId) -> Option<RequestView>;
+    fn handle_request(namespace: &Name, id: RequestId, owner: &str, token: Option<Token>, handle: Handle) -> bool;
+});

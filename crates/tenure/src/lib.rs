@@ -52,7 +52,7 @@ mod tenure;
 pub use tenure_core::lease::Loss;
 pub use tenure_core::port;
 pub use tenure_core::{
-    ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, election,
+    ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, claim, election,
 };
 
 pub use crate::claims::{Claimed, Claims};

@@ -22,8 +22,8 @@
 //! as long as watchdog or supervisor lives, since both are subreapers. They get SIGTERM when the main process has
 //! gone (before, they are its own affair), and SIGKILL with the rest.
 //!
-//! The program inherits standard streams, directory, environment (plus [`Spec::env`]) and [`Spec::keep`], and nothing
-//! else: no other descriptor, no blocked or ignored signal. It has no controlling terminal, though its streams may be
+//! The program inherits standard streams (or gets those of [`Spec::streams`]), directory, environment (plus [`Spec::env`])
+//! and [`Spec::keep`], and nothing else: no other descriptor, no blocked or ignored signal. It has no controlling terminal, though its streams may be
 //! terminals: it can read and write them, but job control is not its own.
 //!
 //! A supervisor must not have children in other sessions than its own, except through [`Child`]: should a watchdog be
@@ -64,10 +64,23 @@ pub(crate) struct Spec {
     /// Meant for the kernel lock of the lease. It must be one that belongs to the open file (`flock`, or `F_OFD_SETLK`),
     /// since others are not inherited, and it must not be unlocked by hand before [`Child::wait`] has returned.
     pub(crate) keep: Vec<OwnedFd>,
+    /// Its standard streams, where they are not ours.
+    pub(crate) streams: Streams,
     /// Until when the program may run, in nanoseconds of `CLOCK_BOOTTIME`.
     pub(crate) deadline_ns: u64,
     /// The grace between SIGTERM and SIGKILL.
     pub(crate) kill_after: Duration,
+}
+
+/// Standard streams of the program; those that are `None` are ours.
+///
+/// The watchdog lets go of input and output once the program runs, so a pipe ends when the program's own end does. Its errors it
+/// shares until it exits.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    pub(crate) input: Option<OwnedFd>,
+    pub(crate) output: Option<OwnedFd>,
+    pub(crate) errors: Option<OwnedFd>,
 }
 
 /// A program that runs under a watchdog. Dropping it ends the program as [`Child::end`] does.

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::protocol::{Message, Order, Outcome, Report, Start};
 use super::sys::{self, Pid, SIGCONT, SIGKILL, Status};
-use super::{Child, Ending, SpawnError, Spec, tree, watchdog};
+use super::{Child, Ending, SpawnError, Spec, Streams, tree, watchdog};
 
 /// How often to look again at a group that should be gone.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -122,7 +122,8 @@ pub(super) async fn spawn(executable: &Path, spec: Spec) -> Result<Child, SpawnE
     let mut line = Line::new(line).map_err(SpawnError::Watchdog)?;
     // Should the watchdog be killed, what it leaves behind comes to us and not to init.
     sys::adopt_orphans().map_err(SpawnError::Watchdog)?;
-    let watchdog = Watchdog::start(executable, theirs.into(), spec.keep).map_err(SpawnError::Watchdog)?;
+    let watchdog =
+        Watchdog::start(executable, theirs.into(), spec.keep, spec.streams).map_err(SpawnError::Watchdog)?;
 
     let (deadline_ns, kill_after) = (spec.deadline_ns, spec.kill_after);
     let start = Start { deadline_ns, kill_after_ns: nanos(kill_after), argv: spec.argv, env: spec.env };
@@ -198,10 +199,19 @@ struct Watchdog {
 }
 
 impl Watchdog {
-    fn start(executable: &Path, line: OwnedFd, keep: Vec<OwnedFd>) -> io::Result<Self> {
+    fn start(executable: &Path, line: OwnedFd, keep: Vec<OwnedFd>, streams: Streams) -> io::Result<Self> {
         let inherit: Vec<_> = std::iter::once(&line).chain(&keep).map(AsRawFd::as_raw_fd).collect();
         let mut command = Command::new(executable);
         command.arg0("tenure").arg(watchdog::ARGUMENT).args(inherit.iter().map(ToString::to_string));
+        if let Some(input) = streams.input {
+            command.stdin(input);
+        }
+        if let Some(output) = streams.output {
+            command.stdout(output);
+        }
+        if let Some(errors) = streams.errors {
+            command.stderr(errors);
+        }
         sys::detach(&mut command, inherit);
         let mut living = lock(&WATCHDOGS);
         let process = tokio::process::Command::from(command).spawn()?;

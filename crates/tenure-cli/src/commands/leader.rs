@@ -1,6 +1,5 @@
 //! `tenure leader`: see and move leaders.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use tenure::operator::{self, Asked, Refusal};
@@ -8,7 +7,7 @@ use tenure::port::{Backend, ElectionView, Pause};
 use tenure::runtime::{now, wall_ms};
 use tenure::{ElectionKey, leaders};
 
-use super::signals::Signals;
+use super::screen;
 use super::view;
 use super::watch::Changes;
 use crate::args::{Format, Global, LeaderArgs, LeaderCommand};
@@ -30,49 +29,14 @@ pub(crate) async fn run(global: &Global, args: LeaderArgs) -> Result<u8, Failure
 async fn list(global: &Global, watch: bool, all: bool) -> Result<u8, Failure> {
     let namespace = global.namespace.parse()?;
     let store = store::open(global).await?;
-    let mut signals = Signals::ending()?;
-    let mut changes = Changes::new(store.as_ref());
-    let mut shown = String::new();
-    loop {
-        let views = store.elections((!all).then_some(&namespace)).await;
-        match views {
-            Ok(views) if global.output == Format::Json => {
-                let list: Vec<_> = views.iter().map(view::json_of).collect();
-                output::print_json(&list);
-            }
-            Ok(views) => {
-                let table = view::list(&views, all, wall_ms());
-                if !watch {
-                    output::print_text(&table);
-                } else if table != shown {
-                    redraw(&table);
-                    shown = table;
-                }
-            }
-            Err(error) if watch => {
-                redraw(&format!("{shown}\n{}\n", output::paint(&error.message, Ink::Yellow)))
-            }
-            Err(error) => return Err(error.into()),
-        }
-        if !watch || !output::is_read() {
-            return Ok(0);
-        }
-        tokio::select! {
-            () = changes.next() => {}
-            _ = signals.next() => return Ok(0),
-        }
-    }
-}
-
-/// Paints a screen anew without flicker; a pipe gets one table after the other.
-fn redraw(text: &str) {
-    if std::io::stdout().is_terminal() {
-        // Home, each line cleared to its end, then everything below.
-        let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();
-        output::print_text(&format!("\x1b[H{lines}\x1b[J"));
-    } else {
-        output::print_line(text);
-    }
+    screen::show(global, store.as_ref(), watch, async || {
+        let views = store.elections((!all).then_some(&namespace)).await?;
+        Ok(match global.output {
+            Format::Json => screen::json(&views.iter().map(view::json_of).collect::<Vec<_>>()),
+            Format::Table => view::list(&views, all, wall_ms()),
+        })
+    })
+    .await
 }
 
 async fn show(global: &Global, name: &str, terms: u32) -> Result<u8, Failure> {

@@ -12,7 +12,7 @@ use tenure::{Elector, Leadership, Over, Status, Tenure};
 
 use super::signals::Signals;
 use crate::args::{Global, RunArgs};
-use crate::child::{Child, Ending, SpawnError, Spec};
+use crate::child::{Child, Ending, SpawnError, Spec, Streams};
 use crate::exit::{self, Failure};
 use crate::output::{self, Ink};
 use crate::store;
@@ -157,6 +157,7 @@ async fn office(
         argv: args.command.clone(),
         env: environment(args, tenure, &leadership),
         keep,
+        streams: Streams::default(),
         deadline_ns: leadership.trusted_until().as_nanos(),
         kill_after: args.kill_after,
     };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::child::{Child, Ending, SpawnError, Spec, boottime_ns};
+use crate::child::{Child, Ending, SpawnError, Spec, Streams, boottime_ns};
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 60 * SECOND_NS;
@@ -58,6 +58,7 @@ impl Place {
             argv: ["sh", "-c", &script].map(Into::into).to_vec(),
             env: Vec::new(),
             keep: Vec::new(),
+            streams: Streams::default(),
             deadline_ns: boottime_ns() + trust.as_nanos() as u64,
             kill_after,
         }
@@ -127,6 +128,7 @@ pub(crate) fn play_supervisor() {
             .to_vec(),
         env: Vec::new(),
         keep: vec![OwnedFd::from(lock)],
+        streams: Streams::default(),
         deadline_ns: renewed(),
         kill_after,
     };

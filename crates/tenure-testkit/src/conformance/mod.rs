@@ -20,13 +20,26 @@
 //!
 //! No claim waits for time to pass: a hint is awaited for as long as it takes, and nothing is concluded from silence.
 
+pub mod claims;
+pub mod desk;
 pub mod differential;
+pub mod dozing;
 pub mod elections;
+pub mod floor;
+pub mod graphs;
 pub mod leases;
+pub mod limits;
+pub mod modes;
 pub mod office;
+pub mod pools;
+pub mod reasons;
+pub mod recovery;
 pub mod requests;
 pub mod sessions;
+pub mod settling;
+pub mod tasks;
 pub mod wakes;
+pub mod work_differential;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -312,5 +325,169 @@ macro_rules! conformance_tests {
                 $crate::conformance::$file::$claim(&subject).await;
             }
         )*
+    };
+}
+
+/// Makes one test of each claim about tasks, workers and pools, as [`conformance_tests!`](crate::conformance_tests) does of
+/// those about elections. `through a server` leaves out what a server does by itself: it leads, tends, and asks the leader
+/// where a queue wants that.
+#[macro_export]
+macro_rules! claims_conformance_tests {
+    ($name:ident, $subject:expr) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::claims_conformance_tests! { @all $subject }
+            $crate::conformance_tests! { @tests $subject;
+                limits::a_lost_claim_frees_its_key,
+                limits::a_paused_exclusive_queue_hands_out_nothing,
+                modes::the_mode_decides_who_hands_out,
+                modes::order_is_strict_over_leaders,
+                modes::order_is_strict_over_attempts,
+                modes::a_leader_that_was_followed_hands_out_nothing,
+                modes::a_switch_of_mode_waits_for_who_claims,
+                modes::tasks_survive_a_switch_of_mode,
+                modes::the_leaders_post_is_found_while_it_leads,
+                recovery::who_does_not_lead_tends_nothing,
+                recovery::a_claim_of_a_dead_session_returns_once,
+                recovery::a_claim_past_its_deadline_returns_once,
+                recovery::an_extended_claim_is_kept,
+                recovery::what_was_done_before_it_was_taken_away_counts,
+                recovery::a_step_of_the_stores_clock_expires_nothing,
+                recovery::the_last_attempt_that_is_lost_is_dead,
+                recovery::what_waited_too_long_is_dead,
+                recovery::what_was_claimed_in_time_has_not_waited_too_long,
+                recovery::what_is_due_becomes_ready,
+                recovery::finished_tasks_are_forgotten_in_time,
+                recovery::a_parent_is_remembered_for_its_children,
+                recovery::a_key_is_free_when_its_task_is_forgotten,
+                recovery::what_is_much_is_tended_in_parts,
+                recovery::of_concurrent_tendings_each_claim_returns_once,
+                reasons::a_missing_leader_is_a_reason,
+                dozing::whatever_lets_a_queue_go_on_wakes_a_sleeper,
+                dozing::what_the_keeper_makes_ready_wakes_a_sleeper,
+                pools::the_leader_matches_in_order_of_priority,
+                pools::the_mode_decides_who_matches,
+                pools::what_nobody_lives_for_goes_back,
+                pools::what_is_over_is_forgotten,
+                work_differential::random_work_goes_as_it_goes_in_memory,
+            }
+        }
+    };
+    ($name:ident, $subject:expr, through a server) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::claims_conformance_tests! { @all $subject }
+        }
+    };
+    (@all $subject:expr) => {
+        $crate::conformance_tests! { @tests $subject;
+            tasks::a_submitted_task_is_kept_whole,
+            tasks::priority_moves_a_task_by_minutes,
+            tasks::a_queue_is_made_by_its_first_submission,
+            tasks::results_come_in_the_order_of_the_tasks,
+            tasks::the_same_key_is_the_same_task,
+            tasks::a_key_is_of_its_queue,
+            tasks::of_concurrent_submissions_with_one_key_one_counts,
+            tasks::an_unknown_parent_is_refused_by_name,
+            tasks::a_dead_or_cancelled_parent_is_refused,
+            tasks::a_completed_parent_is_no_hindrance,
+            tasks::what_is_for_later_is_scheduled,
+            tasks::a_task_is_of_its_namespace,
+            claims::an_unused_queue_hands_out_nothing,
+            claims::what_is_handed_out_is_whole,
+            claims::priority_goes_first_and_then_age,
+            claims::never_more_than_asked_for,
+            claims::seats_are_served_in_their_order,
+            claims::concurrent_claims_never_share_a_task,
+            claims::tokens_grow_over_claims,
+            claims::a_worker_gets_only_kinds_that_it_knows,
+            claims::a_worker_gets_only_what_its_tags_allow,
+            claims::a_task_that_is_meant_for_somebody_waits_for_it,
+            claims::who_is_preferred_is_asked_first,
+            claims::a_preference_does_not_last,
+            claims::a_session_that_is_gone_is_served_nothing,
+            claims::what_is_not_due_is_not_handed_out,
+            claims::what_falls_due_is_handed_out,
+            claims::a_claim_ends_when_it_must,
+            claims::a_session_is_told_what_it_has,
+            settling::a_completed_task_keeps_its_output,
+            settling::the_same_completion_may_be_said_again,
+            settling::a_failed_task_is_tried_again,
+            settling::a_task_keeps_its_place_over_attempts,
+            settling::a_failure_for_good_is_the_end,
+            settling::the_last_attempt_is_the_last,
+            settling::the_last_failures_are_remembered,
+            settling::a_released_task_was_not_tried,
+            settling::progress_is_noted_and_extends_the_claim,
+            settling::a_stale_token_changes_nothing,
+            settling::many_settlements_are_answered_in_their_order,
+            settling::what_is_said_of_one_claim_is_heard_in_its_order,
+            settling::of_concurrent_settlements_one_counts,
+            graphs::children_wait_for_all_their_parents,
+            graphs::outputs_are_inputs,
+            graphs::a_dead_parent_takes_its_descendants_with_it,
+            graphs::cancelling_a_task_cancels_what_waits_for_it,
+            graphs::retrying_a_task_brings_back_what_waits_for_it,
+            graphs::a_child_comes_back_only_when_all_parents_do,
+            graphs::children_may_be_added_while_a_task_runs,
+            graphs::a_child_waits_for_its_time_too,
+            graphs::a_parent_that_is_named_twice_counts_once,
+            graphs::parents_that_end_together_free_their_child,
+            graphs::a_child_is_not_lost_while_its_parent_ends,
+            graphs::a_graph_spans_queues,
+            limits::a_concurrency_key_limits_what_is_claimed,
+            limits::every_end_of_a_claim_frees_its_key,
+            limits::the_next_of_a_key_is_the_first_of_each_sort,
+            limits::a_concurrency_key_spans_queues,
+            limits::a_concurrency_limit_holds_against_all,
+            limits::a_queue_limits_what_is_claimed,
+            limits::a_queues_limit_holds_against_all,
+            limits::a_rate_is_kept,
+            limits::a_paused_queue_hands_out_nothing,
+            limits::a_queue_can_be_paused_before_its_first_task,
+            limits::a_paused_namespace_hands_out_nothing,
+            limits::a_worker_waits_for_its_approval,
+            limits::what_is_held_back_keeps_its_place,
+            desk::settings_are_kept_whole,
+            desk::queues_are_listed_by_namespace,
+            desk::a_queue_counts_its_tasks_by_state,
+            desk::tasks_are_listed_as_asked_for,
+            desk::a_listed_task_is_the_task,
+            desk::whatever_is_not_over_can_be_cancelled,
+            desk::what_is_over_can_be_retried,
+            desk::what_is_under_way_is_not_retried,
+            desk::finished_tasks_tell_how_long_they_took,
+            desk::a_worker_is_shown_as_it_says,
+            desk::a_worker_lives_with_its_session,
+            desk::an_approval_is_shown,
+            reasons::what_can_be_claimed_says_so,
+            reasons::what_does_not_wait_says_so,
+            reasons::a_pause_is_a_reason,
+            reasons::a_time_to_come_is_a_reason,
+            reasons::parents_are_a_reason,
+            reasons::limits_are_reasons,
+            reasons::missing_workers_are_reasons,
+            reasons::a_missing_approval_is_a_reason,
+            dozing::a_submission_wakes_a_sleeper_once,
+            dozing::nobody_is_woken_for_nothing,
+            dozing::whatever_makes_a_task_ready_wakes_a_sleeper,
+            dozing::a_cancelled_claim_is_recalled,
+            pools::a_pool_is_kept_whole,
+            pools::a_request_gets_a_resource,
+            pools::the_same_key_is_the_same_request,
+            pools::another_owner_is_refused,
+            pools::a_request_gets_the_best_fit,
+            pools::a_resource_that_is_off_is_not_handed_out,
+            pools::a_resource_is_removed_when_it_is_free,
+            pools::a_resource_is_given_back_under_its_token,
+            pools::a_request_that_waits_can_be_called_off,
+            pools::a_claim_of_a_resource_can_be_extended,
+            pools::a_resource_rests_after_use,
+            pools::a_paused_pool_hands_out_nothing,
+            pools::concurrent_requests_never_share_a_resource,
+            pools::what_is_handed_out_or_given_back_is_heard,
+        }
     };
 }

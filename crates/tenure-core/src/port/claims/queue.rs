@@ -236,13 +236,15 @@ pub struct Spread {
     pub max: u64,
 }
 
-/// A finished task, for [`KindStats`].
+/// A finished task, for [`KindStats`] and for throughput.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
     /// Its kind.
     pub kind: String,
     /// Completed, or dead.
     pub completed: bool,
+    /// When, by the store's wall clock, in milliseconds since 1970: how many there were in the last while is the throughput.
+    pub at_ms: i64,
     /// From ready to claimed, in milliseconds.
     pub wait_ms: u64,
     /// From claimed to finished, in milliseconds.

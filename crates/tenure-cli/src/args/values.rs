@@ -1,0 +1,236 @@
+//! Words, moments and numbers about claims, as people write them.
+
+use std::time::Duration;
+
+use tenure::Token;
+use tenure::port::{Fallback, Mode, RateLimit, TaskState};
+
+use super::duration;
+
+/// A concurrency key and its limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Concurrency {
+    pub(crate) key: String,
+    pub(crate) limit: u32,
+}
+
+pub(crate) fn mode(text: &str) -> Result<Mode, String> {
+    let known = [Mode::Distributed, Mode::Exclusive].into_iter().find(|mode| mode.as_str() == text);
+    known.ok_or_else(|| format!("{text:?} is not a mode; there are distributed and exclusive"))
+}
+
+pub(crate) fn fallback(text: &str) -> Result<Fallback, String> {
+    let known = [Fallback::None, Fallback::Distributed].into_iter().find(|it| it.as_str() == text);
+    known.ok_or_else(|| format!("{text:?} is not a fallback; there are none and distributed"))
+}
+
+pub(crate) fn state(text: &str) -> Result<TaskState, String> {
+    TaskState::from_word(text).ok_or_else(|| {
+        let words: Vec<_> = TaskState::ALL.iter().map(|state| state.as_str()).collect();
+        format!("{text:?} is not a state; there are {}", words.join(", "))
+    })
+}
+
+/// `timeline.grant`, or a number.
+pub(crate) fn token(text: &str) -> Result<Token, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a token; it is printed with the claim, such as 7 or 1.7"))
+}
+
+/// `KEY` or `KEY:N`.
+pub(crate) fn concurrency(text: &str) -> Result<Concurrency, String> {
+    let (key, limit) = match text.rsplit_once(':') {
+        Some((key, number)) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (key, number.parse().ok().filter(|&limit| limit > 0))
+        }
+        _ => (text, Some(1)),
+    };
+    match limit {
+        Some(limit) if !key.is_empty() => Ok(Concurrency { key: key.to_owned(), limit }),
+        _ => Err(format!("{text:?} is not of the form KEY or KEY:N, with N from 1")),
+    }
+}
+
+/// `100/s`, `5/10s`, `1000/1h`.
+pub(crate) fn rate(text: &str) -> Result<RateLimit, String> {
+    let hint = || format!("{text:?} is not a rate; write for example 100/s, 5/10s or 1000/1h");
+    let (count, per) = text.split_once('/').ok_or_else(hint)?;
+    let count = count.trim().parse().ok().filter(|&count| count > 0).ok_or_else(hint)?;
+    let per = per.trim();
+    // `100/s` is `100/1s`.
+    let per = if per.starts_with(|c: char| c.is_ascii_digit()) {
+        duration(per)
+    } else {
+        duration(&format!("1{per}"))
+    };
+    let per_ms = per.map(millis).map_err(|_| hint())?;
+    if per_ms == 0 { Err(hint()) } else { Ok(RateLimit { count, per_ms }) }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A moment as RFC 3339 writes it, in milliseconds since 1970.
+pub(crate) fn time(text: &str) -> Result<i64, String> {
+    moment(text).ok_or_else(|| {
+        format!(
+            "{text:?} is not a moment; write for example 2030-01-31T09:30:00Z or 2030-01-31T09:30:00+02:00"
+        )
+    })
+}
+
+fn moment(text: &str) -> Option<i64> {
+    let (date, rest) = text.split_at_checked(10)?;
+    let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+    let rest = rest.strip_prefix(['T', 't', ' '])?;
+    let zone_at = rest.find(['Z', 'z', '+', '-'])?;
+    let (clock, zone) = rest.split_at(zone_at);
+    let (clock, fraction) = clock.split_once('.').map_or((clock, "0"), |(clock, fraction)| (clock, fraction));
+    let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
+    let good = (1..=12).contains(&month)
+        && (1..=days_in(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second <= 60;
+    if !good || fraction.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let millis: i64 = format!("{fraction:0<3}")[..3].parse().ok()?;
+    let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset(zone)?;
+    Some(seconds * 1000 + millis)
+}
+
+/// `Z`, `+02:00`: seconds east of Greenwich.
+fn offset(zone: &str) -> Option<i64> {
+    if zone.eq_ignore_ascii_case("z") {
+        return Some(0);
+    }
+    let (sign, digits) = zone.split_at_checked(1)?;
+    let [hours, minutes] = numbers(digits, ':', [2, 2])?;
+    let seconds = hours * 3600 + minutes * 60;
+    (hours < 24 && minutes < 60).then_some(if sign == "-" { -seconds } else { seconds })
+}
+
+/// Numbers of exactly these many digits, with this between them.
+fn numbers<const N: usize>(text: &str, between: char, digits: [usize; N]) -> Option<[i64; N]> {
+    let mut parts = text.split(between);
+    let mut numbers = [0; N];
+    for (number, digits) in numbers.iter_mut().zip(digits) {
+        let part = parts.next()?;
+        if part.len() != digits || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        *number = part.parse().ok()?;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+fn days_in(year: i64, month: i64) -> i64 {
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 => 28 + i64::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar, by counting years that begin in March.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// A moment for people: `2030-01-31 09:30:00`, of Greenwich.
+pub(crate) fn stamp(at_ms: i64) -> String {
+    let (days, ms) = (at_ms.div_euclid(86_400_000), at_ms.rem_euclid(86_400_000));
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let seconds = ms / 1000;
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_read() {
+        assert_eq!(time("1970-01-01T00:00:00Z"), Ok(0));
+        assert_eq!(time("2030-01-31T09:30:00Z"), Ok(1_896_082_200_000));
+        assert_eq!(time("2030-01-31T09:30:00.25+02:00"), Ok(1_896_075_000_250));
+        assert_eq!(time("2024-02-29t12:00:00.123456-05:30"), Ok(1_709_227_800_123));
+        assert_eq!(stamp(1_896_082_200_000), "2030-01-31 09:30:00");
+    }
+
+    #[test]
+    fn what_is_no_moment_names_itself() {
+        for text in [
+            "",
+            "tomorrow",
+            "2030-01-31",
+            "2030-01-31T09:30:00",
+            "2030-13-01T00:00:00Z",
+            "2030-02-29T00:00:00Z",
+            "2030-01-01T24:00:00Z",
+            "2030-1-1T0:0:0Z",
+            "2030-01-31T09:30:00.Z",
+            "2030-01-31T09:30:00+2",
+            "２０３０-01-31T09:30:00Z",
+        ] {
+            let error = time(text).expect_err(text);
+            assert!(error.contains(text) && error.contains("09:30"), "{error}");
+        }
+    }
+
+    #[test]
+    fn rates_keys_and_tokens_are_read_or_named() {
+        assert_eq!(rate("100/s"), Ok(RateLimit { count: 100, per_ms: 1000 }));
+        assert_eq!(rate("5/10s"), Ok(RateLimit { count: 5, per_ms: 10_000 }));
+        assert_eq!(concurrency("tenant-7"), Ok(Concurrency { key: "tenant-7".into(), limit: 1 }));
+        assert_eq!(concurrency("tenant:7:2"), Ok(Concurrency { key: "tenant:7".into(), limit: 2 }));
+        assert_eq!(concurrency("a:b"), Ok(Concurrency { key: "a:b".into(), limit: 1 }));
+        assert_eq!(token("1.7"), Ok(Token::from_u64((1 << 40) + 7)));
+        for (text, error) in [
+            ("100", rate("100").map(drop)),
+            ("0/s", rate("0/s").map(drop)),
+            ("1/0s", rate("1/0s").map(drop)),
+            ("key:0", concurrency("key:0").map(drop)),
+            (":3", concurrency(":3").map(drop)),
+            ("seven", token("seven").map(drop)),
+            ("strict", mode("strict").map(drop)),
+            ("direct", fallback("direct").map(drop)),
+            ("redy", state("redy").map(drop)),
+        ] {
+            assert!(error.is_err_and(|error| error.contains(text)), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_for_a_moment_is_too_much(text in r"[0-9]{0,5}-?[0-9]{0,3}-?[0-9]{0,3}.?[0-9:.]{0,14}.{0,6}") {
+            let _ = time(&text);
+        }
+
+        #[test]
+        fn a_moment_that_is_written_is_read(seconds in 0i64..253_402_300_800) {
+            let written = stamp(seconds * 1000).replace(' ', "T") + "Z";
+            proptest::prop_assert_eq!(time(&written), Ok(seconds * 1000));
+        }
+    }
+}

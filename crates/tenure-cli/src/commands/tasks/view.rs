@@ -1,0 +1,270 @@
+//! Tasks as tables, and one of them as a story.
+
+use tenure::port::{KindStats, QueueKey, Spread, TaskFilter, TaskState, TaskView};
+
+use crate::args::values::stamp;
+use crate::output::{Ink, Table, ago, clipped, paint, plain, span};
+
+/// How much of a payload or an output is shown to people.
+const SHOWN: usize = 2000;
+
+pub(super) fn list(tasks: &[TaskView], filter: &TaskFilter, now_ms: i64) -> String {
+    if tasks.is_empty() {
+        return nothing(filter);
+    }
+    let (namespaces, queues) = (filter.namespace.is_none(), filter.queue.is_none());
+    let mut header = vec!["task", "kind", "state", "pri", "try", "age", "worker", "about"];
+    if queues {
+        header.insert(1, "queue");
+    }
+    if namespaces {
+        header.insert(0, "namespace");
+    }
+    let mut table = Table::new(&header).right(&["task", "pri", "try", "age"]);
+    for task in tasks {
+        let mut row = vec![
+            (task.id.to_string(), Ink::Bold),
+            (or_dash(&task.kind), Ink::Plain),
+            (task.state.as_str().to_owned(), ink(task.state)),
+            (task.priority.to_string(), if task.priority == 0 { Ink::Dim } else { Ink::Plain }),
+            (format!("{}/{}", task.attempt, task.max_attempts), Ink::Plain),
+            (ago(task.enqueued_at_ms, now_ms), Ink::Plain),
+            (task.worker.as_deref().map_or_else(|| "–".to_owned(), or_dash), Ink::Plain),
+            (about(task, now_ms), Ink::Dim),
+        ];
+        if queues {
+            row.insert(1, (task.queue.to_string(), Ink::Plain));
+        }
+        if namespaces {
+            row.insert(0, (task.namespace.to_string(), Ink::Dim));
+        }
+        table.row(row);
+    }
+    let more = match tasks.last() {
+        Some(last) if tasks.len() >= filter.limit as usize => {
+            paint(&format!("… older ones: --before {}", last.id), Ink::Dim) + "\n"
+        }
+        _ => String::new(),
+    };
+    table.render() + &more
+}
+
+fn nothing(filter: &TaskFilter) -> String {
+    let narrow = filter.queue.is_some()
+        || !filter.states.is_empty()
+        || filter.kind.is_some()
+        || filter.worker.is_some()
+        || filter.before.is_some();
+    match narrow {
+        true => "there are no such tasks\n".to_owned(),
+        false => {
+            "there are no tasks yet; try: tenure tasks submit mail --payload '{\"to\":\"ada\"}'\n".to_owned()
+        }
+    }
+}
+
+pub(super) fn ink(state: TaskState) -> Ink {
+    match state {
+        TaskState::Claimed => Ink::Green,
+        TaskState::Waiting | TaskState::Scheduled | TaskState::Held => Ink::Yellow,
+        TaskState::Dead => Ink::Red,
+        TaskState::Completed | TaskState::Cancelled => Ink::Dim,
+        TaskState::Ready => Ink::Plain,
+    }
+}
+
+/// What is most worth knowing of it, in a few words.
+fn about(task: &TaskView, now_ms: i64) -> String {
+    let last_error = || task.failures.last().map(|failure| failure.error.clone());
+    match task.state {
+        TaskState::Waiting => match task.parents.as_slice() {
+            [parent] => format!("for task {parent}"),
+            parents => format!("for {} parents", parents.len()),
+        },
+        TaskState::Scheduled => {
+            let due = task.run_at_ms.map(|at| format!("in {}", ago(now_ms, at)));
+            let error = last_error().map(|error| format!("after: {error}"));
+            [due, error].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        }
+        TaskState::Ready => last_error().map(|error| format!("again after: {error}")).unwrap_or_default(),
+        TaskState::Held => format!("key {} is full", task.concurrency_key.as_deref().unwrap_or_default()),
+        TaskState::Claimed => {
+            let since = task.claimed_at_ms.map(|at| format!("for {}", ago(at, now_ms)));
+            let left = task.deadline_ms.map(|at| match at > now_ms {
+                true => format!("{} left", ago(now_ms, at)),
+                false => "overdue".to_owned(),
+            });
+            [since, left, task.progress.clone()].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }
+        TaskState::Completed => match (task.claimed_at_ms, task.finished_at_ms) {
+            (Some(from), Some(to)) => format!("in {}", span((to - from).max(0).unsigned_abs())),
+            _ => String::new(),
+        },
+        TaskState::Dead | TaskState::Cancelled => task.reason.clone().or_else(last_error).unwrap_or_default(),
+    }
+}
+
+pub(super) fn show(task: &TaskView, now_ms: i64) -> String {
+    let what = if task.kind.is_empty() { "task".to_owned() } else { task.kind.clone() };
+    let mut text = format!(
+        "{} {}  {}\n\n",
+        paint(&format!("{}/{}", task.queue, task.id), Ink::Bold),
+        plain(&what),
+        paint(&standing(task, now_ms), ink(task.state))
+    );
+    text.push_str(&timeline(task, now_ms));
+    text.push('\n');
+    text.push_str(&facts(task));
+    text
+}
+
+fn standing(task: &TaskView, now_ms: i64) -> String {
+    let attempt = format!("attempt {} of {}", task.attempt, task.max_attempts);
+    let worker = task.worker.as_deref().map(plain).unwrap_or_default();
+    let state = task.state.as_str();
+    match (task.state, about(task, now_ms)) {
+        (TaskState::Claimed, about) => {
+            format!("claimed by {worker} under token {}, {attempt}, {about}", task.token)
+        }
+        (TaskState::Completed, _) => format!("completed by {worker} under token {}, {attempt}", task.token),
+        (_, about) if about.is_empty() => state.to_owned(),
+        (TaskState::Dead | TaskState::Cancelled, about) => format!("{state}: {}", plain(&about)),
+        (_, about) => format!("{state} {}", plain(&about)),
+    }
+}
+
+/// What happened to it, in order, from its submission.
+fn timeline(task: &TaskView, now_ms: i64) -> String {
+    let mut events: Vec<(i64, &str, String, Ink)> = Vec::new();
+    let by_leader = task.leader_token.map(|token| format!(" by the leader under token {token}"));
+    events.push((
+        task.enqueued_at_ms,
+        "●",
+        format!("submitted{}", by_leader.unwrap_or_default()),
+        Ink::Plain,
+    ));
+    for failure in &task.failures {
+        let what = format!("attempt {} failed at {}: {}", failure.attempt, failure.worker, failure.error);
+        events.push((failure.at_ms, "✗", what, Ink::Red));
+    }
+    if let Some(at) = task.ready_at_ms {
+        events.push((at, "●", "ready".to_owned(), Ink::Plain));
+    }
+    if let Some(at) = task.claimed_at_ms {
+        let turn = task.turn.map(|turn| format!(", turn {turn} of the queue")).unwrap_or_default();
+        let worker = task.worker.as_deref().unwrap_or("somebody");
+        let what = format!("claimed by {worker} under token {}{turn}", task.token);
+        events.push((at, "●", what, if task.state == TaskState::Claimed { Ink::Green } else { Ink::Plain }));
+    }
+    if let Some(at) = task.finished_at_ms {
+        let (mark, ink) = match task.state {
+            TaskState::Completed => ("✓", Ink::Green),
+            TaskState::Dead => ("✗", Ink::Red),
+            _ => ("○", Ink::Yellow),
+        };
+        let reason = task.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        events.push((at, mark, format!("{}{reason}", task.state.as_str()), ink));
+    }
+    // A stable sort: what the store stamped with the same moment stays in the order of a task's life.
+    events.sort_by_key(|event| event.0);
+    if task.state == TaskState::Scheduled
+        && let Some(at) = task.run_at_ms
+    {
+        events.push((at, "◌", format!("due in {}", ago(now_ms, at)), Ink::Yellow));
+    }
+    if task.state == TaskState::Claimed
+        && let Some(at) = task.deadline_ms
+    {
+        let when = if at > now_ms { format!("in {}", ago(now_ms, at)) } else { "now".to_owned() };
+        events.push((at, "◌", format!("the claim ends {when}, unless it is extended"), Ink::Yellow));
+    }
+    let mut table = Table::plain();
+    for (at, mark, what, ink) in events {
+        let after = match at - task.enqueued_at_ms {
+            ..=0 => String::new(),
+            ms => format!("+{}", span(ms.unsigned_abs())),
+        };
+        table.row(vec![
+            (stamp(at), Ink::Dim),
+            (format!("{after:>8}"), Ink::Dim),
+            (mark.to_owned(), ink),
+            (what, ink),
+        ]);
+    }
+    table.render()
+}
+
+/// What it is, and what it asks for; what there is nothing to say about is left out.
+fn facts(task: &TaskView) -> String {
+    let mut table = Table::plain();
+    let mut fact = |name: &str, value: String| {
+        if !value.is_empty() {
+            table.row(vec![(name.to_owned(), Ink::Dim), (value, Ink::Plain)]);
+        }
+    };
+    let numbers =
+        |ids: &[tenure::port::TaskId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let millis = |ms: Option<u64>| ms.map(span).unwrap_or_default();
+    fact("priority", if task.priority == 0 { String::new() } else { task.priority.to_string() });
+    fact("requires", task.requires.join(" "));
+    fact("prefers", task.prefers.join(" "));
+    fact("meant for", task.workers.join(" "));
+    fact("parents", numbers(&task.parents));
+    fact("children", numbers(&task.children));
+    fact("key", task.key.clone().unwrap_or_default());
+    let at_most = |key: &String| format!("{key}, at most {} at once", task.concurrency_limit);
+    fact("concurrency", task.concurrency_key.as_ref().map(at_most).unwrap_or_default());
+    fact("longest wait", millis(task.max_wait_ms));
+    fact("longest run", millis(task.max_run_ms));
+    fact("progress", task.progress.clone().unwrap_or_default());
+    fact("session", task.session.as_ref().map(|id| id.short().to_owned()).unwrap_or_default());
+    let mut text = table.render();
+    // Whole, and as they are: they are what somebody looks for.
+    text.push_str(&document("payload", task.payload.as_str()));
+    if let Some(output) = &task.output {
+        text.push_str(&document("output", output.as_str()));
+    }
+    text
+}
+
+fn document(name: &str, json: &str) -> String {
+    let rest = match json.chars().count() > SHOWN {
+        true => paint(" (-o json shows all)", Ink::Dim),
+        false => String::new(),
+    };
+    format!("{}  {}{rest}\n", paint(name, Ink::Dim), plain(&clipped(json, SHOWN)))
+}
+
+pub(super) fn stats(queue: &QueueKey, stats: &[KindStats]) -> String {
+    if stats.is_empty() {
+        return format!("nothing of {queue} is finished yet, or it is no longer remembered\n");
+    }
+    let spread =
+        |spread: Spread| format!("{} / {} / {}", span(spread.p50), span(spread.p95), span(spread.p99));
+    let mut table = Table::new(&[
+        "kind",
+        "completed",
+        "dead",
+        "waited p50 / p95 / p99",
+        "longest",
+        "ran p50 / p95 / p99",
+        "longest",
+    ])
+    .right(&["completed", "dead", "longest"]);
+    for kind in stats {
+        table.row(vec![
+            (or_dash(&kind.kind), Ink::Bold),
+            (kind.completed.to_string(), Ink::Green),
+            (kind.dead.to_string(), if kind.dead > 0 { Ink::Red } else { Ink::Dim }),
+            (spread(kind.wait_ms), Ink::Plain),
+            (span(kind.wait_ms.max), Ink::Dim),
+            (spread(kind.run_ms), Ink::Plain),
+            (span(kind.run_ms.max), Ink::Dim),
+        ]);
+    }
+    table.render()
+}
+
+fn or_dash(text: &str) -> String {
+    if text.is_empty() { "–".to_owned() } else { text.to_owned() }
+}
