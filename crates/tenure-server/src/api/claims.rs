@@ -17,7 +17,9 @@ use tenure::port::{
     CLAIM_MAX, ClaimedTask, Json as Raw, Outcome, PAYLOAD_MAX, Profile, QueueKey, Seat, Settled, Settlement,
     TaskId, TaskState, TaskView, Verb,
 };
+use tenure::runtime::Draw;
 use tenure::{Name, SessionId, Token};
+use tenure_core::claim::{backoff, check_seats};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
@@ -26,7 +28,8 @@ pub(super) use self::handing::within;
 use super::campaign::plausible_token;
 use super::given::{At, Given, In};
 use super::owned::{owned, plausible};
-use super::sessions::{Within, few, short, unfit};
+use super::sense::of_ask;
+use super::sessions::{Within, short, unfit};
 use super::tasks::find;
 use crate::App;
 use crate::access::{Principal, Slot};
@@ -101,8 +104,13 @@ pub(crate) struct Completion {
     /// The token of the claim.
     token: Token,
     /// What came of it: the input of tasks that wait for it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "given")]
     output: Option<Raw>,
+}
+
+/// What is given is given, and be it `null`.
+fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Raw>, D::Error> {
+    Raw::deserialize(from).map(Some)
 }
 
 /// A task that failed.
@@ -225,7 +233,10 @@ pub(crate) async fn fail(
             Duration::from_millis(ms)
         }
         None if !failed.retry => Duration::ZERO,
-        None => backoff(&app, &find(&app, &within.namespace, task).await?),
+        None => {
+            let task = find(&app, &within.namespace, task).await?;
+            backoff(task.backoff, task.attempt, &mut Draw(app.runtime.as_ref()))
+        }
     };
     let outcome = Outcome::Fail { error: kept(failed.error), retry: failed.retry, after };
     settle(&app, within.namespace, task, failed.token, outcome).await
@@ -306,31 +317,21 @@ fn lost(task: &TaskView, token: Token) -> Problem {
 
 /// Refuses a seat that makes no sense, or that sits on a session of somebody else.
 async fn check_seat(app: &App, principal: &Principal, seat: &Seat) -> Result<(), Problem> {
-    check_worker(&seat.worker.name)?;
-    check_tags("kinds", &seat.worker.kinds)?;
-    check_tags("tags", &seat.worker.tags)?;
-    if !(1..=CLAIM_MAX).contains(&seat.limit) {
-        let detail = format!("{} tasks can not be asked for at once", seat.limit);
-        return Err(unfit("limit", detail).remedy(format!("choose between 1 and {CLAIM_MAX}")));
+    check_seats(std::slice::from_ref(seat)).map_err(of_ask)?;
+    if seat.limit == 0 {
+        return Err(unfit("limit", "nothing is asked for").remedy(format!("choose between 1 and {CLAIM_MAX}")));
     }
     check_life(app, principal, seat.session.as_ref(), seat.hold_ms).await
 }
 
-/// Refuses what would live on nothing, or on a session of somebody else.
+/// Refuses what would live too long, or on a session of somebody else.
 pub(super) async fn check_life(
     app: &App,
     principal: &Principal,
     session: Option<&SessionId>,
     hold_ms: Option<u64>,
 ) -> Result<(), Problem> {
-    match (session, hold_ms) {
-        (None, None) => {
-            let detail = "without a session, a claim needs a time after which it ends";
-            return Err(unfit("hold_ms", detail).remedy("name a session, or for how long to hold it"));
-        }
-        (_, Some(ms)) => check_hold(ms)?,
-        _ => {}
-    }
+    hold_ms.map_or(Ok(()), check_hold)?;
     if let Some(session) = session {
         plausible(session)?;
         owned(app, principal, session).await?;
@@ -344,20 +345,6 @@ pub(super) fn check_hold(ms: u64) -> Result<(), Problem> {
     }
     let detail = format!("a claim can not be held for {ms} ms");
     Err(unfit("hold_ms", detail).remedy(format!("choose between 1 and {HOLD_MAX_MS}, and extend it")))
-}
-
-/// Refuses a worker that nobody could call by its name.
-pub(super) fn check_worker(name: &str) -> Result<(), Problem> {
-    short("worker", name)?;
-    if name.trim().is_empty() || name == "*" {
-        return Err(unfit("worker", "a worker needs a name that people and tasks can call it by"));
-    }
-    Ok(())
-}
-
-pub(super) fn check_tags(field: &str, tags: &[String]) -> Result<(), Problem> {
-    few(field, tags.len())?;
-    tags.iter().try_for_each(|tag| short(field, tag))
 }
 
 /// How long a request waits.
@@ -398,8 +385,3 @@ fn kept(mut error: String) -> String {
     error
 }
 
-/// How long a task waits for its next attempt, with jitter.
-fn backoff(app: &App, task: &TaskView) -> Duration {
-    let _ = (app, task);
-    Duration::from_secs(1)
-}

@@ -14,6 +14,7 @@ mod pools;
 mod queues;
 mod replicas;
 mod room;
+mod sense;
 mod sessions;
 mod shape;
 mod shown;

@@ -10,18 +10,19 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::port::{
-    BASE_PRIORITY, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId, RequestState,
+    BASE_PRIORITY, ClaimRefusal, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId, RequestState,
     RequestView, Verb,
 };
 use tenure::{Name, SessionId, Token};
+use tenure_core::claim::{check_pool, check_request, check_resources};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::campaign::plausible_token;
-use super::claims::{check_hold, check_life, check_tags, patient};
+use super::claims::{check_hold, check_life, patient};
 use super::deeds::{By, record_of};
 use super::given::{At, Given, In, MaybeGiven};
-use super::queues::lasting;
+use super::sense::of_ask;
 use super::sessions::{Within, short, signed, unfit};
 use crate::App;
 use crate::access::{Principal, Slot};
@@ -117,6 +118,10 @@ pub(crate) struct Wish {
     hold_ms: Option<u64>,
     /// Given up if nothing fits for this long.
     max_wait_ms: Option<u64>,
+    /// Whether it is looked at once whether something fits; otherwise it only waits, for `match`.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    look: bool,
     /// How long this request waits for a resource. The wish itself waits on.
     #[serde(default)]
     #[schema(default = 0, maximum = 60000)]
@@ -190,9 +195,8 @@ pub(crate) async fn set(
     In(within): In<Within>,
     Given(settings): Given<PoolSettings>,
 ) -> Result<Json<PoolView>, Problem> {
-    lasting("cool_down_ms", settings.cool_down_ms)?;
-    lasting("keep_ms", settings.keep_ms)?;
     short("priority", &settings.priority)?;
+    check_pool(&settings).map_err(of_ask)?;
     let key = PoolKey::new(within.namespace, pool);
     app.store.set_pool(&key, &settings).await?;
     let detail = serde_json::to_string(&settings).unwrap_or_default();
@@ -237,7 +241,7 @@ pub(crate) async fn put_resources(
 }
 
 async fn add(app: &App, by: &By, key: PoolKey, resources: Vec<NewResource>) -> Result<StatusCode, Problem> {
-    resources.iter().try_for_each(|resource| check_tags("tags", &resource.tags))?;
+    check_resources(&resources).map_err(of_ask)?;
     app.store.add_resources(&key, &resources).await?;
     for resource in &resources {
         let detail = match (resource.enabled, resource.tags.join(" ")) {
@@ -290,13 +294,6 @@ pub(crate) async fn request(
     Given(wish): Given<Wish>,
 ) -> Result<Response, Problem> {
     let wait = patient(wish.wait_ms)?;
-    short("key", &wish.key)?;
-    if wish.key.is_empty() {
-        return Err(unfit("key", "a request needs a key, so that asking again does not ask twice"));
-    }
-    check_tags("requires", &wish.requires)?;
-    check_tags("prefers", &wish.prefers)?;
-    wish.max_wait_ms.map_or(Ok(()), |ms| lasting("max_wait_ms", ms))?;
     let hold_ms = wish.hold_ms.or_else(|| wish.session.is_none().then_some(HOLD_MS));
     check_life(&app, &principal, wish.session.as_ref(), hold_ms).await?;
     let request = NewRequest {
@@ -309,7 +306,11 @@ pub(crate) async fn request(
         hold_ms,
         max_wait_ms: wish.max_wait_ms,
     };
+    check_request(&request).map_err(of_ask)?;
     let key = PoolKey::new(within.namespace, pool);
+    if !wish.look {
+        return Ok(told(app.store.request(&key, &request).await?));
+    }
     Ok(told(waiting::asked(&app, &slot, &key, request, wait).await?))
 }
 
@@ -326,18 +327,29 @@ pub(crate) async fn show_request(
     find_request(&app, &within.namespace, plausible_request(request)?).await.map(Json)
 }
 
-/// Looks once more whether something fits a request that waits.
+/// What came of a look.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Matched {
+    /// Requests that got something.
+    granted: Vec<RequestView>,
+    /// Why nothing is handed out, if that is so.
+    #[schema(value_type = Option<Object>)]
+    refused: Option<ClaimRefusal>,
+}
+
+/// Looks whether something fits a request that waits.
 #[utoipa::path(post, path = "/v1/pools/{pool}/requests/{request}/match", tag = "claims",
-    params(("pool" = Name, Path), ("request" = u64, Path), Within),
-    responses((status = 200, body = RequestView), (status = 202, body = RequestView, description = "It still waits.")))]
+    params(("pool" = Name, Path), ("request" = u64, Path), Within), responses((status = 200, body = Matched)))]
 pub(crate) async fn look_again(
     State(app): State<App>,
     At((pool, request)): At<(Name, u64)>,
     In(within): In<Within>,
-) -> Result<Response, Problem> {
+) -> Result<Json<Matched>, Problem> {
     let (key, id) = (PoolKey::new(within.namespace, pool), plausible_request(request)?);
-    let view = find_request(&app, &key.namespace, id).await?;
-    Ok(told(waiting::matched(&app, &key, view).await?))
+    Ok(Json(match waiting::matched(&app, &key, id).await? {
+        Ok(granted) => Matched { granted, refused: None },
+        Err(refusal) => Matched { granted: Vec::new(), refused: Some(refusal) },
+    }))
 }
 
 /// Release a resource
@@ -418,7 +430,9 @@ fn lost(view: &RequestView, owner: &str, token: Option<Token>) -> Problem {
 fn owner(principal: &Principal, given: Option<String>) -> Result<String, Problem> {
     let Some(owner) = given else { return Ok(principal.name.to_string()) };
     short("owner", &owner)?;
-    Ok(signed(principal, &owner))
+    // As it was shown to them.
+    let is_signed = owner.ends_with(&format!(" ({})", principal.name));
+    Ok(if is_signed { owner } else { signed(principal, &owner) })
 }
 
 /// A request that has what it wants, or waits for it.

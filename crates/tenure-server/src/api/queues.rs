@@ -1,6 +1,5 @@
 //! Queues: how they are set, what stands in them, and how fast it moves.
 
-mod stats;
 mod watch;
 
 use std::ops::Bound;
@@ -12,6 +11,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{Finished, KindStats, Pause, QueueKey, QueueSettings, QueueView, TaskState, Verb};
+use tenure_core::claim::{check_queue, stats};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -19,6 +19,7 @@ use super::deeds::{By, record_of};
 use super::elections::{number, place};
 use super::given::{At, Given, In, MaybeGiven};
 use super::operate::Nothing;
+use super::sense::of_ask;
 use super::sessions::{Within, short, signed, unfit};
 use crate::App;
 use crate::access::Principal;
@@ -122,6 +123,8 @@ pub(crate) struct PauseWork {
     reason: String,
     /// Who says so, if it is another than who asks.
     by: Option<String>,
+    /// Since when, in milliseconds since 1970, if it is not now.
+    at_ms: Option<i64>,
 }
 
 /// Whether something was changed.
@@ -184,7 +187,7 @@ pub(crate) async fn set(
     In(within): In<Within>,
     Given(settings): Given<QueueSettings>,
 ) -> Result<Json<QueueView>, Problem> {
-    check(&settings)?;
+    check_queue(&settings).map_err(of_ask)?;
     let key = QueueKey::new(within.namespace, queue);
     app.store.set_queue(&key, &settings).await?;
     let detail = serde_json::to_string(&settings).unwrap_or_default();
@@ -267,7 +270,7 @@ pub(crate) async fn statistics(
     let limit = number("limit", how.limit, FINISHED)?;
     let key = QueueKey::new(how.namespace, queue);
     let queue = find(&app, &key).await?;
-    let kinds = stats::by_kind(app.store.finished(&key, limit).await?);
+    let kinds = stats(&app.store.finished(&key, limit).await?);
     let states = [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Held];
     let waiting = states.into_iter().map(|state| queue.count(state)).sum();
     Ok(Json(QueueStats { queue, waiting, kinds }))
@@ -308,7 +311,7 @@ async fn paused(
             short("reason", &pause.reason)?;
             let who = pause.by.unwrap_or_else(|| principal.name.to_string());
             short("by", &who)?;
-            let at_ms = app.runtime.wall_ms();
+            let at_ms = pause.at_ms.unwrap_or_else(|| app.runtime.wall_ms());
             Some(Pause { by: signed(principal, &who), reason: pause.reason, at_ms })
         }
         None => None,
@@ -320,29 +323,6 @@ async fn paused(
         record_of(app, by, &format!("{what}.{verb}"), namespace, target.as_str(), reason).await;
     }
     Ok(Json(Changed { changed }))
-}
-
-fn check(settings: &QueueSettings) -> Result<(), Problem> {
-    let times = [
-        ("prefer_ms", settings.prefer_ms),
-        ("keep_ms", settings.keep_ms),
-        ("keep_dead_ms", settings.keep_dead_ms),
-    ];
-    for (field, ms) in times {
-        lasting(field, ms)?;
-    }
-    if let Some(rate) = settings.rate {
-        lasting("rate.per_ms", rate.per_ms)?;
-        if rate.count == 0 || rate.per_ms == 0 {
-            let detail = "a rate of nought hands out nothing, ever";
-            return Err(unfit("rate", detail).remedy("pause the queue, or give a count and a time above 0"));
-        }
-    }
-    if settings.max_claimed == Some(0) {
-        let detail = "with none claimed at once, nothing is handed out, ever";
-        return Err(unfit("max_claimed", detail).remedy("pause the queue, or allow 1 at least"));
-    }
-    Ok(())
 }
 
 /// Refuses times that no clock of a store can add up.

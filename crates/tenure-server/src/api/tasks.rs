@@ -8,8 +8,9 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{
-    NewTask, Order, QueueKey, Realm, Submitted, TaskFilter, TaskId, TaskState, TaskView, Verb, Why,
+    self, NewTask, Order, QueueKey, Realm, Submitted, TaskFilter, TaskId, TaskState, TaskView, Verb, Why,
 };
+use tenure_core::claim::check;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -18,6 +19,7 @@ use super::deeds::{By, record_of};
 use super::elections::number;
 use super::given::{At, Given, In, MaybeGiven, Unread, parsed};
 use super::operate::Nothing;
+use super::sense::of_submission;
 use super::sessions::{Within, short, unfit};
 use crate::App;
 use crate::access::Principal;
@@ -156,6 +158,12 @@ pub(crate) async fn submit(
         false => vec![parsed::<NewTask>(&body)?],
     };
     drop(body);
+    if tasks.is_empty() {
+        return Err(unfit("tasks", "there is nothing to submit").remedy("send one task at least"));
+    }
+    let submission = port::Submission { queue, tasks };
+    check(&submission).map_err(|error| of_submission(&error, many))?;
+    let port::Submission { queue, tasks } = submission;
     let submitted = app.claims().await?.submit(&queue, tasks);
     let submitted = super::claims::within(&app, submitted).await?;
     let status = match submitted.iter().any(|one| one.new) {

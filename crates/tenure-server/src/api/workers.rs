@@ -6,16 +6,17 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::port::{NewWorker, Verb, WorkerView};
 use tenure::{Name, SessionId};
+use tenure_core::claim::check_worker;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::claims::{check_tags, check_worker};
 use super::deeds::{By, record_of};
 use super::given::{At, In, MaybeGiven};
 use super::operate::Nothing;
 use super::owned::{owned, plausible};
 use super::queues::Changed;
-use super::sessions::{Within, few, short, signed};
+use super::sense::of_ask;
+use super::sessions::{Within, short, signed, unfit};
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
@@ -50,6 +51,8 @@ pub(crate) struct Workers {
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"kind": "gpu", "tags": ["cuda"], "queues": ["render"], "location": "rack 7", "capacity": 4}))]
 pub(crate) struct Registration {
+    /// Its name, if it is said once more.
+    name: Option<String>,
     /// What sort of worker, for people.
     kind: String,
     /// What it has.
@@ -104,18 +107,15 @@ pub(crate) async fn register(
     In(within): In<Within>,
     MaybeGiven(said): MaybeGiven<Registration>,
 ) -> Result<StatusCode, Problem> {
-    check_worker(&worker)?;
-    short("kind", &said.kind)?;
-    short("location", &said.location)?;
-    check_tags("tags", &said.tags)?;
-    check_tags("kinds", &said.kinds)?;
-    few("queues", said.queues.len())?;
+    if said.name.as_ref().is_some_and(|name| *name != worker) {
+        return Err(unfit("name", "the address and the body name different workers"));
+    }
     if let Some(session) = &said.session {
         plausible(session)?;
         owned(&app, &principal, session).await?;
     }
-    let Registration { kind, tags, kinds, queues, location, capacity, session } = said;
-    let worker = NewWorker { name: worker, kind, tags, kinds, queues, location, capacity, session };
+    let worker = described(worker, said);
+    check_worker(&worker).map_err(of_ask)?;
     app.store.register(&within.namespace, &worker).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -134,7 +134,7 @@ pub(crate) async fn approve(
     In(within): In<Within>,
     MaybeGiven(approval): MaybeGiven<Approval>,
 ) -> Result<Json<Changed>, Problem> {
-    check_worker(&worker)?;
+    named(&worker)?;
     let who = approval.by.unwrap_or_else(|| principal.name.to_string());
     short("by", &who)?;
     let who = signed(&principal, &who);
@@ -158,10 +158,20 @@ pub(crate) async fn disapprove(
     In(within): In<Within>,
     MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
 ) -> Result<Json<Changed>, Problem> {
-    check_worker(&worker)?;
+    named(&worker)?;
     let changed = app.store.approve(&within.namespace, &worker, None).await?;
     if changed {
         record_of(&app, &by, "worker.disapprove", &within.namespace, &worker, String::new()).await;
     }
     Ok(Json(Changed { changed }))
+}
+
+/// Refuses what no worker can be called.
+fn named(worker: &str) -> Result<(), Problem> {
+    check_worker(&described(worker.into(), Registration::default())).map_err(of_ask)
+}
+
+fn described(name: String, said: Registration) -> NewWorker {
+    let Registration { name: _, kind, tags, kinds, queues, location, capacity, session } = said;
+    NewWorker { name, kind, tags, kinds, queues, location, capacity, session }
 }

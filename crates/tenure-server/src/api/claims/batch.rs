@@ -16,7 +16,7 @@ use tenure::{Name, SessionId, Token};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::{check_hold, check_seat, fits_a_payload, handing, kept, plausible_task};
+use super::{check_hold, check_seat, fits_a_payload, given, handing, kept, plausible_task};
 use crate::App;
 use crate::access::Principal;
 use crate::api::campaign::plausible_token;
@@ -76,7 +76,7 @@ pub(super) struct Said {
     /// What became of it.
     outcome: Became,
     /// What came of it, if it is done.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "given")]
     output: Option<Raw>,
     /// What went wrong, if it failed.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Waiting for tasks, for as long as the request allows; and what becomes of those whose client has gone.
+//! Waiting for tasks, for as long as the request allows.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use http::StatusCode;
 use tenure::port::{ClaimRefusal, ClaimedTask, Outcome, QueueKey, Seat, Settlement, StoreError, Trouble};
 use tenure::{Claimed, Claims, Error};
-use tokio::sync::oneshot;
 
 use crate::App;
 use crate::access::Slot;
@@ -39,34 +38,16 @@ pub(super) async fn handed(
     Ok(fitting(app, queue, claimed).await)
 }
 
-/// Asks for tasks. Those that come when nobody waits for them any more are given back at once.
+/// Asks for tasks. A client that goes away meanwhile leaves nothing claimed: the library gives back what nobody takes.
 pub(super) async fn ask(
     app: &App,
     queue: &QueueKey,
     seat: Seat,
     wait: Duration,
 ) -> Result<Claimed, Problem> {
-    let claims = app.claims().await?.clone();
-    let queue = queue.clone();
-    let (mut answer, answered) = oneshot::channel();
-    tokio::spawn(async move {
-        let claimed = match wait.is_zero() {
-            // Soon over, and better seen to its end.
-            true => claims.claim(&queue, seat, wait).await,
-            false => tokio::select! {
-                claimed = claims.claim(&queue, seat, wait) => claimed,
-                () = answer.closed() => return,
-            },
-        };
-        if let Err(Ok(Claimed::Tasks(tasks))) = answer.send(claimed) {
-            give_back(&claims, &queue, tasks).await;
-        }
-    });
-    let bound = wait + app.timeouts.store;
-    match tokio::time::timeout(bound, answered).await {
-        Ok(Ok(claimed)) => Ok(claimed?),
-        // The task panicked.
-        Ok(Err(_)) => Err(Error::Closed.into()),
+    let claimed = app.claims().await?.claim(queue, seat, wait);
+    match tokio::time::timeout(wait + app.timeouts.store, claimed).await {
+        Ok(claimed) => Ok(claimed?),
         Err(_) => Err(late(app)),
     }
 }
@@ -88,7 +69,7 @@ fn late(app: &App) -> Problem {
 }
 
 /// What was handed out, or why nothing was.
-pub(super) fn tasks(claimed: Claimed) -> Result<Vec<ClaimedTask>, Problem> {
+fn tasks(claimed: Claimed) -> Result<Vec<ClaimedTask>, Problem> {
     match claimed {
         Claimed::Tasks(tasks) => Ok(tasks),
         Claimed::Refused(refusal) => Err(refused(refusal)),
@@ -121,7 +102,7 @@ pub(super) async fn fitting(
     tasks
 }
 
-/// Returns claims whose worker never heard of them. What can not be returned ends with its hold or its session.
+/// Returns claims that their worker never heard of. What can not be returned ends with its hold or its session.
 async fn give_back(claims: &Claims, queue: &QueueKey, tasks: Vec<ClaimedTask>) {
     let settle = |task: ClaimedTask| {
         let (namespace, outcome) = (queue.namespace.clone(), Outcome::Release);
@@ -129,12 +110,12 @@ async fn give_back(claims: &Claims, queue: &QueueKey, tasks: Vec<ClaimedTask>) {
     };
     for settled in futures_util::future::join_all(tasks.into_iter().map(settle)).await {
         if let Err(error) = settled {
-            tracing::warn!(%queue, "a claim whose client has gone was not given back: {error}");
+            tracing::warn!(%queue, "a task that did not fit into an answer was not given back: {error}");
         }
     }
 }
 
-pub(crate) fn refused(refusal: ClaimRefusal) -> Problem {
+fn refused(refusal: ClaimRefusal) -> Problem {
     match refusal {
         ClaimRefusal::Paused => {
             let detail = "an operator has paused this queue, or its namespace: nothing is handed out";
@@ -155,7 +136,7 @@ pub(crate) fn refused(refusal: ClaimRefusal) -> Problem {
 }
 
 /// Nobody hands out what is exclusive.
-pub(crate) fn not_now() -> Problem {
+fn not_now() -> Problem {
     let detail = "this is handed out in strict order by one leader, which can not be reached now";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-now", detail)
         .remedy("ask again; or let the fallback be `distributed`, if order may be approximate meanwhile")

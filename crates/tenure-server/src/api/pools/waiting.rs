@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tenure::port::{Authority, NewRequest, PoolKey, PoolMatch, RequestState, RequestView, Wake};
+use tenure::port::{
+    Authority, ClaimRefusal, NewRequest, PoolKey, PoolMatch, RequestId, RequestState, RequestView, Wake,
+};
 
 use crate::App;
 use crate::access::Slot;
@@ -25,7 +27,11 @@ pub(super) async fn asked(
     let mut closing = app.closing.subscribe();
     let mut view = app.store.request(pool, &request).await?;
     loop {
-        view = matched(app, pool, view).await?;
+        // Refused, it waits on: for the leader that hands out, or for the end of a pause.
+        if view.state == RequestState::Waiting {
+            let _ = matched(app, pool, view.id).await?;
+            view = super::find_request(app, &pool.namespace, view.id).await?;
+        }
         let now = app.runtime.now();
         if view.state != RequestState::Waiting || now >= deadline || *closing.borrow() {
             return Ok(view);
@@ -46,18 +52,12 @@ pub(super) async fn asked(
     }
 }
 
-/// The request, after what is free was handed out.
-pub(super) async fn matched(app: &App, pool: &PoolKey, view: RequestView) -> Result<RequestView, Problem> {
-    if view.state != RequestState::Waiting {
-        return Ok(view);
-    }
-    let ask = PoolMatch { pool: pool.clone(), authority: Authority::Direct, request: Some(view.id) };
-    let id = view.id;
-    match app.store.match_pool(&ask).await? {
-        Ok(granted) if granted.iter().any(|one| one.id == id) => {
-            Ok(granted.into_iter().find(|one| one.id == id).unwrap_or(view))
-        }
-        // It waits on: for a resource, for the leader that hands out, or for the end of a pause.
-        _ => super::find_request(app, &pool.namespace, id).await,
-    }
+/// Hands out what is free to a request; those that got something, or why nothing is handed out.
+pub(super) async fn matched(
+    app: &App,
+    pool: &PoolKey,
+    request: RequestId,
+) -> Result<Result<Vec<RequestView>, ClaimRefusal>, Problem> {
+    let ask = PoolMatch { pool: pool.clone(), authority: Authority::Direct, request: Some(request) };
+    Ok(app.store.match_pool(&ask).await?)
 }
