@@ -22,7 +22,7 @@ use crate::exit;
     name = "tenure",
     version,
     about,
-    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production.",
+    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, in the same store.",
     after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
@@ -33,32 +33,35 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The options that every command takes stand together, after its own.
+const EVERYWHERE: &str = "For every command";
+
 /// What every command takes.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Global {
     /// Where the truth is: `sqlite:PATH`, `postgres://USER@HOST/DB`, or a server, `http://HOST:PORT`. Else $TENURE_STORE, $DATABASE_URL, or a file in
     /// your state folder
-    #[arg(long, global = true, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
     /// A direct address of the same database, where --store leads through a pooler
-    #[arg(long, global = true, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) direct_url: Option<String>,
 
     /// Count a grant only when a synchronous standby has it too
-    #[arg(long, global = true, env = "TENURE_STRICT")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STRICT")]
     pub(crate) strict: bool,
 
     /// The tenant
-    #[arg(long, global = true, env = "TENURE_NAMESPACE", default_value = "default", value_name = "NAME")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_NAMESPACE", default_value = "default", value_name = "NAME")]
     pub(crate) namespace: String,
 
     /// For people, or for scripts
-    #[arg(short, long, global = true, default_value = "table", value_name = "FORMAT")]
+    #[arg(short, long, global = true, help_heading = EVERYWHERE, default_value = "table", value_name = "FORMAT")]
     pub(crate) output: Format,
 
     /// Say more; twice for everything
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, help_heading = EVERYWHERE, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 

@@ -25,6 +25,7 @@
 //! | [`port`] | what a store must be able to do: two small traits |
 //! | [`claim`] | work: what makes sense, who fits, whose turn it is, why not yet |
 //! | [`book`] | the same, as a pure value: the reference store that every other one must agree with |
+//! | [`ledger`] | likewise for tasks, queues, workers and pools |
 
 pub mod book;
 pub mod cabinet;
@@ -32,6 +33,7 @@ pub mod claim;
 pub mod election;
 mod entropy;
 pub mod lease;
+pub mod ledger;
 mod names;
 pub mod port;
 mod time;

@@ -10,8 +10,9 @@ use tenure::{Claims, ElectionKey, Error, Name, Tenure};
 use tokio::sync::{OnceCell, watch};
 
 use crate::access::{Access, Owners};
-use crate::board::{Board, QueueBoard};
+use crate::board::Board;
 use crate::envelope;
+use crate::floor::Floor;
 use crate::limits::Limiter;
 use crate::route::Routes;
 use crate::settings::{Settings, Timeouts};
@@ -30,6 +31,7 @@ pub struct App(Arc<Inside>);
 pub struct Inside {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
+    pub(crate) floor: Arc<Floor>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
@@ -39,7 +41,6 @@ pub struct Inside {
     pub(crate) timeouts: Timeouts,
     pub(crate) most_bytes: usize,
     pub(crate) most_large_bytes: usize,
-    pub(crate) queues: Arc<QueueBoard>,
     claims: OnceCell<Claims>,
 }
 
@@ -60,11 +61,12 @@ impl App {
     pub fn with(store: Arc<dyn Backend>, access: Access, settings: &Settings) -> App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
-        let queues = QueueBoard::new(store.clone(), runtime.clone());
+        let floor = Floor::watching(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
             board,
+            floor,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),
@@ -74,7 +76,6 @@ impl App {
             timeouts: settings.timeouts,
             most_bytes: settings.limits.body_bytes,
             most_large_bytes: settings.limits.large_body_bytes,
-            queues,
             claims: OnceCell::new(),
         }))
     }

@@ -22,6 +22,7 @@ mod audit;
 pub mod board;
 mod bounded;
 mod envelope;
+mod floor;
 mod health;
 mod limits;
 pub mod listen;

@@ -37,9 +37,6 @@ pub mod names {
 /// How often measurements are folded into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// How old the figures of queues may be: to count them costs the store something.
-const QUEUES_AGE: Duration = Duration::from_secs(3);
-
 /// Where the buckets of every duration end, in seconds.
 const BUCKETS: [f64; 12] = [0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
 
@@ -220,8 +217,8 @@ fn board(app: &App, text: &mut String) {
 
 /// What stands in the queues. Of a store that can not be asked, or keeps none, nothing is said: old figures would pass for new.
 async fn queues(app: &App, text: &mut String) {
-    let seen = app.queues.seen(QUEUES_AGE).await.ok();
-    let queues = || seen.iter().flat_map(|seen| seen.queues.values());
+    let seen = app.floor.queues().await.ok().filter(|seen| seen.trouble.is_none());
+    let queues = || seen.iter().flat_map(|seen| seen.queues.values().map(|track| &track.view));
     let depth = queues().flat_map(|view| {
         TaskState::ALL.map(|state| {
             let labels = format!("{},state=\"{}\"}}", queue_labels(&view.key), state.as_str());

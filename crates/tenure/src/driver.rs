@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tenure_core::lease::{Answer, Command, CommandId, Event, Input, Machine, Stand};
-use tenure_core::port::{AskKind, Backend, StoreError, Trouble};
+use tenure_core::port::{AskKind, Backend, StoreError, Trouble, Wake};
 use tenure_core::{ElectionKey, Moment, SessionId, Timing, Token};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use crate::claims::bells::Bells;
 use crate::elector::{Change, Seat};
 use crate::leadership::{Over, Term, TermState, Trust};
 use crate::runtime::{Draw, Runtime};
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) trust: Arc<Trust>,
     pub(crate) session: watch::Sender<Option<SessionId>>,
     pub(crate) trouble: Mutex<Option<StoreError>>,
+    /// Who waits for hints about work.
+    pub(crate) bells: Bells,
 }
 
 pub(crate) struct Driver {
@@ -136,7 +139,7 @@ impl Driver {
                     None => break,
                 },
                 wake = wakes.next() => match wake {
-                    Some(wake) => self.step(Input::Wake(wake)),
+                    Some(wake) => self.hear(wake),
                     None => wakes = no_hints(),
                 },
                 () = sleep => self.step(Input::Tick),
@@ -145,6 +148,11 @@ impl Driver {
         }
         self.shared.trust.set(Moment::ZERO);
         self.closing.drain(..).for_each(confirm);
+    }
+
+    fn hear(&mut self, wake: Wake) {
+        self.shared.bells.ring(&wake, self.machine.session());
+        self.step(Input::Wake(wake));
     }
 
     fn receive(&mut self, message: Message) {

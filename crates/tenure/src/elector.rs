@@ -49,6 +49,8 @@ pub const SLOTS_MAX: u32 = 1000;
 pub struct Elector {
     tenure: Tenure,
     seat: Arc<Seat>,
+    /// Whether it stands no longer than this handle lives.
+    attended: bool,
 }
 
 /// Settings of a candidate, before it stands. See [`Tenure::elector`].
@@ -149,6 +151,14 @@ impl Seat {
 
     pub(crate) fn publish_term(&self, term: Option<Arc<Term>>) {
         self.term.send_replace(term);
+    }
+
+    pub(crate) fn terms(&self) -> watch::Receiver<Option<Arc<Term>>> {
+        self.term.subscribe()
+    }
+
+    pub(crate) fn views(&self) -> watch::Receiver<Option<Arc<ElectionView>>> {
+        self.view.subscribe()
     }
 
     pub(crate) fn seen(&self, view: ElectionView) {
@@ -279,7 +289,7 @@ impl ElectorBuilder {
         // Only a candidate that stands is withdrawn when its elector is dropped. If this future is dropped before, the
         // driver finds nobody to reply to, and withdraws it.
         standing.await.map_err(|_| Error::Closed)??;
-        let elector = Elector { tenure: self.tenure, seat };
+        let elector = Elector { tenure: self.tenure, seat, attended: true };
         if self.on_elected.is_some() || self.on_lost.is_some() {
             elector.spawn_callbacks(self.on_elected, self.on_lost);
         }
@@ -410,6 +420,12 @@ impl Elector {
         }
     }
 
+    /// Goes on standing for as long as the session, without a handle that would keep the session open.
+    pub(crate) fn unattended(mut self) -> Arc<Seat> {
+        self.attended = false;
+        self.seat.clone()
+    }
+
     fn spawn_callbacks(&self, on_elected: Option<OnElected>, on_lost: Option<OnLost>) {
         let mut term = self.seat.term.subscribe();
         tokio::spawn(async move {
@@ -433,6 +449,9 @@ impl Elector {
 
 impl Drop for Elector {
     fn drop(&mut self) {
+        if !self.attended {
+            return;
+        }
         // A driver that is gone has left everything.
         let _ = self.tenure.send(Message::Withdraw { seat: self.seat.clone(), reply: None });
     }

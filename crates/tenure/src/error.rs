@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::port::StoreError;
+use tenure_core::port::{StoreError, TaskId};
 use tenure_core::{ElectionKey, NameError, TimingError, Token};
 
 /// Why something could not be done.
@@ -39,6 +39,17 @@ pub enum Error {
     /// Work goes on, or the store does not answer. What is held is given back when they do, or runs out by itself.
     #[error("not closed within {0:?}: work goes on, or the store does not answer")]
     NotClosed(Duration),
+    /// The task is not claimed under our token any more: it was called off, or somebody else has it. Nothing was changed.
+    #[error("the claim on task {0} was lost: it was called off, or its time was over; stop working on it")]
+    ClaimLost(TaskId),
+    /// A worker can not be as it was described. Nothing was done.
+    #[error("this worker can not start: {0}")]
+    Worker(String),
+    /// Handlers go on that can not be stopped, or the store does not acknowledge. What is claimed goes back with the session.
+    #[error(
+        "worker {0} is not drained: a handler blocks its thread, or the store does not answer; close the session"
+    )]
+    NotDrained(String),
     /// The client was closed. Nothing was done.
     #[error("this Tenure was closed")]
     Closed,

@@ -48,6 +48,7 @@ pub mod metrics;
 pub mod operator;
 pub mod runtime;
 mod tenure;
+mod worker;
 
 pub use tenure_core::lease::Loss;
 pub use tenure_core::port;
@@ -55,9 +56,10 @@ pub use tenure_core::{
     ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, claim, election,
 };
 
-pub use crate::claims::{Claimed, Claims};
+pub use crate::claims::{Claimed, Claims, Stop};
 pub use crate::elector::{Change, Elector, ElectorBuilder, Leader, SLOTS_MAX, Status, leaders};
 pub use crate::error::{Error, FenceError, GuardError};
 pub use crate::guard::{Claim, Fenced, Guarded, fence};
 pub use crate::leadership::{Leadership, Over};
 pub use crate::tenure::{Tenure, TenureBuilder};
+pub use crate::worker::{Drained, Reason, Report, TaskContext, TaskError, Worker, WorkerBuilder};

@@ -10,12 +10,23 @@
 //! | `tenure_renewal_duration_seconds` | histogram | – | from sending a beat to its answer |
 //! | `tenure_trust_remaining_seconds` | gauge | – | for how long all that is led is trusted, after the last answer |
 //! | `tenure_store_errors_total` | counter | kind | troubles with the store |
+//! | `tenure_claims_total` | counter | namespace, queue, path, result | claims by the way they went (`direct`, `leader`, `delegated`, `fallback`): `claimed`, `empty`, `refused` or `error` |
+//! | `tenure_claim_duration_seconds` | histogram | path | of one call for tasks |
+//! | `tenure_claims_in_flight` | gauge | queue | who waits for tasks in this process |
+//! | `tenure_tasks_settled_total` | counter | namespace, outcome | words about claims: `completed`, `failed`, `released`, `progress` or `lost` |
+//! | `tenure_task_run_seconds` | histogram | queue | how long handlers ran |
+//! | `tenure_task_wait_seconds` | histogram | queue | from submission to claim, by two clocks |
+//! | `tenure_claim_leader_events_total` | counter | event | `started_leading`, `stopped_leading`, `new_leader` |
+//! | `tenure_tasks_recovered_total` | counter | – | claims that this process, as the keeper, returned to their queues |
 
 use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use tenure_core::ElectionKey;
-use tenure_core::port::{Pulse, StoreError, Trouble};
+use tenure_core::port::{ClaimAnswer, ClaimedTask, Outcome, Pulse, QueueKey, Settled, StoreError, Trouble};
+use tenure_core::{ElectionKey, Name};
+
+use crate::claims::line::Lane;
+use crate::claims::link::Told;
 
 /// The names.
 pub mod names {
@@ -27,6 +38,14 @@ pub mod names {
     pub const RENEWAL: &str = "tenure_renewal_duration_seconds";
     pub const TRUST: &str = "tenure_trust_remaining_seconds";
     pub const STORE_ERRORS: &str = "tenure_store_errors_total";
+    pub const CLAIMS: &str = "tenure_claims_total";
+    pub const CLAIM: &str = "tenure_claim_duration_seconds";
+    pub const CLAIMS_IN_FLIGHT: &str = "tenure_claims_in_flight";
+    pub const SETTLED: &str = "tenure_tasks_settled_total";
+    pub const TASK_RUN: &str = "tenure_task_run_seconds";
+    pub const TASK_WAIT: &str = "tenure_task_wait_seconds";
+    pub const CLAIM_LEADER: &str = "tenure_claim_leader_events_total";
+    pub const RECOVERED: &str = "tenure_tasks_recovered_total";
 }
 
 /// Describes every metric to the recorder that is installed.
@@ -42,6 +61,24 @@ pub fn describe() {
         "For how long all that this process leads is trusted, as of the last answer to a beat."
     );
     describe_counter!(names::STORE_ERRORS, "Troubles of this process with its store, by kind.");
+    describe_counter!(names::CLAIMS, "Claims of this process, by the way they went and what came of them.");
+    describe_histogram!(names::CLAIM, Unit::Seconds, "How long one call for tasks took, by the way it went.");
+    describe_gauge!(names::CLAIMS_IN_FLIGHT, "Who waits for tasks of the queue in this process.");
+    describe_counter!(
+        names::SETTLED,
+        "What this process said about claims: completed, failed, released, lost."
+    );
+    describe_histogram!(names::TASK_RUN, Unit::Seconds, "How long handlers of this process ran.");
+    describe_histogram!(
+        names::TASK_WAIT,
+        Unit::Seconds,
+        "From submission to claim, by the store's clock and ours."
+    );
+    describe_counter!(
+        names::CLAIM_LEADER,
+        "Claim coordination: started_leading, stopped_leading, new_leader."
+    );
+    describe_counter!(names::RECOVERED, "Claims that this process, as the keeper, returned to their queues.");
     // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
     for kind in [Trouble::Timeout, Trouble::Unreachable, Trouble::Unavailable] {
         counter!(names::STORE_ERRORS, "kind" => word(kind)).increment(0);
@@ -93,4 +130,104 @@ fn transition(key: &ElectionKey, kind: &'static str) {
 
 fn labels(key: &ElectionKey) -> Vec<Label> {
     vec![Label::new("namespace", key.namespace.to_string()), Label::new("election", key.name.to_string())]
+}
+
+// ---- claims
+
+/// A look of a line is over.
+pub(crate) fn looked(queue: &QueueKey, lane: Lane, result: &Result<ClaimAnswer, StoreError>, took: Duration) {
+    let path = match lane {
+        Lane::Direct => "direct",
+        Lane::Leader => "leader",
+        Lane::Fallback => "fallback",
+    };
+    match result {
+        Ok(ClaimAnswer::Served { tasks, .. }) => {
+            let claimed = tasks.iter().filter(|tasks| !tasks.is_empty()).count();
+            claims(queue, path, "claimed", claimed);
+            claims(queue, path, "empty", tasks.len() - claimed);
+        }
+        Ok(ClaimAnswer::Refused(_)) => claims(queue, path, "refused", 1),
+        Err(_) => claims(queue, path, "error", 1),
+    }
+    histogram!(names::CLAIM, "path" => path).record(took);
+}
+
+/// A request through the leader is over.
+pub(crate) fn delegated(queue: &QueueKey, told: &Told, took: Duration) {
+    let result = match told {
+        Told::Tasks(handed) if handed.tasks().is_empty() => "empty",
+        Told::Tasks(_) | Told::Matched => "claimed",
+        Told::Refused(_) => "refused",
+        Told::Failed(_) | Told::Lost => "error",
+    };
+    claims(queue, "delegated", result, 1);
+    histogram!(names::CLAIM, "path" => "delegated").record(took);
+}
+
+fn claims(queue: &QueueKey, path: &'static str, result: &'static str, count: usize) {
+    if count > 0 {
+        let labels = vec![
+            Label::new("namespace", queue.namespace.to_string()),
+            Label::new("queue", queue.name.to_string()),
+            Label::from_static_parts("path", path),
+            Label::from_static_parts("result", result),
+        ];
+        counter!(names::CLAIMS, labels).increment(count as u64);
+    }
+}
+
+/// Somebody who waits for tasks, until dropped.
+pub(crate) struct InFlight(metrics::Gauge);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+pub(crate) fn in_flight(queue: &QueueKey) -> InFlight {
+    let gauge = gauge!(names::CLAIMS_IN_FLIGHT, "queue" => queue.to_string());
+    gauge.increment(1.0);
+    InFlight(gauge)
+}
+
+/// The word for what is said about a claim.
+pub(crate) fn outcome(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Complete(_) => "completed",
+        Outcome::Fail { .. } => "failed",
+        Outcome::Release => "released",
+        Outcome::Progress { .. } => "progress",
+    }
+}
+
+pub(crate) fn settled(namespace: &Name, outcome: &'static str, settled: Settled) {
+    let outcome = if settled == Settled::Lost { "lost" } else { outcome };
+    counter!(names::SETTLED, "namespace" => namespace.to_string(), "outcome" => outcome).increment(1);
+}
+
+/// Tasks were claimed that were submitted a while ago.
+pub(crate) fn waited(queue: &QueueKey, tasks: &[ClaimedTask], wall_ms: i64) {
+    if tasks.is_empty() {
+        return;
+    }
+    let histogram = histogram!(names::TASK_WAIT, "queue" => queue.to_string());
+    for task in tasks {
+        let waited = u64::try_from(wall_ms.saturating_sub(task.enqueued_at_ms)).unwrap_or(0);
+        histogram.record(Duration::from_millis(waited));
+    }
+}
+
+/// A handler is done.
+pub(crate) fn ran(queue: &QueueKey, took: Duration) {
+    histogram!(names::TASK_RUN, "queue" => queue.to_string()).record(took);
+}
+
+pub(crate) fn claim_leader(event: &'static str) {
+    counter!(names::CLAIM_LEADER, "event" => event).increment(1);
+}
+
+pub(crate) fn recovered(count: u64) {
+    counter!(names::RECOVERED).increment(count);
 }

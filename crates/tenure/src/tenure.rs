@@ -4,16 +4,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::lease::{Config, Machine};
-use tenure_core::port::{Backend, Directory, StoreError, Takeover};
-use tenure_core::{Moment, SessionId, Timing};
+use tenure_core::port::{Backend, Directory, QueueKey, StoreError, Takeover};
+use tenure_core::{Moment, Name, SessionId, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::Claims;
 use crate::backend::{self, ServerAccess, StoreOptions};
+use crate::claims::bells::Bells;
+use crate::claims::hub::{BrokerAddress, Hub};
 use crate::driver::{Driver, Message, Shared};
 use crate::elector::ElectorBuilder;
 use crate::leadership::Trust;
 use crate::runtime::{Runtime, System};
+use crate::worker::WorkerBuilder;
 use crate::{Error, runtime};
 
 /// How long closing waits, beyond a lease, for work that is asked to finish.
@@ -44,6 +47,7 @@ struct Inner {
     store: Arc<dyn Backend>,
     runtime: Arc<dyn Runtime>,
     shared: Arc<Shared>,
+    hub: Arc<Hub>,
     inbox: mpsc::UnboundedSender<Message>,
 }
 
@@ -57,6 +61,7 @@ pub struct TenureBuilder {
     beat: Option<Duration>,
     takeover: Takeover,
     runtime: Arc<dyn Runtime>,
+    broker: BrokerAddress,
 }
 
 impl TenureBuilder {
@@ -120,6 +125,19 @@ impl TenureBuilder {
         self
     }
 
+    /// Where this process listens, while it leads, for those who want exclusive tasks: `host` or `host:port`. Else
+    /// `$TENURE_BROKER_LISTEN`, or a free port of the address by which the store is reached.
+    pub fn broker_listen(mut self, address: impl Into<String>) -> Self {
+        self.broker.listen = Some(address.into());
+        self
+    }
+
+    /// Where the others reach it there, if that is another address. Else `$TENURE_BROKER_ADVERTISE`.
+    pub fn broker_advertise(mut self, address: impl Into<String>) -> Self {
+        self.broker.advertise = Some(address.into());
+        self
+    }
+
     /// Where time and randomness come from; tests drive them by hand.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = runtime;
@@ -139,12 +157,21 @@ impl TenureBuilder {
             trust: Arc::new(Trust::new(self.runtime.clone())),
             session: watch::Sender::new(None),
             trouble: Mutex::new(None),
+            bells: Bells::new(),
         });
         let (driver, inbox) =
             Driver::new(machine, timing, store.clone(), self.runtime.clone(), shared.clone());
         tokio::spawn(driver.run());
-        let tenure =
-            Tenure { inner: Arc::new(Inner { name, timing, store, runtime: self.runtime, shared, inbox }) };
+        let broker = BrokerAddress {
+            listen: self.broker.listen.or_else(|| set_in_environment("TENURE_BROKER_LISTEN")),
+            advertise: self.broker.advertise.or_else(|| set_in_environment("TENURE_BROKER_ADVERTISE")),
+            store_url: self.options.url,
+        };
+        let (runtime, store_too) = (self.runtime, store.clone());
+        let hub =
+            Hub::new(name.clone(), timing, store_too, runtime.clone(), shared.clone(), inbox.clone(), broker);
+        let inner = Inner { name, timing, store, runtime, shared, hub, inbox };
+        let tenure = Tenure { inner: Arc::new(inner) };
         tenure.opened().await?;
         Ok(tenure)
     }
@@ -166,6 +193,7 @@ impl Tenure {
             beat: None,
             takeover: Takeover::default(),
             runtime: Arc::new(System),
+            broker: BrokerAddress::default(),
         }
     }
 
@@ -177,6 +205,16 @@ impl Tenure {
     /// Tasks and resources: to submit, to claim, to work.
     pub fn claims(&self) -> Claims {
         Claims::new(self.clone())
+    }
+
+    /// A worker on the queue `name`.
+    pub fn worker(&self, queue: impl Into<String>) -> WorkerBuilder {
+        WorkerBuilder::new(self.clone(), queue.into())
+    }
+
+    /// The queue `name` of the default namespace.
+    pub fn queue(&self, name: &str) -> Result<QueueKey, Error> {
+        Ok(QueueKey::new(Name::default_namespace(), name.parse()?))
     }
 
     /// The elections of the store, for people and their tools.
@@ -256,6 +294,10 @@ impl Tenure {
         self.inner.inbox.send(message).map_err(|_| Error::Closed)
     }
 
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
+        &self.inner.hub
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.inbox.is_closed()
     }
@@ -267,6 +309,10 @@ impl Tenure {
     pub(crate) fn runtime(&self) -> &dyn Runtime {
         self.inner.runtime.as_ref()
     }
+}
+
+fn set_in_environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl Drop for Inner {

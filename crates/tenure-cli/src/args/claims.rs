@@ -28,7 +28,7 @@ pub(crate) const POOL_EXAMPLES: &str = "\
 Exit codes:
   64   what was asked makes no sense
   69   the store cannot be used
-  75   not acquired: nothing fitting was free in time, and the request was called off (it stays with --keep-waiting)
+  75   not acquired: nothing fitting was free in time
   76   the resource is not held under that token (any more)
 
 Examples:

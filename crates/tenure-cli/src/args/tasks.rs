@@ -14,25 +14,26 @@ pub(crate) const EXAMPLES: &str = "\
 Exit codes:
   64   what was asked makes no sense
   69   the store cannot be used
-  75   not acquired: `claim` found nothing to be had in time, or may not have it now (paused, not approved, no leader)
+  75   not acquired: nothing to be had in time, or nothing is handed out now
   76   the claim was lost: the task is not claimed under that token (any more)
 
 Examples:
   tenure tasks submit mail --kind welcome --payload '{\"to\":\"ada\"}'
   tenure tasks claim mail --wait 30s -o json
-  tenure tasks complete 42 --token 7 --output '{\"sent\":true}'
+  tenure tasks complete 42 --token 7 --result '{\"sent\":true}'
   tenure tasks list --queue mail --state ready,claimed -w
   tenure tasks why 42
   tenure tasks retry --queue mail --state dead";
 
+// Paragraphs are one line each: they are wrapped where they are shown.
 const SUBMIT_EXAMPLES: &str = "\
-A payload is JSON: as it is, `-` for the standard input, or @FILE. With -f, each line of the file is a task as a JSON object:
-kind, payload, priority, requires, prefers, workers, run_at_ms, max_wait_ms, max_run_ms, max_attempts, backoff, parents, key,
-concurrency_key and concurrency_limit, all of them optional; what the options say is for lines that do not. Parents are
-{\"task\":ID}, or {\"index\":N}: another line of the file, counted from 0. Up to 10000 lines are submitted all or none, more in
-portions of that size.
+A payload is JSON: as it is, `-` for the standard input, or @FILE. The number of the task is printed.
 
-The number of the task is printed; for a file, with -o json, one object per line.
+With -f, each line of the file is a task, a JSON object with any of these: kind, payload, priority, requires, prefers, \
+workers, run_at_ms, max_wait_ms, max_run_ms, max_attempts, backoff, parents, key, concurrency_key, concurrency_limit. \
+What the options say is for lines that do not. A parent is {\"task\":ID}, or {\"index\":N}: another task of the file, \
+counted from 0. Up to 10000 are submitted all or none, more in portions of that size. With -o json the numbers are \
+printed, one object per line.
 
 Examples:
   tenure tasks submit mail --kind welcome --payload '{\"to\":\"ada\"}' --priority 5
@@ -43,8 +44,8 @@ Examples:
   generate | tenure tasks submit mail -f -";
 
 const CLAIM_EXAMPLES: &str = "\
-The claim lasts for --hold unless it is extended; then the task returns to its queue. Completing, failing, releasing and
-extending name the token that is printed here. With -o json: one object per line and task.
+The claim lasts for --hold unless it is extended; then the task returns to its queue. Completing, failing, releasing \
+and extending name the token that is printed here. With -o json: one object per line and task.
 
 Exit codes:
   75   nothing to be had in time, or nothing is handed out now (paused, not approved, no leader)
@@ -62,8 +63,14 @@ const ORDER_EXAMPLES: &str = "\
 Examples:
   tenure tasks retry 42 43
   tenure tasks retry --queue mail --state dead
-  tenure tasks cancel 42                             and all that wait for it
+  tenure tasks cancel 42                                   and all that wait for it
   tenure tasks cancel --queue mail --state ready,scheduled";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  tenure tasks list -w
+  tenure tasks list --queue mail --state dead
+  tenure tasks list --worker box-1 --state claimed -o json";
 
 #[derive(Args, Debug)]
 pub(crate) struct TasksArgs {
@@ -86,7 +93,7 @@ pub(crate) enum TasksCommand {
         claim: TaskClaim,
         /// What came of it: JSON, `-` for the standard input, or @FILE
         #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
-        output: Option<String>,
+        result: Option<String>,
     },
     /// Say that a claimed task failed
     #[command(after_help = SETTLE_CODES)]
@@ -122,6 +129,7 @@ pub(crate) enum TasksCommand {
         note: Option<String>,
     },
     /// Tasks, the newest first
+    #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
     /// One task: where it stands, what happened to it, with what
     Show {

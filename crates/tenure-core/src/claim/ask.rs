@@ -4,8 +4,8 @@ use super::check::LONGEST_MS;
 use super::formula::{Formula, FormulaError};
 use super::text::{TextError, check_text, check_word, shown};
 use crate::port::{
-    CLAIM_MAX, LIST_MAX, NewRequest, NewResource, NewWorker, PRIORITY_MAX, PoolSettings, QueueSettings, Seat,
-    StoreError, Trouble,
+    CLAIM_MAX, LIST_MAX, NewRequest, NewResource, NewWorker, Outcome, PAYLOAD_MAX, PRIORITY_MAX,
+    PoolSettings, QueueSettings, Seat, Settlement, StoreError, TaskId, Trouble,
 };
 
 /// Why something was refused. Nothing was done.
@@ -47,6 +47,17 @@ pub enum AskError {
     /// A claim would never end by itself.
     #[error("{0} has neither a session nor `hold_ms`, so its claim would never end; give one of them")]
     Endless(&'static str),
+    /// An output is too long.
+    #[error(
+        "the output of task {task} has {bytes} bytes; at most {PAYLOAD_MAX} are kept: keep the data elsewhere and give its \
+         address"
+    )]
+    TooLarge {
+        /// Whose.
+        task: TaskId,
+        /// How long it is.
+        bytes: usize,
+    },
     /// The formula of a pool can not be understood.
     #[error("the pool's priority: {0}")]
     Formula(#[from] FormulaError),
@@ -70,6 +81,17 @@ pub fn check_seats(seats: &[Seat]) -> Result<(), AskError> {
         hold("the seat", seat.session.is_some(), seat.hold_ms)?;
     }
     Ok(())
+}
+
+/// Refuses outputs that are too long. What is told of failures and progress is clipped instead ([`clip`](super::clip)).
+pub fn check_settlements(settlements: &[Settlement]) -> Result<(), AskError> {
+    let too_large = |settlement: &Settlement| match &settlement.outcome {
+        Outcome::Complete(Some(output)) if output.as_str().len() > PAYLOAD_MAX => {
+            Some(AskError::TooLarge { task: settlement.task, bytes: output.as_str().len() })
+        }
+        _ => None,
+    };
+    settlements.iter().find_map(too_large).map_or(Ok(()), Err)
 }
 
 /// Refuses a worker that makes no sense.
@@ -196,6 +218,19 @@ mod tests {
         let error = check_seats(&vec![seat(); 1_001]).unwrap_err();
         assert!(error.to_string().contains("is 1001; it must be between 0 and 1000"), "{error}");
         assert!(check_seats(&[Seat { limit: u32::MAX, ..seat() }]).is_err());
+    }
+
+    #[test]
+    fn outputs_are_bounded() {
+        let output = |bytes: usize| Settlement {
+            namespace: crate::Name::default_namespace(),
+            task: TaskId(7),
+            token: crate::Token::ZERO,
+            outcome: Outcome::Complete(crate::port::Json::of(&"x".repeat(bytes - 2)).ok()),
+        };
+        assert_eq!(check_settlements(&[output(PAYLOAD_MAX)]), Ok(()));
+        let error = AskError::TooLarge { task: TaskId(7), bytes: PAYLOAD_MAX + 1 };
+        assert_eq!(check_settlements(&[output(9), output(PAYLOAD_MAX + 1)]), Err(error));
     }
 
     #[test]

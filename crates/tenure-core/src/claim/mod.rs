@@ -2,11 +2,11 @@
 //!
 //! Everything here is a function of its arguments. Stores call it where a rule is not a matter of rows
 //! ([`check`], [`Demand`], [`assign`], [`why`]), the keeper where it must not trust anybody's clock ([`SteadyClock`],
-//! [`Deathwatch`]), workers for [`backoff`].
+//! [`Deathwatch`]), workers for [`backoff`]. What a store does with rows, as a pure value, is [`ledger`](crate::ledger).
 //!
 //! | | what it decides |
 //! |---|---|
-//! | [`check`], [`check_seats`], [`check_worker`], [`check_queue`], [`check_pool`], [`check_resources`], [`check_request`] | what makes no sense, before a store sees it |
+//! | [`check`], [`check_seats`], [`check_settlements`], [`check_worker`], [`check_queue`], [`check_pool`], [`check_resources`], [`check_request`] | what makes no sense, before a store sees it |
 //! | [`Demand`] | which workers a task fits |
 //! | [`effective_at`], [`backoff`] | when it is its turn |
 //! | [`why`], [`stats`] | what to tell people |
@@ -26,7 +26,8 @@ mod text;
 mod why;
 
 pub use self::ask::{
-    AskError, check_pool, check_queue, check_request, check_resources, check_seats, check_worker,
+    AskError, check_pool, check_queue, check_request, check_resources, check_seats, check_settlements,
+    check_worker,
 };
 pub use self::assign::{Free, Wish, assign};
 pub use self::check::{SubmissionError, check};
@@ -36,5 +37,5 @@ pub use self::demand::Demand;
 pub use self::formula::{Facts, Formula, FormulaError};
 pub use self::order::{backoff, effective_at};
 pub use self::stats::stats;
-pub use self::text::{TEXT_MAX, TextError};
+pub use self::text::{NOTE_MAX, TEXT_MAX, TextError, clip};
 pub use self::why::{Look, why};

@@ -57,7 +57,13 @@ mod tests {
 
     #[test]
     fn kinds_are_counted_apart() {
-        let task = |kind: &str, completed| Finished { kind: kind.into(), completed, wait_ms: 1, run_ms: 1 };
+        let task = |kind: &str, completed| Finished {
+            kind: kind.into(),
+            completed,
+            wait_ms: 1,
+            run_ms: 1,
+            at_ms: 0,
+        };
         let all = stats(&[task("b", true), task("a", false), task("b", false)]);
         let counts: Vec<_> = all.iter().map(|it| (it.kind.as_str(), it.completed, it.dead)).collect();
         assert_eq!(counts, [("a", 0, 1), ("b", 1, 1)]);

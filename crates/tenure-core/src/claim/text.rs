@@ -3,6 +3,16 @@
 /// The longest kind, tag, worker's name or key, in bytes.
 pub const TEXT_MAX: usize = 256;
 
+/// The longest error, reason or note of progress that is kept, in bytes.
+pub const NOTE_MAX: usize = 8_192;
+
+/// What is kept of an error or a note of progress: not all of it, if it is long, and no zeros, which some stores can not
+/// keep. A failure is never refused because of how it is told.
+pub fn clip(note: &str) -> String {
+    let end = note.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= NOTE_MAX).last();
+    note[..end.unwrap_or(0)].replace('\0', "\u{fffd}")
+}
+
 /// What is wrong with a word.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -58,6 +68,13 @@ mod tests {
         assert_eq!(check_text(""), Ok(()));
         assert_eq!(check_word("a\nb"), Err(TextError::Control { found: '\n', position: 2 }));
         assert_eq!(check_word(&"x".repeat(257)), Err(TextError::TooLong(257)));
+    }
+
+    #[test]
+    fn a_note_is_clipped_between_characters_and_has_no_zeros() {
+        assert_eq!(clip("a\0b"), "a\u{fffd}b");
+        assert_eq!(clip(&"ü".repeat(5_000)), "ü".repeat(4_096));
+        assert_eq!(clip(""), "");
     }
 
     #[test]

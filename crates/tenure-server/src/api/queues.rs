@@ -2,9 +2,6 @@
 
 mod watch;
 
-use std::ops::Bound;
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
@@ -28,8 +25,6 @@ use crate::route::{Need, Routes};
 
 /// How many queues are on a page, unless asked otherwise, and at most.
 const PAGE: (u32, u32) = (100, 1000);
-/// How old what a list shows may be, unless the store is asked.
-const SHOWN_AGE: Duration = Duration::from_secs(1);
 /// Of how many finished tasks statistics are made, unless asked otherwise, and at most.
 const FINISHED: (u32, u32) = (1000, 10_000);
 /// The longest time in a setting: ten years.
@@ -148,15 +143,22 @@ pub(crate) async fn list(
     if let Some(namespace) = &which.namespace {
         principal.must(Verb::Read, Some(namespace))?;
     }
-    let seen = app.queues.seen(if which.consistent { Duration::ZERO } else { SHOWN_AGE }).await?;
-    let from = after.map(|key| QueueKey::new(key.namespace, key.name));
-    let from = from.map_or(Bound::Unbounded, Bound::Excluded);
-    let wanted = |key: &QueueKey| match &which.namespace {
-        Some(namespace) => key.namespace == *namespace,
-        None => principal.may(Verb::Read, Some(&key.namespace)),
+    let all: Vec<QueueView> = match which.consistent {
+        true => app.store.queues(which.namespace.as_ref()).await?,
+        false => app.floor.queues().await?.queues.values().map(|track| track.view.clone()).collect(),
     };
-    let mut rest = seen.queues.range((from, Bound::Unbounded)).filter(|(key, _)| wanted(key));
-    let queues: Vec<_> = rest.by_ref().take(limit).map(|(_, view)| QueueView::clone(view)).collect();
+    let from = after.map(|key| QueueKey::new(key.namespace, key.name));
+    let wanted = |view: &QueueView| {
+        let here = match &which.namespace {
+            Some(namespace) => view.key.namespace == *namespace,
+            None => principal.may(Verb::Read, Some(&view.key.namespace)),
+        };
+        here && from.as_ref().is_none_or(|from| view.key > *from)
+    };
+    let mut rest: Vec<_> = all.into_iter().filter(wanted).collect();
+    rest.sort_by(|a, b| a.key.cmp(&b.key));
+    let mut rest = rest.into_iter();
+    let queues: Vec<_> = rest.by_ref().take(limit).collect();
     let last = queues.last().filter(|_| rest.next().is_some());
     let next = last.map(|last| format!("{}/{}", last.key.namespace, last.key.name));
     Ok(Json(Queues { queues, next }))

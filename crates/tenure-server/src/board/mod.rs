@@ -8,7 +8,6 @@
 
 mod entry;
 mod looking;
-mod queues;
 mod rooms;
 mod terms;
 mod wanted;
@@ -28,7 +27,6 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::AbortHandle;
 
 pub use self::entry::Entry;
-pub(crate) use self::queues::{QueueBoard, is_same_queue};
 use self::rooms::Rooms;
 pub use self::rooms::{Ear, News, Update};
 pub(crate) use self::terms::Mark;

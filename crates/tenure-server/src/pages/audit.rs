@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use tenure::port::{Deed, Verb};
+use tenure::port::{Deed, PoolKey, QueueKey, StoreError, TaskId, Verb};
 use tenure::{ElectionKey, Name};
 
 use super::election::within;
@@ -102,15 +102,64 @@ pub(super) fn table(deeds: &[&Deed], wall: i64) -> Markup {
     }
 }
 
-fn target(deed: &Deed) -> Markup {
-    let election = deed.namespace.clone().zip(deed.target.parse::<Name>().ok());
+/// The last deeds that were done to one thing, if there were any.
+pub(super) fn of(deeds: Result<&[Deed], &StoreError>, here: impl Fn(&Deed) -> bool, wall: i64) -> Markup {
+    const SHOWN: usize = 8;
+    let here: Vec<_> = deeds.unwrap_or_default().iter().filter(|deed| here(deed)).take(SHOWN).collect();
     html! {
-        @match election {
-            Some((namespace, name)) => {
-                @let key = ElectionKey::new(namespace, name);
-                a href=(parts::href(&key, "")) { (key) }
-            },
+        @if !here.is_empty() {
+            section.card aria-labelledby="did" {
+                header { h2 #did { "Who did what here" } a.small href="/audit" { "The whole audit" } }
+                (table(&here, wall))
+            }
+        }
+    }
+}
+
+/// Deeds to elections go by one word; all others by what they are done to: `queue.pause`.
+pub(super) fn sort(deed: &Deed) -> &str {
+    deed.action.split_once('.').map_or("", |(sort, _)| sort)
+}
+
+fn target(deed: &Deed) -> Markup {
+    html! {
+        @match page_of(deed) {
+            Some((href, name)) => a href=(href) { (name) },
             None => code { (deed.target) },
         }
     }
+}
+
+/// The page of what a deed was done to, and its name.
+fn page_of(deed: &Deed) -> Option<(String, String)> {
+    let namespace = deed.namespace.clone()?;
+    let name = || deed.target.parse::<Name>().ok();
+    Some(match sort(deed) {
+        "" => {
+            let key = ElectionKey::new(namespace, name()?);
+            (parts::href(&key, ""), key.to_string())
+        }
+        "queue" => {
+            let key = QueueKey::new(namespace, name()?);
+            (parts::queue_href(&key, ""), key.to_string())
+        }
+        "pool" => {
+            let key = PoolKey::new(namespace, name()?);
+            (parts::pool_href(&key, ""), key.to_string())
+        }
+        "resource" => {
+            let (pool, _) = deed.target.split_once('/')?;
+            let key = PoolKey::new(namespace, pool.parse().ok()?);
+            (parts::pool_href(&key, ""), deed.target.clone())
+        }
+        "task" => {
+            let id = TaskId(deed.target.parse().ok()?);
+            (parts::task_href(&namespace, id, ""), format!("task {id}"))
+        }
+        "worker" => ("/workers".into(), deed.target.clone()),
+        "namespace" => {
+            (format!("/queues?namespace={}", parts::escape(namespace.as_str())), deed.target.clone())
+        }
+        _ => return None,
+    })
 }

@@ -9,9 +9,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tenure::election::{by_rank, may_lead};
-use tenure::port::{
-    CandidateView, Deed, ElectionView, LeaseView, SessionView, StoreError, Term, Trouble, Verb,
-};
+use tenure::port::{CandidateView, ElectionView, LeaseView, SessionView, StoreError, Term, Trouble, Verb};
 use tenure::{ElectionKey, Moment, Name};
 
 use super::act::Action;
@@ -65,7 +63,7 @@ pub(super) async fn show(
         }
         div #candidates data-live { (candidates(view, &seen, &visit, now, wall)) }
         div #terms data-live { (history(view, terms, wall)) }
-        div #deeds data-live { (deeds_of(&key, deeds, wall)) }
+        div #deeds data-live { (audit::of(deeds.as_deref(), |deed| audit::sort(deed).is_empty() && deed.target == key.name.as_str(), wall)) }
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
     page(&visit, key.name.as_str(), "Elections", content)
@@ -326,20 +324,6 @@ fn listed(view: &ElectionView, terms: &[Term], wall: i64) -> Markup {
                             }
                         }
                     }
-                }
-            }
-        }
-    }
-}
-
-fn deeds_of(key: &ElectionKey, deeds: Result<Vec<Deed>, StoreError>, wall: i64) -> Markup {
-    html! {
-        @if let Ok(deeds) = deeds {
-            @let here: Vec<_> = deeds.iter().filter(|deed| deed.target == key.name.as_str()).take(8).collect();
-            @if !here.is_empty() {
-                section.card aria-labelledby="did" {
-                    header { h2 #did { "Who did what here" } a.small href="/audit" { "The whole audit" } }
-                    (audit::table(&here, wall))
                 }
             }
         }

@@ -1,9 +1,11 @@
-//! The first command, while there is nothing to see: whoever follows this page alone sees a live election within a
-//! minute.
+//! The first command, while there is nothing to see: whoever follows this page alone sees a live election, or a task being
+//! worked on, within a minute.
 
 use std::path::Path;
 
 use maud::{Markup, html};
+use tenure::Name;
+use tenure::port::Verb;
 
 use super::frame::Visit;
 use super::parts;
@@ -11,9 +13,11 @@ use super::parts;
 pub(super) fn lesson(visit: &Visit) -> Markup {
     let (program, origin) = (program(visit), visit.origin());
     let run = format!("{program} run nightly --store {origin} -- sh -c 'echo hello; sleep 60'");
-    let bearer = if visit.guarded { " \\\n  -H \"Authorization: Bearer $TENURE_ACCESS_TOKEN\"" } else { "" };
-    let curl = format!(
-        "curl -X POST {origin}/v1/elections/nightly/campaign{bearer} \\\n  -H 'Content-Type: application/json' \\\n  -d '{{\"id\": \"me\", \"lease_ms\": 60000, \"wait_ms\": 2000}}'"
+    let curl = curl(
+        visit,
+        "POST",
+        "/v1/elections/nightly/campaign",
+        r#"{"id": "me", "lease_ms": 60000, "wait_ms": 2000}"#,
     );
     html! {
         section.card aria-labelledby="first" {
@@ -24,9 +28,7 @@ pub(super) fn lesson(visit: &Visit) -> Markup {
                     li { div {
                         p { span.strong { "Run something as the leader." } " It starts once this process is elected, and ends if it no longer is." }
                         (parts::command("run", &run))
-                        @if visit.guarded {
-                            p.soft.small { "Put a token that may lead into the environment first: " code { "TENURE_ACCESS_TOKEN" } "." }
-                        }
+                        (token(visit, "lead"))
                     } }
                     li { div {
                         p { span.strong { "Run the same in another terminal." } " It waits, and takes over when the first one is gone." }
@@ -37,6 +39,105 @@ pub(super) fn lesson(visit: &Visit) -> Markup {
                     } }
                 }
             }
+        }
+    }
+}
+
+/// The first tasks, while there are no queues.
+pub(super) fn work(visit: &Visit) -> Markup {
+    let (program, origin) = (program(visit), visit.origin());
+    let submit = format!(
+        "{program} tasks submit mail --kind welcome --payload '{{\"to\": \"ada\"}}' --store {origin}"
+    );
+    let work = format!("{program} work mail --store {origin} -- sh -c 'cat; sleep 1'");
+    let curl =
+        curl(visit, "POST", "/v1/queues/mail/tasks", r#"{"kind": "welcome", "payload": {"to": "ada"}}"#);
+    html! {
+        section.card aria-labelledby="first" {
+            header { h2 #first { "Nothing was ever submitted" } }
+            div.body {
+                p { "A queue appears here with its first task. Try one; this page will show it by itself." }
+                ol.steps {
+                    li { div {
+                        p { span.strong { "Submit a task." } " It waits in its queue until a worker claims it." }
+                        (parts::command("submit", &submit))
+                        (token(visit, "claim"))
+                    } }
+                    li { div {
+                        p { span.strong { "Start a worker." } " It runs a command for each task, with the payload on its standard input. A task whose worker dies goes back to the queue." }
+                        (parts::command("work", &work))
+                    } }
+                    li { div {
+                        p { span.strong { "Or submit with plain HTTP," } " or by hand." }
+                        (parts::command("curl", &curl))
+                        @if visit.may(Verb::Claim, Some(&Name::default_namespace())) { p { a.button href="/tasks/new" { "Submit by hand" } } }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+/// The first resources, while there are no pools.
+pub(super) fn pools(visit: &Visit) -> Markup {
+    let (program, origin) = (program(visit), visit.origin());
+    let add = format!("{program} pool add hosts host-1 --tag ssd --store {origin}");
+    let request = curl(
+        visit,
+        "POST",
+        "/v1/pools/hosts/requests",
+        r#"{"key": "build-1", "owner": "me", "requires": ["ssd"], "hold_ms": 60000, "wait_ms": 2000}"#,
+    );
+    html! {
+        section.card aria-labelledby="first" {
+            header { h2 #first { "There is no pool yet" } }
+            div.body {
+                p { "A pool holds resources that are few: hosts, devices, licences. Whoever needs one asks for it, and gets it as soon as one is free that fits." }
+                ol.steps {
+                    li { div {
+                        p { span.strong { "Put a resource into a pool." } " The pool is made with it." }
+                        (parts::command("add", &add))
+                        (token(visit, "admin"))
+                    } }
+                    li { div {
+                        p { span.strong { "Ask for one." } " The answer names the resource, the token of the claim and its deadline. Asked again under the same key, it is the same claim." }
+                        (parts::command("request", &request))
+                    } }
+                }
+            }
+        }
+    }
+}
+
+/// The first worker, while there is none.
+pub(super) fn workers(visit: &Visit) -> Markup {
+    let work = format!("{} work mail --store {} -- sh -c 'cat; sleep 1'", program(visit), visit.origin());
+    html! {
+        section.card aria-labelledby="first" {
+            header { h2 #first { "No worker has made itself known yet" } }
+            div.body {
+                p { "A worker appears here when it starts. This one runs a command for each task of the queue " code { "mail" } ":" }
+                (parts::command("work", &work))
+                (token(visit, "claim"))
+            }
+        }
+    }
+}
+
+/// A request with plain HTTP, as a command.
+fn curl(visit: &Visit, method: &str, path: &str, body: &str) -> String {
+    let bearer = if visit.guarded { " \\\n  -H \"Authorization: Bearer $TENURE_ACCESS_TOKEN\"" } else { "" };
+    let origin = visit.origin();
+    format!(
+        "curl -X {method} {origin}{path}{bearer} \\\n  -H 'Content-Type: application/json' \\\n  -d '{body}'"
+    )
+}
+
+/// What a command needs to be let in.
+fn token(visit: &Visit, may: &str) -> Markup {
+    html! {
+        @if visit.guarded {
+            p.soft.small { "Put a token that may " (may) " into the environment first: " code { "TENURE_ACCESS_TOKEN" } "." }
         }
     }
 }

@@ -138,6 +138,9 @@ fn header(visit: &Visit, tab: &str) -> Markup {
                 @if visit.principal.is_some() {
                     nav.nav aria-label="Pages" {
                         (item("/", "Elections"))
+                        (item("/queues", "Queues"))
+                        (item("/workers", "Workers"))
+                        (item("/pools", "Pools"))
                         (item("/audit", "Audit"))
                         @if visit.may(Verb::Admin, None) { (item("/access", "Access")) }
                         (item("/docs", "API"))

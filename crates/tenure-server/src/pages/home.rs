@@ -2,24 +2,30 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use tenure::port::{ElectionView, Finding, Verb, Verdict};
+use tenure::port::{ElectionView, Finding, PoolView, TaskState, Verb, Verdict, WorkerView};
 use tenure::{Moment, Name};
 
 use super::election::within;
 use super::frame::{Visit, page, trouble};
 use super::given::Got;
+use super::pools::Standing;
 use super::{first, parts, words};
 use crate::App;
 use crate::app::SERVERS;
 use crate::board::{Entry, Seen};
+use crate::floor::backlog;
 
 /// More than this are not read by anybody; the filter finds the others.
 const SHOWN: usize = 200;
+
+/// How long this page waits for what is not its main matter: it is shown even while the store hangs.
+const GLANCE: Duration = Duration::from_millis(500);
 
 /// What somebody looks for.
 #[derive(Debug, Default, Deserialize)]
@@ -65,6 +71,7 @@ pub(super) async fn show(
         true => within(app.board.findings()).await.ok(),
         false => None,
     };
+    let work = Work::of(&app).await;
     let now = app.runtime.now();
     let content = html! {
         div.head { div {
@@ -72,7 +79,7 @@ pub(super) async fn show(
             p { "Who leads what, under which token, and for how long that can be trusted." }
         } }
         div #trouble data-live { (parts::store_trouble(&seen, now, &visit)) }
-        div #health .tiles data-live { (health(&app, &seen, &visible, &visit)) }
+        div #health .tiles data-live { (health(&app, &seen, &visible, &visit)) (claims(&work, &visit, app.runtime.wall_ms())) }
         div #elections data-live {
             @if visible.is_empty() { (first::lesson(&visit)) }
             @else { (elections(&app, &seen, &visible, &filter, now)) }
@@ -116,6 +123,73 @@ fn health(app: &App, seen: &Seen, visible: &[&Arc<Entry>], visit: &Visit) -> Mar
                         None => "nobody keeps house",
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Work and resources, as far as the store keeps any and answers.
+struct Work {
+    queues: Option<Arc<crate::floor::Seen>>,
+    workers: Option<Arc<[WorkerView]>>,
+    pools: Option<Arc<[PoolView]>>,
+}
+
+impl Work {
+    async fn of(app: &App) -> Work {
+        let all = async { tokio::join!(app.floor.queues(), app.floor.workers(), app.floor.pools()) };
+        match tokio::time::timeout(GLANCE, all).await {
+            Ok((queues, workers, pools)) => {
+                Work { queues: queues.ok(), workers: workers.ok(), pools: pools.ok() }
+            }
+            Err(_) => Work { queues: None, workers: None, pools: None },
+        }
+    }
+}
+
+/// Claims at a glance, each as the way to its page.
+fn claims(work: &Work, visit: &Visit, wall: i64) -> Markup {
+    let may = |namespace: &Name| visit.may(Verb::Read, Some(namespace));
+    let queues: Vec<_> = work
+        .queues
+        .iter()
+        .flat_map(|seen| seen.queues.values())
+        .filter(|track| may(&track.view.key.namespace))
+        .collect();
+    let workers: Vec<_> =
+        work.workers.iter().flat_map(|all| all.iter()).filter(|view| may(&view.namespace)).collect();
+    let pools: Vec<_> =
+        work.pools.iter().flat_map(|all| all.iter()).filter(|view| may(&view.key.namespace)).collect();
+    let sum =
+        |count: &dyn Fn(&crate::floor::Track) -> u64| queues.iter().map(|track| count(track)).sum::<u64>();
+    let (ready, claimed) =
+        (sum(&|track| backlog(&track.view)), sum(&|track| track.view.count(TaskState::Claimed)));
+    let (dead, rate) = (
+        sum(&|track| track.view.count(TaskState::Dead)),
+        queues.iter().map(|track| track.rate()).sum::<f64>(),
+    );
+    let resources: Vec<_> = pools.iter().flat_map(|view| &view.resources).collect();
+    let free = resources.iter().filter(|resource| Standing::of(resource, wall) == Standing::Free).count();
+    html! {
+        @if !queues.is_empty() {
+            dl.card.tile {
+                dt { a href="/queues" { "Queues" } }
+                dd.big { (words::brief(ready)) " ready, " (words::brief(claimed)) " claimed" }
+                dd.note { (words::count(queues.len(), "queue")) ", " (words::rate(rate)) " finish" @if dead > 0 { ", " (words::brief(dead)) " dead" } }
+            }
+        }
+        @if !workers.is_empty() {
+            dl.card.tile {
+                dt { a href="/workers" { "Workers" } }
+                dd.big { (workers.iter().filter(|view| view.live).count()) " live" }
+                dd.note { "of " (workers.len()) " that are known" }
+            }
+        }
+        @if !pools.is_empty() {
+            dl.card.tile {
+                dt { a href="/pools" { "Pools" } }
+                dd.big { (free) " of " (resources.len()) " free" }
+                dd.note { (words::count(pools.iter().map(|view| view.waiting.len()).sum(), "request")) " waiting" }
             }
         }
     }

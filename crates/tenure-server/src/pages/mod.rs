@@ -1,7 +1,7 @@
 //! The dashboard: server-rendered, live, and readable without a script.
 //!
-//! Every page is rendered from the board, so a page costs the store nothing; only the history of one election and the
-//! audit are read from it, within a bound. What somebody may not see is not rendered, and a button that they may not use
+//! Every page is rendered from the board and the floor, so that many who look cost the store what one does; only the
+//! history of one election and the audit are read from it, within a bound. What somebody may not see is not rendered, and a button that they may not use
 //! is not shown; the gate refuses it all the same. Pages carry a content security policy that allows the server's own
 //! style sheet, script and images, and nothing inline.
 //!
@@ -12,6 +12,11 @@
 //! | `election` | one election: leaders, candidates, terms |
 //! | `timeline` | terms, drawn as a picture |
 //! | `act` | transfer, resign, pause, resume: the question, then the deed |
+//! | `queues`, `queue`, `queue_act` | the queues, one of them, and what an operator does to it |
+//! | `task`, `graph`, `pretty`, `submit` | one task: its life, its relatives, what it carries; and a new one |
+//! | `workers` | who works, and who may |
+//! | `pools`, `pool`, `pool_act` | resources, who holds them and who waits |
+//! | `chart` | how a queue fills and drains, drawn as a picture |
 //! | `audit` | who did what |
 //! | `credentials` | who may do what; tokens made and revoked |
 //! | `login` | a token becomes a cookie |
@@ -20,17 +25,29 @@
 mod act;
 mod assets;
 mod audit;
+mod chart;
 mod credentials;
 mod election;
 mod first;
 mod frame;
 mod given;
+mod graph;
 mod home;
 mod live;
 mod login;
 mod parts;
+mod pool;
+mod pool_act;
+mod pools;
+mod pretty;
+mod queue;
+mod queue_act;
+mod queues;
+mod submit;
+mod task;
 mod timeline;
 mod words;
+mod workers;
 
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -52,6 +69,7 @@ pub(crate) fn routes() -> Routes {
         .page(read, Method::GET, "/elections/{election}", get(election::show))
         .page(admin, Method::GET, "/elections/{election}/{action}", get(act::question))
         .page(admin, Method::POST, "/elections/{election}/{action}", post(act::act))
+        .merge(work(read, admin))
         .page(Need::Known, Method::GET, "/audit", get(audit::show))
         .page(Need::Over(Verb::Admin), Method::GET, "/access", get(credentials::show))
         .page(Need::Over(Verb::Admin), Method::POST, "/access", post(credentials::create))
@@ -62,6 +80,46 @@ pub(crate) fn routes() -> Routes {
         .page(Need::Nothing, Method::POST, "/logout", post(login::leave))
         .page(Need::Nothing, Method::POST, "/theme", post(frame::choose_theme))
         .page(Need::Nothing, Method::GET, "/assets/{hash}/{name}", get(assets::serve))
+}
+
+/// The routes about work and resources.
+fn work(read: Need, admin: Need) -> Routes {
+    let claim = Need::In(Verb::Claim);
+    Routes::new()
+        .page(Need::Known, Method::GET, "/queues", get(queues::show))
+        .page(read, Method::GET, "/queues/{queue}", get(queue::show))
+        .page(admin, Method::GET, "/queues/{queue}/{action}", get(queue_act::question))
+        .page(admin, Method::POST, "/queues/{queue}/{action}", post(queue_act::act))
+        .page(admin, Method::GET, "/namespace/{action}", get(queues::question))
+        .page(admin, Method::POST, "/namespace/{action}", post(queues::act))
+        .page(claim, Method::GET, "/tasks/new", get(submit::show))
+        .page(claim, Method::POST, "/tasks/new", post(submit::act))
+        .page(read, Method::GET, "/tasks/{task}", get(task::show))
+        .page(admin, Method::GET, "/tasks/{task}/{action}", get(task::question))
+        .page(admin, Method::POST, "/tasks/{task}/{action}", post(task::act))
+        .page(Need::Known, Method::GET, "/workers", get(workers::show))
+        .page(admin, Method::GET, "/workers/{worker}/{action}", get(workers::question))
+        .page(admin, Method::POST, "/workers/{worker}/{action}", post(workers::act))
+        .page(Need::Known, Method::GET, "/pools", get(pools::show))
+        .page(admin, Method::GET, "/pools/new", get(pool_act::new))
+        .page(admin, Method::POST, "/pools/new", post(pool_act::make))
+        .page(read, Method::GET, "/pools/{pool}", get(pool::show))
+        .page(admin, Method::GET, "/pools/{pool}/{action}", get(pool_act::question))
+        .page(admin, Method::POST, "/pools/{pool}/{action}", post(pool_act::act))
+        .page(
+            admin,
+            Method::GET,
+            "/pools/{pool}/resources/{resource}/{action}",
+            get(pool_act::resource_question),
+        )
+        .page(
+            admin,
+            Method::POST,
+            "/pools/{pool}/resources/{resource}/{action}",
+            post(pool_act::resource_act),
+        )
+        .page(admin, Method::GET, "/pools/{pool}/requests/{request}/release", get(pool_act::request_question))
+        .page(admin, Method::POST, "/pools/{pool}/requests/{request}/release", post(pool_act::request_act))
 }
 
 /// The answer for a browser that may not, or not like this.

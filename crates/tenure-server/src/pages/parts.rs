@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use tenure::port::{ElectionView, LeaseView, SessionView, Verb};
-use tenure::{ElectionKey, Moment};
+use tenure::port::{
+    ElectionView, LeaseView, Pause, PoolKey, QueueKey, SessionView, StoreError, TaskId, TaskState, Verb,
+};
+use tenure::{ElectionKey, Moment, Name};
 
 use super::frame::Visit;
 use super::words;
@@ -24,6 +26,104 @@ pub(super) fn href(key: &ElectionKey, action: &str) -> String {
     let slash = if action.is_empty() { "" } else { "/" };
     let (name, namespace) = (escape(key.name.as_str()), escape(key.namespace.as_str()));
     format!("/elections/{name}{slash}{action}?namespace={namespace}")
+}
+
+/// The page of a queue, or of an action on it.
+pub(super) fn queue_href(key: &QueueKey, action: &str) -> String {
+    place("queues", key.name.as_str(), action, &key.namespace)
+}
+
+/// The page of a task, or of an action on it.
+pub(super) fn task_href(namespace: &Name, id: TaskId, action: &str) -> String {
+    place("tasks", &id.to_string(), action, namespace)
+}
+
+/// The page of a pool, or of an action on it.
+pub(super) fn pool_href(key: &PoolKey, action: &str) -> String {
+    place("pools", key.name.as_str(), action, &key.namespace)
+}
+
+/// The page of something in a namespace, or of an action on it.
+pub(super) fn place(what: &str, name: &str, action: &str, namespace: &Name) -> String {
+    let slash = if action.is_empty() { "" } else { "/" };
+    format!("/{what}/{}{slash}{action}?namespace={}", escape(name), escape(namespace.as_str()))
+}
+
+/// Where a task stands: its shape, and the word for it.
+pub(super) fn task_state(at: TaskState) -> Markup {
+    let kind = match at {
+        TaskState::Waiting => "idle",
+        TaskState::Scheduled => "later",
+        TaskState::Ready => "next",
+        TaskState::Held => "warn",
+        TaskState::Claimed => "good",
+        TaskState::Completed => "done",
+        TaskState::Dead => "bad",
+        TaskState::Cancelled => "off",
+    };
+    state(kind, at.as_str())
+}
+
+/// That something is paused, by whom and why.
+pub(super) fn paused(pause: &Pause, means: &str, wall: i64) -> Markup {
+    notice(
+        "warn",
+        html! {
+            p { span.strong { "Paused by " (pause.by) } ", " (words::ago(pause.at_ms, wall)) ". " (means) }
+            @if !pause.reason.is_empty() { p { "“" (pause.reason) "”" } }
+        },
+    )
+}
+
+/// That a part of a page can not be shown now.
+pub(super) fn unread(what: &str, error: &StoreError) -> Markup {
+    html! { div.body { (notice("warn", html! { p { (what) " can not be read now: " (error.kind) "." } })) } }
+}
+
+/// A question, before something is done: a form that posts to where it is asked. The script shows it in a dialog.
+pub(super) struct Question {
+    pub(super) title: String,
+    /// Where the question is asked, and the deed is done.
+    pub(super) to: String,
+    /// Where whoever thinks better of it goes.
+    pub(super) back: String,
+    pub(super) button: &'static str,
+    pub(super) danger: bool,
+    pub(super) body: Markup,
+}
+
+impl Question {
+    /// The question on a page of its own.
+    pub(super) fn page(self, visit: &Visit, tab: &str) -> axum::response::Response {
+        let class = if self.danger { "button danger" } else { "button main" };
+        let content = html! { section.card.narrow { div.body {
+            form #confirm .confirm method="post" action=(self.to) {
+                h1 #confirm-title { (self.title) }
+                (self.body)
+                div.buttons {
+                    button class=(class) { (self.button) }
+                    a.button data-cancel href=(self.back) { "Cancel" }
+                }
+            }
+        } } };
+        super::frame::page(visit, &self.title, tab, content)
+    }
+}
+
+/// A field for a line of text.
+pub(super) fn reason_field() -> Markup {
+    html! {
+        div.field {
+            label for="reason" { "Reason" }
+            input #reason name="reason" maxlength="500" autocomplete="off" placeholder="Maintenance until noon";
+            small { "For the others, who will wonder." }
+        }
+    }
+}
+
+/// Tags and the like.
+pub(super) fn chips(all: &[String]) -> Markup {
+    html! { @if all.is_empty() { span.soft { "–" } } @else { div.chips { @for one in all { span.chip { (one) } } } } }
 }
 
 /// What people call the holder of a lease.
@@ -57,6 +157,10 @@ pub(super) fn state(kind: &str, word: impl maud::Render) -> Markup {
                     "good" => circle cx="6" cy="6" r="5" {},
                     "warn" => { rect x="1.5" y="1" width="3.2" height="10" rx="1" {} rect x="7.3" y="1" width="3.2" height="10" rx="1" {} },
                     "bad" => { path d="M6 1 11 10.5H1z" stroke-width="1.6" stroke-linejoin="round" {} },
+                    "done" => path d="M1.5 6.5 4.7 9.7 10.5 2.8" stroke-width="1.9" stroke-linecap="round" stroke-linejoin="round" {},
+                    "next" => { circle cx="6" cy="6" r="4.6" stroke-width="1.6" {} circle.dot cx="6" cy="6" r="1.7" {} },
+                    "later" => { circle cx="6" cy="6" r="4.8" stroke-width="1.4" {} path d="M6 3.2V6l2 1.4" stroke-width="1.4" stroke-linecap="round" {} },
+                    "off" => path d="M2.5 2.5l7 7M9.5 2.5l-7 7" stroke-width="1.8" stroke-linecap="round" {},
                     _ => circle cx="6" cy="6" r="4.6" stroke-width="1.5" stroke-dasharray="2 1.6" {},
                 }
             }

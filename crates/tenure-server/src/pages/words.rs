@@ -50,9 +50,108 @@ pub(super) fn count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
+/// A number with its thousands set apart: `12,345`.
+pub(super) fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number in a few characters: `980`, `1.2k`, `34k`, `5.6M`.
+pub(super) fn brief(n: u64) -> String {
+    let scaled = |unit: u64, sign: &str| match n / unit {
+        whole if whole < 10 && n % unit * 10 / unit > 0 => format!("{whole}.{}{sign}", n % unit * 10 / unit),
+        whole => format!("{whole}{sign}"),
+    };
+    match n {
+        0..1000 => n.to_string(),
+        1000..1_000_000 => scaled(1000, "k"),
+        1_000_000..1_000_000_000 => scaled(1_000_000, "M"),
+        _ => scaled(1_000_000_000, "G"),
+    }
+}
+
+/// How many in a second.
+pub(super) fn rate(rate: f64) -> String {
+    match rate {
+        rate if rate <= 0.0 => "0/s".into(),
+        rate if rate < 0.1 => "<0.1/s".into(),
+        rate if rate < 10.0 => format!("{rate:.1}/s"),
+        rate => format!("{}/s", number(rate.round() as u64)),
+    }
+}
+
+/// A span of time, short or long, measured in milliseconds.
+pub(super) fn span(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..60_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        _ => lasted(i64::try_from(ms).unwrap_or(i64::MAX)),
+    }
+}
+
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+
+/// A span of time as people set it, in the largest unit that says it exactly: `90s`, `24h`, `30d`.
+pub(super) fn duration(ms: u64) -> String {
+    let exact = UNITS.into_iter().find(|(_, unit)| ms > 0 && ms.is_multiple_of(*unit));
+    exact.map_or_else(|| "0s".into(), |(word, unit)| format!("{}{word}", ms / unit))
+}
+
+/// The milliseconds of a span of time as people set it: the other way round.
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (count, unit) = text.split_at(digits);
+    let unit = unit.trim();
+    let unit = if unit == "m" { "min" } else { unit };
+    let count: u64 = count.parse().ok()?;
+    let (_, ms) = UNITS.into_iter().find(|(word, _)| *word == unit)?;
+    count.checked_mul(ms).filter(|ms| *ms <= i64::MAX as u64)
+}
+
+/// When something will be, and when exactly.
+pub(super) fn until(then_ms: i64, now_ms: i64) -> Markup {
+    let exact = utc(then_ms);
+    let stamp = exact.replace(' ', "T").replace("TUTC", "Z");
+    html! {
+        time datetime=(stamp) title=(exact) {
+            @if then_ms > now_ms { "in " (lasted(then_ms - now_ms)) } @else { (lasted(now_ms - then_ms)) " ago" }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_read_at_a_glance() {
+        assert_eq!([number(7), number(1234), number(12_345_678)], ["7", "1,234", "12,345,678"]);
+        let said: Vec<_> = [0, 999, 1000, 1234, 34_900, 999_999, 5_600_000].map(brief).into();
+        assert_eq!(said, ["0", "999", "1k", "1.2k", "34k", "999k", "5.6M"]);
+        assert_eq!([rate(0.0), rate(0.04), rate(3.25), rate(4321.4)], ["0/s", "<0.1/s", "3.2/s", "4,321/s"]);
+        assert_eq!([span(12), span(1340), span(125_000)], ["12 ms", "1.3 s", "2 min 05 s"]);
+    }
+
+    #[test]
+    fn a_span_of_time_is_read_as_it_is_written() {
+        for ms in [0, 1, 999, 1000, 1500, 90_000, 5_400_000, 86_400_000, 2_592_000_000] {
+            assert_eq!(milliseconds(&duration(ms)), Some(ms), "{}", duration(ms));
+        }
+        assert_eq!([duration(5000), duration(90_000), duration(86_400_000)], ["5s", "90s", "1d"]);
+        assert_eq!(milliseconds(" 5 m "), Some(300_000));
+        for wrong in ["", "5", "s", "-5s", "5 weeks", "1.5h", "99999999999999999999s", "9999999999999999d"] {
+            assert_eq!(milliseconds(wrong), None, "{wrong:?}");
+        }
+    }
 
     #[test]
     fn times_are_written_as_utc() {

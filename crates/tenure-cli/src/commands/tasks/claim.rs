@@ -137,9 +137,9 @@ fn show(global: &Global, tasks: &[ClaimedTask]) {
 pub(super) async fn complete(
     global: &Global,
     claim: &TaskClaim,
-    output: Option<&str>,
+    result: Option<&str>,
 ) -> Result<u8, Failure> {
-    let output = output.map(|text| input::json("--output", text)).transpose()?;
+    let output = result.map(|text| input::json("--result", text)).transpose()?;
     let store = store::open(global).await?;
     settle(global, store.as_ref(), claim, Outcome::Complete(output)).await
 }

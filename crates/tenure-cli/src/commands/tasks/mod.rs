@@ -27,7 +27,7 @@ pub(crate) async fn run(global: &Global, args: TasksArgs) -> Result<u8, Failure>
     match args.command {
         TasksCommand::Submit(args) => submit::run(global, *args).await,
         TasksCommand::Claim(args) => claim::run(global, args).await,
-        TasksCommand::Complete { claim, output } => claim::complete(global, &claim, output.as_deref()).await,
+        TasksCommand::Complete { claim, result } => claim::complete(global, &claim, result.as_deref()).await,
         TasksCommand::Fail { claim, error, no_retry, after } => {
             claim::fail(global, &claim, error, !no_retry, after).await
         }

@@ -268,3 +268,75 @@ pub(super) fn stats(queue: &QueueKey, stats: &[KindStats]) -> String {
 fn or_dash(text: &str) -> String {
     if text.is_empty() { "–".to_owned() } else { text.to_owned() }
 }
+
+/// A task that has lived.
+#[cfg(test)]
+pub(super) fn sample(state: TaskState) -> TaskView {
+    let text = r#"{
+        "id": 42, "namespace": "default", "queue": "mail", "kind": "welcome", "state": "ready",
+        "payload": {"to": "ada"}, "output": null, "priority": 5, "requires": ["gpu"], "prefers": [], "workers": [],
+        "attempt": 2, "max_attempts": 20, "backoff": {"first_ms": 1000, "most_ms": 60000}, "token": 1099511627783,
+        "turn": null, "worker": "box-1", "session": null, "progress": null,
+        "failures": [{"attempt": 1, "at_ms": 1500, "worker": "box-2", "error": "no route"}], "reason": null,
+        "parents": [], "children": [43], "key": null, "concurrency_key": null, "concurrency_limit": 1,
+        "leader_token": null, "max_wait_ms": null, "max_run_ms": null, "enqueued_at_ms": 1000,
+        "effective_at_ms": 1000, "run_at_ms": null, "ready_at_ms": 1900, "claimed_at_ms": 2000, "deadline_ms": null,
+        "finished_at_ms": null}"#;
+    TaskView { state, ..serde_json::from_str(text).expect("a task") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_says_what_is_most_worth_knowing() {
+        let at = |state| list(&[sample(state)], &TaskFilter { limit: 50, ..TaskFilter::default() }, 61_000);
+        let header = "NAMESPACE  TASK  QUEUE  KIND     STATE    PRI   TRY    AGE  WORKER  ABOUT";
+        assert_eq!(at(TaskState::Claimed).lines().next(), Some(header));
+        assert!(at(TaskState::Claimed).contains("1m00s  box-1   for 59s"), "{}", at(TaskState::Claimed));
+        assert!(at(TaskState::Dead).contains("no route"));
+        assert!(at(TaskState::Ready).contains("again after: no route"));
+        let page = list(&[sample(TaskState::Ready)], &TaskFilter { limit: 1, ..TaskFilter::default() }, 0);
+        assert!(page.contains("--before 42"), "{page}");
+    }
+
+    #[test]
+    fn a_life_is_told_in_order() {
+        let task = TaskView {
+            finished_at_ms: Some(3_250),
+            output: Some("{\"sent\":true}".parse().expect("JSON")),
+            ..sample(TaskState::Completed)
+        };
+        let told = show(&task, 61_000);
+        let wanted = "\
+mail/42 welcome  completed by box-1 under token 1.7, attempt 2 of 20
+
+1970-01-01 00:00:01            ●  submitted
+1970-01-01 00:00:01    +500ms  ✗  attempt 1 failed at box-2: no route
+1970-01-01 00:00:01    +900ms  ●  ready
+1970-01-01 00:00:02     +1.0s  ●  claimed by box-1 under token 1.7
+1970-01-01 00:00:03     +2.2s  ✓  completed
+
+priority  5
+requires  gpu
+children  43
+payload  {\"to\": \"ada\"}
+output  {\"sent\":true}
+";
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_as_what_it_is() {
+        let task = TaskView {
+            kind: "\u{1b}[2J".into(),
+            payload: "\"\\u0007\u{7f}\"".parse().expect("JSON"),
+            reason: Some("a\nb".into()),
+            ..sample(TaskState::Dead)
+        };
+        let told = show(&task, 61_000);
+        assert!(!told.contains(['\u{1b}', '\u{7f}']), "{told:?}");
+        assert!(told.contains("a\\nb"));
+    }
+}

@@ -162,6 +162,9 @@ fn joined(words: &[String], last: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tenure::port::{Pause, TaskId};
+
+    use super::super::view::sample;
     use super::*;
 
     #[test]
@@ -170,5 +173,37 @@ mod tests {
         assert_eq!(and(&words), "a, b and c");
         assert_eq!(or(&words[..2]), "a or b");
         assert_eq!(and(&words[..1]), "a");
+    }
+
+    #[test]
+    fn every_reason_is_a_sentence_with_a_remedy_where_there_is_one() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let pause = Pause { by: "ada".into(), reason: "on fire".into(), at_ms: 0 };
+        let task = sample(TaskState::Ready);
+        let cases = [
+            (Why::Claimable { workers: 2, ahead: 1 }, "2 live workers fit", ""),
+            (Why::Claimable { workers: 1, ahead: 0 }, "it is the next one", ""),
+            (Why::Paused { pause }, "paused by ada 10s ago: on fire", "tenure queue resume mail"),
+            (Why::NotDue { run_at_ms: 70_000 }, "due in 1m00s, at 1970-01-01 00:01:10", "tasks retry 42"),
+            (Why::Parents { tasks: vec![TaskId(7)] }, "its parent 7", "tasks why 7"),
+            (Why::Parents { tasks: vec![TaskId(7), TaskId(8)] }, "its parents 7 and 8", "tasks why 7"),
+            (Why::Concurrency { key: "k".into(), limit: 1 }, "key k is claimed, and only one", ""),
+            (Why::Concurrency { key: "k".into(), limit: 3 }, "3 tasks with the concurrency key k", ""),
+            (Why::QueueLimit { limit: 8 }, "8 of the queue", "--max-claimed 16"),
+            (Why::Rate { next_in_ms: 250 }, "in 250ms", "--rate none"),
+            (Why::NoWorkers, "no live worker works on mail", "tenure work mail"),
+            (Why::NoWorkerWithTags { tags: words(&["gpu", "eu"]) }, "has gpu and eu", "--tag gpu --tag eu"),
+            (Why::NoWorkerForKind { kind: "resize".into() }, "kind resize", "workers list"),
+            (Why::NamedWorkersAway { workers: words(&["a", "b"]) }, "for a or b", "workers list"),
+            (Why::NoApprovedWorker { pending: words(&["a"]) }, "no worker that fits has it", "approve a"),
+            (Why::NoLeader, "nobody leads", "--fallback distributed"),
+            (Why::NotWaiting { state: TaskState::Claimed }, "box-1 has it for 8s, under token 1.7", ""),
+            (Why::NotWaiting { state: TaskState::Dead }, "no route", "tasks retry 42"),
+        ];
+        for (reason, said, remedy) in cases {
+            let told = tell(&task, std::slice::from_ref(&reason), 10_000);
+            assert!(told.contains(said) && told.contains(remedy), "{reason:?}\n{told}");
+            assert_eq!(told.lines().count(), if remedy.is_empty() { 2 } else { 3 }, "{told}");
+        }
     }
 }

@@ -15,17 +15,17 @@ use crate::App;
 use crate::api::given::{At, In};
 use crate::api::sessions::Within;
 use crate::api::watch::closing;
-use crate::board::is_same_queue;
+use crate::floor::Track;
 use crate::problem::Problem;
 
 /// How long nothing is said at most.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How old what is said first may be.
-const FIRST_AGE: Duration = Duration::from_millis(250);
+/// How often it is looked whether something is different: at what all who watch share ([`floor`](crate::floor)).
+const EVERY: Duration = Duration::from_millis(500);
 
 /// Watch a queue
 ///
-/// Server-sent events: `queue` with the whole queue, now and whenever what stands in it changes, up to four times a second. A
+/// Server-sent events: `queue` with the whole queue, now and whenever what stands in it changes, about once a second at most. A
 /// comment comes every 15 s. A queue that nothing was submitted to yet may be watched, too.
 #[utoipa::path(get, path = "/v1/queues/{queue}/watch", tag = "queues", params(("queue" = Name, Path), Within),
     responses((status = 200, body = String, content_type = "text/event-stream",
@@ -39,23 +39,27 @@ pub(crate) async fn watch(
         return Err(closing());
     }
     let key = QueueKey::new(within.namespace, queue);
-    // First an ear, then a look: nothing falls between the two.
-    let changes = app.queues.watch();
-    app.queues.seen(FIRST_AGE).await?;
-    let told = None::<Arc<QueueView>>;
-    let events = stream::unfold((app, key, changes, told), async |(app, key, mut changes, told)| {
+    // Told now if it can not be seen; later, whoever watches waits until it can.
+    app.floor.queues().await?;
+    let told = None::<Arc<Track>>;
+    let events = stream::unfold((app, key, told), async |(app, key, told)| {
         loop {
-            changes.mark_unchanged();
-            let now = app.queues.last().queues.get(&key).cloned();
+            let seen = app.floor.queues().await.ok();
+            let now = seen.and_then(|seen| seen.queues.get(&key).cloned());
             if let Some(now) = now
-                && told.as_ref().is_none_or(|told| !is_same_queue(told, &now))
+                && told.as_ref().is_none_or(|told| !is_same(&told.view, &now.view))
             {
-                let data = serde_json::to_string(&*now).unwrap_or_default();
+                let data = serde_json::to_string(&now.view).unwrap_or_default();
                 let event = Event::default().event("queue").data(data);
-                return Some((Ok(event), (app, key, changes, Some(now))));
+                return Some((Ok(event), (app, key, Some(now))));
             }
-            changes.changed().await.ok()?;
+            app.runtime.sleep_until(app.runtime.now() + EVERY).await;
         }
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+/// Whether nothing that people watch is different. How long the oldest task waits is different all the time.
+fn is_same(a: &QueueView, b: &QueueView) -> bool {
+    (&a.settings, &a.paused, &a.counts) == (&b.settings, &b.paused, &b.counts)
 }

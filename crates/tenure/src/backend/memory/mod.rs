@@ -1,12 +1,16 @@
 //! A store in this process's memory: for tests, and for singletons within one process.
 //!
-//! The truth is one [`Book`] behind a mutex, shared by every clone, and a [`Cabinet`] behind another. It is gone with the process.
+//! The truth is one [`Book`] and one [`Ledger`] behind a mutex, shared by every clone, and a [`Cabinet`] behind another. It is gone
+//! with the process.
+
+mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use tenure_core::book::Book;
 use tenure_core::cabinet::Cabinet;
+use tenure_core::ledger::Ledger;
 use tenure_core::port::{
     Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Joined, NewSession, Observation,
     Office, Pause, Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble,
@@ -28,10 +32,17 @@ use crate::runtime::{Runtime, System};
 /// ```
 #[derive(Clone)]
 pub struct Memory {
-    book: Arc<Mutex<Book>>,
+    shelf: Arc<Mutex<Shelf>>,
     cabinet: Arc<Mutex<Cabinet>>,
     wakes: broadcast::Sender<Wake>,
     runtime: Arc<dyn Runtime>,
+}
+
+/// What is changed together: who holds what, and the work that hangs on it.
+#[derive(Default)]
+struct Shelf {
+    book: Book,
+    ledger: Ledger,
 }
 
 impl Memory {
@@ -42,11 +53,11 @@ impl Memory {
 
     /// An empty store whose times for people come from this runtime.
     pub fn with_runtime(runtime: Arc<dyn Runtime>) -> Self {
-        Memory { book: Arc::default(), cabinet: Arc::default(), wakes: broadcast::channel(1024).0, runtime }
+        Memory { shelf: Arc::default(), cabinet: Arc::default(), wakes: broadcast::channel(1024).0, runtime }
     }
 
-    fn locked(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn locked(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn cabinet(&self) -> MutexGuard<'_, Cabinet> {
@@ -55,9 +66,19 @@ impl Memory {
 
     /// Does something to the book, then passes on the hints it gave.
     fn with<T>(&self, act: impl FnOnce(&mut Book, i64) -> T) -> T {
-        let mut book = self.locked();
-        let result = act(&mut book, self.runtime.wall_ms());
-        for wake in book.drain_wakes() {
+        self.with_both(|shelf, wall| act(&mut shelf.book, wall))
+    }
+
+    /// Does something to the ledger, which asks the book who lives, then passes on the hints it gave.
+    fn with_ledger<T>(&self, act: impl FnOnce(&mut Ledger, &Book, i64) -> T) -> T {
+        self.with_both(|shelf, wall| act(&mut shelf.ledger, &shelf.book, wall))
+    }
+
+    fn with_both<T>(&self, act: impl FnOnce(&mut Shelf, i64) -> T) -> T {
+        let mut shelf = self.locked();
+        let result = act(&mut shelf, self.runtime.wall_ms());
+        let wakes = [shelf.book.drain_wakes(), shelf.ledger.drain_wakes()];
+        for wake in wakes.into_iter().flatten() {
             // Nobody listening is no trouble.
             let _ = self.wakes.send(wake);
         }
@@ -97,7 +118,7 @@ impl Store for Memory {
     }
 
     async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
-        Ok(self.locked().observe(session, scope))
+        Ok(self.locked().book.observe(session, scope))
     }
 
     async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
@@ -135,19 +156,19 @@ impl Directory for Memory {
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
-        Ok(self.locked().elections(namespace))
+        Ok(self.locked().book.elections(namespace))
     }
 
     async fn election(&self, key: &ElectionKey) -> Result<Option<ElectionView>, StoreError> {
-        Ok(self.locked().election(key))
+        Ok(self.locked().book.election(key))
     }
 
     async fn history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
-        Ok(self.locked().history(key, limit))
+        Ok(self.locked().book.history(key, limit))
     }
 
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
-        Ok(self.locked().sessions(which))
+        Ok(self.locked().book.sessions(which))
     }
 
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
@@ -205,7 +226,3 @@ impl WakeSource for Hints {
         }
     }
 }
-
-impl tenure_core::port::Tasks for Memory {}
-impl tenure_core::port::Desk for Memory {}
-impl tenure_core::port::Pools for Memory {}

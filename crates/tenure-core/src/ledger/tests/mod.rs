@@ -1,0 +1,1 @@
+//! The rules of the ledger, one claim per test.

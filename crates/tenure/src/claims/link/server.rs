@@ -1,0 +1,310 @@
+//! The leader's end.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::Token;
+use tenure_core::port::{ClaimedTask, StoreError, Trouble};
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::draw;
+use super::message::{ANSWER_ABOUT, Answer, Op, REQUEST_MAX, Reply, Request};
+use super::seal::{self, Seal, Seals};
+use crate::claims::hub::{Hub, locked};
+use crate::claims::line::{Asker, Lane, Line, Outcome};
+
+/// The most connections at once, those included that have not shown yet that they may be there.
+const CONNECTIONS_MAX: usize = 1_024;
+
+/// The most requests of one connection that wait.
+const REQUESTS_AT_ONCE: usize = 4_096;
+
+/// How long a handshake, or writing an answer, may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long an asker may be silent. It pings much more often.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// The longest wait of one request; askers ask again.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
+
+/// Serves whoever knows the secret. Dropped, every connection is closed, and what was not sent goes back.
+pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener, secret: [u8; 32], token: Token) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: others must end first.
+                tracing::warn!("claims: can not accept a connection: {error}");
+                hub.pause(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let hub = hub.clone();
+        connections.spawn(async move {
+            if let Err(error) = connection(hub, stream, secret, token).await {
+                tracing::debug!("claims: a connection ended: {error}");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn connection(hub: Arc<Hub>, mut stream: TcpStream, secret: [u8; 32], token: Token) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let ours = draw(hub.runtime.as_ref());
+    let theirs = within(&hub, PATIENCE, seal::exchange(&mut stream, &ours)).await?;
+    let Seals { mut from_asker, mut from_leader } = Seals::derive(&secret, &theirs, &ours)?;
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::with_capacity(64 << 10, read);
+    // First their word, then ours: who does not know the secret learns nothing, not even that we do.
+    let hello = within(&hub, PATIENCE, request(&mut read, &mut from_asker)).await?;
+    let Some(Request { op: Op::Hello { name }, .. }) = hello else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no hello"));
+    };
+    let mut bytes = Vec::new();
+    put(&mut from_leader, &Reply { id: 0, answer: Answer::Hello { token } }, &mut bytes)?;
+    within(&hub, PATIENCE, write.write_all(&bytes)).await?;
+    tracing::debug!(asker = name, "claims: an asker is connected");
+
+    let (outgoing, answers) = mpsc::unbounded_channel();
+    let desk = Arc::new(Waiting::default());
+    let reading = read_requests(&hub, read, from_asker, &desk, outgoing);
+    let writing = write_answers(&hub, write, from_leader, &desk, answers);
+    let ended = tokio::select! {
+        ended = reading => ended,
+        ended = writing => ended,
+    };
+    desk.all_gone();
+    ended
+}
+
+/// Requests of one connection that wait.
+#[derive(Default)]
+struct Waiting {
+    requests: Mutex<HashMap<u64, Place>>,
+}
+
+struct Place {
+    gone: Arc<AtomicBool>,
+    line: Option<Arc<Line>>,
+}
+
+impl Place {
+    fn leave(self) {
+        self.gone.store(true, Ordering::Release);
+        self.line.iter().for_each(|line| line.somebody_left());
+    }
+}
+
+impl Waiting {
+    /// A place for a request; `None` if there are too many, or one of that number.
+    fn add(&self, id: u64, line: Option<Arc<Line>>) -> Option<Arc<AtomicBool>> {
+        let mut requests = locked(&self.requests);
+        if requests.len() >= REQUESTS_AT_ONCE || requests.contains_key(&id) {
+            return None;
+        }
+        let gone = Arc::new(AtomicBool::new(false));
+        requests.insert(id, Place { gone: gone.clone(), line });
+        Some(gone)
+    }
+
+    fn done(&self, id: u64) {
+        locked(&self.requests).remove(&id);
+    }
+
+    fn cancel(&self, id: u64) {
+        let place = locked(&self.requests).remove(&id);
+        place.into_iter().for_each(Place::leave);
+    }
+
+    fn all_gone(&self) {
+        let places = std::mem::take(&mut *locked(&self.requests));
+        places.into_values().for_each(Place::leave);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.all_gone();
+    }
+}
+
+/// Somebody at the other end who waits for a claim.
+pub(crate) struct Remote {
+    id: u64,
+    gone: Arc<AtomicBool>,
+    outgoing: mpsc::UnboundedSender<(u64, Word)>,
+}
+
+/// What is to be said: the tasks are ours to give back until they are sent.
+enum Word {
+    Claimed(Outcome),
+    Other(Answer),
+}
+
+impl Remote {
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire) || self.outgoing.is_closed()
+    }
+
+    pub(crate) fn answer(self, outcome: Outcome) {
+        // A connection that is gone drops it, and what is in it goes back; so for who has cancelled.
+        if !self.is_gone() {
+            let _ = self.outgoing.send((self.id, Word::Claimed(outcome)));
+        }
+    }
+}
+
+async fn read_requests(
+    hub: &Arc<Hub>,
+    mut read: BufReader<OwnedReadHalf>,
+    mut seal: Seal,
+    waiting: &Arc<Waiting>,
+    outgoing: mpsc::UnboundedSender<(u64, Word)>,
+) -> io::Result<()> {
+    while let Some(Request { id, op }) = within(hub, SILENCE_MAX, request(&mut read, &mut seal)).await? {
+        let say = |word| drop(outgoing.send((id, word)));
+        match op {
+            Op::Hello { .. } | Op::Ping => say(Word::Other(Answer::Pong)),
+            Op::Cancel => waiting.cancel(id),
+            Op::Claim { queue, seat, wait_ms } => {
+                let line = hub.line(&queue, Lane::Leader);
+                let Some(gone) = waiting.add(id, Some(line.clone())) else {
+                    say(Word::Other(busy()));
+                    continue;
+                };
+                let wait = Duration::from_millis(wait_ms).min(WAIT_MAX);
+                let remote = Remote { id, gone, outgoing: outgoing.clone() };
+                tracing::debug!(%queue, worker = seat.worker.name, "processing claim as leader");
+                line.join(hub, seat, hub.runtime.now() + wait, Asker::There(remote));
+            }
+            Op::Match { pool } => {
+                let Some(gone) = waiting.add(id, None) else {
+                    say(Word::Other(busy()));
+                    continue;
+                };
+                let (hub, outgoing) = (hub.clone(), outgoing.clone());
+                tokio::spawn(async move {
+                    let answer = match hub.match_here(&pool).await {
+                        Ok(Ok(())) => Answer::Matched,
+                        Ok(Err(refusal)) => Answer::Refused(refusal),
+                        Err(error) => error.into(),
+                    };
+                    if !gone.load(Ordering::Acquire) {
+                        let _ = outgoing.send((id, Word::Other(answer)));
+                    }
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn busy() -> Answer {
+    let message =
+        format!("the leader has {REQUESTS_AT_ONCE} requests of this process already; ask again later");
+    StoreError::new(Trouble::Unavailable, message).into()
+}
+
+async fn write_answers(
+    hub: &Hub,
+    mut write: OwnedWriteHalf,
+    mut seal: Seal,
+    waiting: &Waiting,
+    mut answers: mpsc::UnboundedReceiver<(u64, Word)>,
+) -> io::Result<()> {
+    let (mut words, mut bytes) = (Vec::new(), Vec::new());
+    while answers.recv_many(&mut words, 64).await > 0 {
+        bytes.clear();
+        for (id, word) in &words {
+            write_word(hub, &mut seal, *id, word, &mut bytes)?;
+        }
+        // Until this is through, a connection that breaks drops the words, and their tasks go back.
+        within(hub, PATIENCE, write.write_all(&bytes)).await?;
+        for (id, word) in words.drain(..) {
+            waiting.done(id);
+            if let Word::Claimed(Outcome::Tasks(handed)) = word {
+                drop(handed.take());
+            }
+        }
+        bytes.shrink_to(1 << 20);
+    }
+    Ok(())
+}
+
+fn write_word(hub: &Hub, seal: &mut Seal, id: u64, word: &Word, to: &mut Vec<u8>) -> io::Result<()> {
+    let handed = match word {
+        Word::Claimed(Outcome::Tasks(handed)) => handed,
+        Word::Claimed(Outcome::Refused(refusal)) => {
+            return put(seal, &Reply { id, answer: Answer::Refused(refusal.clone()) }, to);
+        }
+        Word::Claimed(Outcome::Failed(error)) => {
+            return put(seal, &Reply { id, answer: error.clone().into() }, to);
+        }
+        Word::Other(answer) => return put(seal, &Borrowed { id, answer }, to),
+    };
+    let (mut rest, namespace) = (handed.tasks(), handed.namespace().clone());
+    let age_us = u64::try_from(hub.runtime.now().since(handed.since()).as_micros()).unwrap_or(u64::MAX);
+    loop {
+        let (now, later) = rest.split_at(about(rest));
+        let (namespace, tasks) = (namespace.clone(), now.to_vec());
+        rest = later;
+        if rest.is_empty() {
+            return put(seal, &Reply { id, answer: Answer::Tasks { namespace, tasks, age_us } }, to);
+        }
+        put(seal, &Reply { id, answer: Answer::Part { namespace, tasks, age_us } }, to)?;
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Borrowed<'a> {
+    id: u64,
+    answer: &'a Answer,
+}
+
+/// How many tasks make about one message.
+fn about(tasks: &[ClaimedTask]) -> usize {
+    let mut bytes = 0;
+    let fits = tasks.iter().take_while(|task| {
+        bytes += task.payload.as_str().len()
+            + task.inputs.values().map(|input| input.as_str().len()).sum::<usize>();
+        bytes <= ANSWER_ABOUT
+    });
+    fits.count().max(1).min(tasks.len())
+}
+
+fn put(seal: &mut Seal, message: &impl serde::Serialize, to: &mut Vec<u8>) -> io::Result<()> {
+    seal::seal(seal, &serde_json::to_vec(message)?, to)
+}
+
+async fn request(read: &mut BufReader<OwnedReadHalf>, seal: &mut Seal) -> io::Result<Option<Request>> {
+    match seal::open(read, seal, REQUEST_MAX).await? {
+        Some(message) => Ok(Some(serde_json::from_slice(&message)?)),
+        None => Ok(None),
+    }
+}
+
+/// Something that has to end by then.
+pub(super) async fn within<T>(
+    hub: &Hub,
+    limit: Duration,
+    what: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    tokio::select! {
+        biased;
+        result = what => result,
+        () = hub.runtime.sleep_until(hub.runtime.now() + limit) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
