@@ -5,6 +5,7 @@
 //! kernel itself needs for the same thing.
 
 mod bare;
+mod claims;
 mod crash;
 mod handover;
 mod held;
@@ -17,6 +18,10 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::port::StoreError;
 
+pub use crate::claims::{
+    AssignBench, AssignReport, AssignRow, Compared, DrainBench, DrainReport, Replica, assign, drain, replica,
+    svg,
+};
 pub use crate::server::{Rate, ServerBench, ServerReport, Watchers, server};
 
 /// The rest before each round, on both sides. A hand-over comes out of the blue, and so must what it is compared with:

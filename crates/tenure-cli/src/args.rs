@@ -1,8 +1,10 @@
 //! What can be typed.
 
+mod bench;
 pub(crate) mod claims;
 pub(crate) mod tasks;
 pub(crate) mod values;
+pub(crate) mod work;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,8 +13,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use tenure::port::Grant;
 
+pub(crate) use self::bench::{BenchArgs, BenchCommand};
 use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
 use self::tasks::TasksArgs;
+use self::work::WorkArgs;
 use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
@@ -23,7 +27,7 @@ use crate::exit;
     version,
     about,
     long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, in the same store.",
-    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure doctor                              is this store fit, and how fast?",
+    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -95,6 +99,9 @@ pub(crate) enum Command {
     /// Put work into queues, take it out, see and move it
     #[command(after_help = tasks::EXAMPLES)]
     Tasks(TasksArgs),
+    /// Run a command for each task of a queue
+    #[command(after_help = work::EXAMPLES)]
+    Work(WorkArgs),
     /// See and set queues
     #[command(after_help = claims::QUEUE_EXAMPLES)]
     Queue(QueueArgs),
@@ -404,52 +411,6 @@ pub(crate) struct DoctorArgs {
     /// How many hand-overs to measure
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct BenchArgs {
-    #[command(subcommand)]
-    pub(crate) command: BenchCommand,
-}
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum BenchCommand {
-    /// Hand-over, crash take-over, and what it costs to hold many elections
-    Election {
-        /// How many hand-overs and crashes to time
-        #[arg(long, default_value_t = 15)]
-        rounds: u32,
-        /// How many elections one process holds
-        #[arg(long, value_delimiter = ',', default_value = "1,100,10000", value_name = "N,N,…")]
-        held: Vec<u32>,
-        /// How long the cost of holding is watched
-        #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
-        window: Duration,
-    },
-    /// Reading and renewing over HTTP beside the statements behind it, idle watchers, start-up
-    Server {
-        /// How many connections ask at once, on both sides
-        #[arg(long, default_value_t = 16)]
-        connections: usize,
-        /// For how long each side is measured
-        #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
-        window: Duration,
-        /// How many idle watchers there are
-        #[arg(long, default_value_t = 1000)]
-        watchers: usize,
-        /// How often the server is started
-        #[arg(long, default_value_t = 5)]
-        starts: u32,
-    },
-    /// Hold a bare advisory lock until killed
-    #[command(hide = true)]
-    HoldAdvisory,
-    /// Hold a bare kernel lock until killed
-    #[command(hide = true)]
-    HoldFlock {
-        /// The file
-        path: std::path::PathBuf,
-    },
 }
 
 /// Reads `250ms`, `10s`, `2m`, `1h`, `1h30m` or `90d`.

@@ -69,7 +69,7 @@ impl From<tenure::Error> for Failure {
             tenure::Error::Name(_) | tenure::Error::Timing(_) | tenure::Error::Slots { .. } => {
                 Failure::usage(error.to_string())
             }
-            tenure::Error::SlotCount(_) => Failure::usage(error.to_string()),
+            tenure::Error::SlotCount(_) | tenure::Error::Worker(_) => Failure::usage(error.to_string()),
             error => Failure::new(OWN_FAILURE, error.to_string()),
         }
     }

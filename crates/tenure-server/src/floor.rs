@@ -88,7 +88,7 @@ pub(crate) struct Track {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) at: Moment,
-    /// Tasks that could be claimed, if there were enough workers and room.
+    /// Tasks that wait for a worker.
     pub(crate) ready: u64,
     pub(crate) claimed: u64,
     /// How many finished in a second.
@@ -127,11 +127,6 @@ impl Track {
             self.samples.pop_front();
         }
     }
-}
-
-/// Tasks that a worker could have, if there were enough of them and room.
-pub(crate) fn backlog(view: &QueueView) -> u64 {
-    view.count(TaskState::Ready) + view.count(TaskState::Held)
 }
 
 /// Whether tasks finished between the two, or may have.
@@ -297,7 +292,12 @@ impl Desk {
                 last_finish_ms = Some(0);
             }
             let samples = known.map(|known| known.samples.clone()).unwrap_or_default();
-            let sample = Sample { at, ready: backlog(&view), claimed: view.count(TaskState::Claimed), rate };
+            let sample = Sample {
+                at,
+                ready: view.count(TaskState::Ready),
+                claimed: view.count(TaskState::Claimed),
+                rate,
+            };
             let key = view.key.clone();
             let mut track = Track { view, samples, last_finish_ms };
             track.push(sample);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::port::{StoreError, TaskId};
-use tenure_core::{ElectionKey, NameError, TimingError, Token};
+use tenure_core::{ElectionKey, Name, NameError, TimingError, Token};
 
 /// Why something could not be done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -42,6 +42,9 @@ pub enum Error {
     /// The task is not claimed under our token any more: it was called off, or somebody else has it. Nothing was changed.
     #[error("the claim on task {0} was lost: it was called off, or its time was over; stop working on it")]
     ClaimLost(TaskId),
+    /// The resource is not ours under our token any more. Nothing was changed.
+    #[error("resource {0} is not ours any more: its time was over, or it was called off; stop using it")]
+    GrantLost(Name),
     /// A worker can not be as it was described. Nothing was done.
     #[error("this worker can not start: {0}")]
     Worker(String),

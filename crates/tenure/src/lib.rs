@@ -46,6 +46,7 @@ mod guard;
 mod leadership;
 pub mod metrics;
 pub mod operator;
+mod pool;
 pub mod runtime;
 mod tenure;
 mod worker;
@@ -61,5 +62,6 @@ pub use crate::elector::{Change, Elector, ElectorBuilder, Leader, SLOTS_MAX, Sta
 pub use crate::error::{Error, FenceError, GuardError};
 pub use crate::guard::{Claim, Fenced, Guarded, fence};
 pub use crate::leadership::{Leadership, Over};
+pub use crate::pool::{Grant, Pool, PoolRequest};
 pub use crate::tenure::{Tenure, TenureBuilder};
 pub use crate::worker::{Drained, Reason, Report, TaskContext, TaskError, Worker, WorkerBuilder};

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::lease::{Config, Machine};
-use tenure_core::port::{Backend, Directory, QueueKey, StoreError, Takeover};
+use tenure_core::port::{Backend, Directory, PoolKey, QueueKey, StoreError, Takeover};
 use tenure_core::{Moment, Name, SessionId, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -15,6 +15,7 @@ use crate::claims::hub::{BrokerAddress, Hub};
 use crate::driver::{Driver, Message, Shared};
 use crate::elector::ElectorBuilder;
 use crate::leadership::Trust;
+use crate::pool::Pool;
 use crate::runtime::{Runtime, System};
 use crate::worker::WorkerBuilder;
 use crate::{Error, runtime};
@@ -212,6 +213,11 @@ impl Tenure {
         WorkerBuilder::new(self.clone(), queue.into())
     }
 
+    /// The pool `name` of the default namespace.
+    pub fn pool(&self, name: &str) -> Result<Pool, Error> {
+        Ok(Pool::new(self.clone(), PoolKey::new(Name::default_namespace(), name.parse()?)))
+    }
+
     /// The queue `name` of the default namespace.
     pub fn queue(&self, name: &str) -> Result<QueueKey, Error> {
         Ok(QueueKey::new(Name::default_namespace(), name.parse()?))
@@ -255,12 +261,18 @@ impl Tenure {
     /// Finishes and gives back everything, and ends the session. Others take over at once. Bounded: when the store does
     /// not answer, or work does not end, it gives up after a while and says so.
     pub async fn close(&self) -> Result<(), Error> {
+        let runtime = &self.inner.runtime;
+        // What was said about claims counts only while the session lives.
+        tokio::select! {
+            biased;
+            () = self.inner.hub.settler.rest() => {}
+            () = runtime.sleep_until(runtime.now() + CLOSE_GRACE) => {}
+        }
         let (reply, closed) = oneshot::channel();
         if self.send(Message::Close(Some(reply))).is_err() {
             // A driver that has gone has closed.
             return Ok(());
         }
-        let runtime = &self.inner.runtime;
         let limit = CLOSE_GRACE + self.inner.timing.lease();
         let start = runtime.now();
         tokio::pin!(closed);

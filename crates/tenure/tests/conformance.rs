@@ -4,18 +4,24 @@ use std::sync::Arc;
 
 use tenure::backend::memory::Memory;
 use tenure_testkit::conformance::Subject;
-use tenure_testkit::conformance_tests;
+use tenure_testkit::{claims_conformance_tests, conformance_tests};
 
-conformance_tests!(memory, {
+conformance_tests!(memory, in_memory());
+claims_conformance_tests!(memory_claims, in_memory());
+
+fn in_memory() -> Subject {
     let store = Memory::new();
     Subject::new(move || {
         let store = store.clone();
         async move { Arc::new(store) as _ }
     })
-});
+}
 
 #[cfg(feature = "sqlite")]
-conformance_tests!(sqlite, {
+conformance_tests!(sqlite, in_a_file());
+
+#[cfg(feature = "sqlite")]
+fn in_a_file() -> Subject {
     use tenure::backend::sqlite::{Sqlite, SqliteOptions};
     let folder = Arc::new(tempfile::tempdir().unwrap());
     Subject::new(move || {
@@ -26,10 +32,13 @@ conformance_tests!(sqlite, {
                 as _
         }
     })
-});
+}
 
 #[cfg(feature = "postgres")]
-conformance_tests!(postgres, {
+conformance_tests!(postgres, on_a_server());
+
+#[cfg(feature = "postgres")]
+fn on_a_server() -> Subject {
     use tenure::backend::migrations::Migrate;
     use tenure::backend::postgres::{Postgres, PostgresOptions};
     // As in production: one role owns the tables, and another, which can not change them, is all that a program needs.
@@ -44,4 +53,4 @@ conformance_tests!(postgres, {
             Arc::new(Postgres::connect(runtime).await.unwrap()) as _
         }
     })
-});
+}

@@ -10,14 +10,14 @@ use tokio::process::{Child, Command};
 use super::load::Wire;
 use crate::BenchError;
 
-pub(super) struct Served {
+pub(crate) struct Served {
     child: Child,
     address: String,
 }
 
 impl Served {
     /// Starts it on a free port, without limits on how often anybody asks.
-    pub(super) async fn start(program: &Path, store: &str) -> Result<Served, BenchError> {
+    pub(crate) async fn start(program: &Path, store: &str) -> Result<Served, BenchError> {
         let mut child = Command::new(program)
             .args([
                 "serve",
@@ -47,14 +47,14 @@ impl Served {
     }
 
     /// A new connection.
-    pub(super) async fn wire(&self) -> Result<Wire, BenchError> {
+    pub(crate) async fn wire(&self) -> Result<Wire, BenchError> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         Ok(Wire::new(stream))
     }
 
     /// Resident memory, in MiB.
-    pub(super) fn resident_mib(&self) -> Result<f64, BenchError> {
+    pub(crate) fn resident_mib(&self) -> Result<f64, BenchError> {
         let id = self.child.id().ok_or_else(|| BenchError::Helper("the server is gone".into()))?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -62,7 +62,7 @@ impl Served {
         kib.map(|kib| kib / 1024.0).ok_or_else(|| BenchError::Helper("no VmRSS for the server".into()))
     }
 
-    pub(super) async fn stop(mut self) -> Result<(), BenchError> {
+    pub(crate) async fn stop(mut self) -> Result<(), BenchError> {
         self.child.kill().await?;
         Ok(())
     }

@@ -107,7 +107,7 @@ impl Ask for Repeated {
 }
 
 /// One connection, spoken to by hand: a client library would be measured along with the server.
-pub(super) struct Wire {
+pub(crate) struct Wire {
     stream: TcpStream,
     read: Vec<u8>,
 }
@@ -118,7 +118,7 @@ impl Wire {
     }
 
     /// A request, as it goes over the wire.
-    pub(super) fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
+    pub(crate) fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
         let length = body.len();
         format!(
             "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
@@ -131,7 +131,7 @@ impl Wire {
         self.round(&Wire::request("GET", path, "")).await
     }
 
-    pub(super) async fn post(&mut self, path: &str, body: &str) -> Result<Vec<u8>, BenchError> {
+    pub(crate) async fn post(&mut self, path: &str, body: &str) -> Result<Vec<u8>, BenchError> {
         self.round(&Wire::request("POST", path, body)).await
     }
 
@@ -144,7 +144,7 @@ impl Wire {
     }
 
     /// Sends a request and returns the body of its answer.
-    async fn round(&mut self, request: &[u8]) -> Result<Vec<u8>, BenchError> {
+    pub(crate) async fn round(&mut self, request: &[u8]) -> Result<Vec<u8>, BenchError> {
         self.stream.write_all(request).await?;
         let end = self.head().await?;
         let length = content_length(&self.read[..end]);

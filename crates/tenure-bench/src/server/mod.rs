@@ -10,8 +10,9 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::runtime::now;
 
-use self::child::Served;
-use self::load::{Load, Measured, Wire};
+pub(crate) use self::child::Served;
+pub(crate) use self::load::Wire;
+use self::load::{Load, Measured};
 use crate::bare::Folder;
 use crate::{BenchError, median_ms};
 

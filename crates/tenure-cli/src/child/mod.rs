@@ -161,6 +161,11 @@ impl Child {
         self.desk.signal(signal);
     }
 
+    /// SIGTERM, `kill_after`, SIGKILL; [`wait`](Child::wait) says when no process is left. Never blocks.
+    pub(crate) fn stop(&self) {
+        self.desk.end(self.kill_after);
+    }
+
     /// SIGTERM, `kill_after`, SIGKILL. Resolves when no process is left. It goes on if the future is dropped.
     pub(crate) async fn end(&self) -> Ending {
         self.end_within(self.kill_after).await

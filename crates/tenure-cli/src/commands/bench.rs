@@ -1,8 +1,12 @@
 //! `tenure bench`: measured beside the bare database.
 
+mod claims;
+
 use std::path::PathBuf;
 
-use tenure_bench::{BenchError, ElectionBench, Report, ServerBench, ServerReport, hold};
+use tenure_bench::{
+    AssignBench, BenchError, DrainBench, ElectionBench, Replica, Report, ServerBench, ServerReport, hold,
+};
 
 use crate::args::{BenchArgs, BenchCommand, Format, Global};
 use crate::exit::{self, Failure};
@@ -14,6 +18,22 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
     match args.command {
         BenchCommand::HoldAdvisory => hold::hold_advisory(&url).await.map_err(failure)?,
         BenchCommand::HoldFlock { path } => hold::hold_flock(&path).await.map_err(failure)?,
+        BenchCommand::Assign { replicas, modes, tasks, callers, svg } => {
+            let postgres = store::is_postgres(&url).then(|| url.clone());
+            let replicas = replicas.into_iter().map(usize::from).collect();
+            let bench =
+                AssignBench { store: url, postgres, replicas, modes, tasks, callers, program: program() };
+            claims::assign(global, &bench, &svg).await?;
+        }
+        BenchCommand::Drain { tasks, concurrency, backlogs, held_open, rounds } => {
+            let (postgres, program) = (postgres(global, url), program());
+            let bench = DrainBench { postgres, tasks, concurrency, backlogs, held_open, rounds, program };
+            claims::drain(global, &bench).await?;
+        }
+        BenchCommand::Replica { queue, callers } => {
+            let replica = Replica { store: url, queue, callers };
+            tenure_bench::replica(&replica).await.map_err(failure)?;
+        }
         BenchCommand::Election { rounds, held, window } => {
             let bench =
                 ElectionBench { postgres: postgres(global, url), rounds, held, window, program: program() };

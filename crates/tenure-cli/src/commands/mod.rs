@@ -16,4 +16,5 @@ pub(crate) mod tasks;
 pub(crate) mod token;
 pub(crate) mod view;
 pub(crate) mod watch;
+pub(crate) mod work;
 pub(crate) mod workers;

@@ -10,7 +10,7 @@ use crate::port::{Finished, KindStats, Spread};
 /// use tenure_core::claim::stats;
 /// use tenure_core::port::Finished;
 ///
-/// let one = |run_ms| Finished { kind: "mail".into(), completed: true, wait_ms: 2, run_ms };
+/// let one = |run_ms| Finished { kind: "mail".into(), completed: true, wait_ms: 2, run_ms, at_ms: 0 };
 /// let mail = &stats(&[one(10), one(30), one(20)])[0];
 /// assert_eq!((mail.completed, mail.run_ms.p50, mail.run_ms.max), (3, 20, 30));
 /// ```

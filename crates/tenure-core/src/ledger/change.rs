@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Ledger;
+use super::order::shared_fate;
 use super::queue::Places;
 use super::task::Task;
 use crate::Name;
@@ -137,7 +138,7 @@ impl Ledger {
                 if self.tasks.get(&child).is_none_or(|task| task.state.is_final()) {
                     continue;
                 }
-                let reason = format!("its parent {parent} is {}", state.as_str());
+                let reason = shared_fate(parent, state);
                 self.change(child, now_ms, |task| {
                     task.finish(state, Some(reason), now_ms);
                     task.fate = Some(parent);

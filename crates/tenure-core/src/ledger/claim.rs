@@ -24,10 +24,10 @@ impl Ledger {
         }
         self.promote(&ask.queue, now_ms, u32::MAX);
         let in_order = matches!(ask.authority, Authority::Leader { .. });
-        let mut round = Round { timeline: witness.timeline(), in_order, now_ms, next_ms: None };
+        let mut round = Round { timeline: witness.timeline(), in_order, now_ms, next_ms: None, short: false };
         let tasks = ask.seats.iter().map(|seat| self.serve(&ask.queue, seat, &mut round)).collect();
         let soon = |ms: i64| Duration::from_millis(u64::try_from(ms.saturating_sub(now_ms)).unwrap_or(0));
-        ClaimAnswer::Served { tasks, next_in: round.next_ms.map(soon) }
+        ClaimAnswer::Served { tasks, next_in: round.next_ms.filter(|_| round.short).map(soon) }
     }
 
     /// See [`Tasks::held`](crate::port::Tasks::held).
@@ -87,6 +87,7 @@ impl Ledger {
             }
         }
         if got.len() < seat.limit as usize {
+            round.short = true;
             let queue = self.queues.get(key);
             queue.and_then(|queue| queue.scheduled.first()).iter().for_each(|(at, _)| round.look_at(*at));
         }
@@ -163,6 +164,8 @@ struct Round {
     now_ms: i64,
     /// When there may be more.
     next_ms: Option<i64>,
+    /// Whether a seat got less than it wanted.
+    short: bool,
 }
 
 impl Round {

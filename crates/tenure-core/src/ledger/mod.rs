@@ -1,7 +1,7 @@
 //! The reference store of work: tasks, queues, workers and pools, as a pure value.
 //!
 //! `Ledger` is to [`Tasks`](crate::port::Tasks), [`Desk`](crate::port::Desk) and [`Pools`](crate::port::Pools) what
-//! [`Book`](crate::book::Book) is to elections: the truth of a store in memory, and what every other one is held to. It has no
+//! [`Book`] is to elections: the truth of a store in memory, and what every other one is held to. It has no
 //! clock: the store's wall clock is an argument (`now_ms`). It knows no sessions either: who lives and who leads it asks a
 //! [`Witness`].
 //!

@@ -89,13 +89,19 @@ impl Ledger {
 
     /// The parent that it fell with is back, but there is another that keeps it down.
     fn share_another_fate(&mut self, id: TaskId) {
-        let lost = |id: &&TaskId| {
-            let state = self.tasks.get(id).map(|task| task.state);
-            matches!(state, Some(TaskState::Dead | TaskState::Cancelled))
+        let lost = |id: &TaskId| {
+            let state = self.tasks.get(id)?.state;
+            matches!(state, TaskState::Dead | TaskState::Cancelled).then_some((*id, state))
         };
-        let other = self.tasks.get(&id).and_then(|task| task.parents.iter().find(lost).copied());
-        if let (Some(task), Some(other)) = (self.tasks.get_mut(&id), other) {
-            (task.fate, task.reason) = (Some(other), Some(format!("its parent {other} is lost")));
+        let other = self.tasks.get(&id).and_then(|task| task.parents.iter().find_map(lost));
+        if let (Some(task), Some((other, state))) = (self.tasks.get_mut(&id), other) {
+            task.fate = Some(other);
+            task.reason = Some(shared_fate(other, state));
         }
     }
+}
+
+/// Why a task is over whose parent is.
+pub(super) fn shared_fate(parent: TaskId, state: TaskState) -> String {
+    format!("its parent {parent} is {}", state.as_str())
 }

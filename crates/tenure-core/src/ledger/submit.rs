@@ -74,7 +74,8 @@ impl Ledger {
         let mut parents = BTreeSet::new();
         for parent in &task.parents {
             let id = match *parent {
-                Parent::Index(index) if numbered[index as usize].new => {
+                // New with this submission, here or further up under the same key.
+                Parent::Index(index) if numbered[index as usize].id.0 > self.last_task => {
                     parents.insert(numbered[index as usize].id);
                     continue;
                 }

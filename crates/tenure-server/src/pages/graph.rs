@@ -62,8 +62,11 @@ fn edge(from: (i64, i64), to: (i64, i64)) -> String {
 }
 
 fn node(task: &TaskView, (x, y): (i64, i64), here: bool) -> Markup {
-    let kind: String = task.kind.chars().take(14).collect();
-    let cut = if task.kind.chars().count() > 14 { "…" } else { "" };
+    // What fits into the box.
+    let room = 17usize.saturating_sub(task.id.to_string().len());
+    let long = task.kind.chars().count() > room;
+    let kind: String = task.kind.chars().take(if long { room.saturating_sub(1) } else { room }).collect();
+    let cut = if long { "…" } else { "" };
     html! {
         a.node.here[here] href=(parts::task_href(&task.namespace, task.id, "")) tabindex="-1" {
             title { "task " (task.id) ", " (task.kind) ": " (task.state.as_str()) }

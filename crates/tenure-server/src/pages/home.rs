@@ -19,7 +19,6 @@ use super::{first, parts, words};
 use crate::App;
 use crate::app::SERVERS;
 use crate::board::{Entry, Seen};
-use crate::floor::backlog;
 
 /// More than this are not read by anybody; the filter finds the others.
 const SHOWN: usize = 200;
@@ -79,7 +78,8 @@ pub(super) async fn show(
             p { "Who leads what, under which token, and for how long that can be trusted." }
         } }
         div #trouble data-live { (parts::store_trouble(&seen, now, &visit)) }
-        div #health .tiles data-live { (health(&app, &seen, &visible, &visit)) (claims(&work, &visit, app.runtime.wall_ms())) }
+        div #health .tiles data-live { (health(&app, &seen, &visible, &visit)) }
+        div #claims .tiles data-live { (claims(&work, &visit, app.runtime.wall_ms())) }
         div #elections data-live {
             @if visible.is_empty() { (first::lesson(&visit)) }
             @else { (elections(&app, &seen, &visible, &filter, now)) }
@@ -162,8 +162,10 @@ fn claims(work: &Work, visit: &Visit, wall: i64) -> Markup {
         work.pools.iter().flat_map(|all| all.iter()).filter(|view| may(&view.key.namespace)).collect();
     let sum =
         |count: &dyn Fn(&crate::floor::Track) -> u64| queues.iter().map(|track| count(track)).sum::<u64>();
-    let (ready, claimed) =
-        (sum(&|track| backlog(&track.view)), sum(&|track| track.view.count(TaskState::Claimed)));
+    let (ready, claimed) = (
+        sum(&|track| track.view.count(TaskState::Ready)),
+        sum(&|track| track.view.count(TaskState::Claimed)),
+    );
     let (dead, rate) = (
         sum(&|track| track.view.count(TaskState::Dead)),
         queues.iter().map(|track| track.rate()).sum::<f64>(),
@@ -174,8 +176,8 @@ fn claims(work: &Work, visit: &Visit, wall: i64) -> Markup {
         @if !queues.is_empty() {
             dl.card.tile {
                 dt { a href="/queues" { "Queues" } }
-                dd.big { (words::brief(ready)) " ready, " (words::brief(claimed)) " claimed" }
-                dd.note { (words::count(queues.len(), "queue")) ", " (words::rate(rate)) " finish" @if dead > 0 { ", " (words::brief(dead)) " dead" } }
+                dd.big { (words::brief(ready)) " ready" }
+                dd.note { (words::brief(claimed)) " claimed in " (words::count(queues.len(), "queue")) ", " (words::rate(rate)) " finish" @if dead > 0 { ", " (words::brief(dead)) " dead" } }
             }
         }
         @if !workers.is_empty() {

@@ -20,7 +20,7 @@ use crate::floor::{STATISTICS, Track};
 use crate::problem::Problem;
 
 /// How many tasks are on a page.
-const PAGE: u32 = 50;
+const PAGE: u32 = 20;
 /// Among how many deeds of a namespace those of this queue are looked for.
 const DEEDS: u32 = 200;
 
@@ -209,7 +209,7 @@ fn flow(track: &Track, now: tenure::Moment) -> Markup {
                     div { dt { "Scheduled" } dd { (count(TaskState::Scheduled)) } }
                     div { dt { "Wait for parents" } dd { (count(TaskState::Waiting)) } }
                     div { dt { "Dead" } dd { (count(TaskState::Dead)) } }
-                    div { dt { "Finish" } dd { (words::rate(track.rate())) } }
+                    div { dt { "Finished" } dd { (words::rate(track.rate())) } }
                 }
                 (chart::flow(track, now))
             }

@@ -195,8 +195,7 @@ pub(super) fn modes(mode: Mode, fallback: Fallback) -> Markup {
                 @for (value, m, f, name, means) in choices {
                     label {
                         input type="radio" name="mode" required value=(value) checked[m == mode && (m == Mode::Distributed || f == fallback)];
-                        span.strong { (name) }
-                        span.meta { (means) }
+                        span.says { span.strong { (name) } span.soft.small { (means) } }
                     }
                 }
             }

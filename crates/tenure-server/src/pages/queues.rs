@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
-use tenure::port::{Pause, Verb};
+use tenure::port::{Pause, TaskState, Verb};
 use tenure::{Moment, Name};
 
 use super::election::within;
@@ -17,7 +17,7 @@ use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::{chart, first, words};
 use crate::App;
-use crate::floor::{Track, backlog};
+use crate::floor::Track;
 use crate::problem::Problem;
 
 /// More than this are not read by anybody; the filter finds the others.
@@ -138,7 +138,6 @@ fn table(visible: &[&Arc<Track>], filter: &Filter, now: Moment) -> Markup {
         section.card aria-labelledby="all" {
             header {
                 h2 #all { @if filter.is_empty() { "All queues" } @else { (found.len()) " of " (words::count(visible.len(), "queue")) } }
-                (chart::legend())
                 (filter.form("/queues", "Queue", &namespaces))
             }
             @if found.is_empty() {
@@ -152,6 +151,7 @@ fn table(visible: &[&Arc<Track>], filter: &Filter, now: Moment) -> Markup {
                     tbody { @for track in found.iter().take(SHOWN) { (row(track, several, now)) } }
                 }
                 @if found.len() > SHOWN { p.empty { (found.len() - SHOWN) " more are not shown; the filter finds them." } }
+                div.key { (chart::legend()) }
             }
         }
     }
@@ -181,7 +181,9 @@ fn row(track: &Track, several: bool, now: Moment) -> Markup {
 /// How a queue is, in a word.
 pub(super) fn state(track: &Track) -> Markup {
     let view = &track.view;
-    let (waits, claimed) = (backlog(view), view.count(tenure::port::TaskState::Claimed));
+    let count = |state| view.count(state);
+    let waits = count(TaskState::Ready) + count(TaskState::Held);
+    let claimed = count(TaskState::Claimed);
     match (&view.paused, waits, claimed) {
         (Some(_), _, _) => parts::state("warn", "paused"),
         (None, 0, 0) => parts::state("idle", "at rest"),

@@ -185,45 +185,66 @@ struct Moment {
     detail: Option<String>,
 }
 
-/// What happened to a task, the oldest first, as far as it is remembered.
+/// What happened to a task, the oldest first, as far as it is remembered: every failure, and of the last attempt all.
 fn moments(task: &TaskView) -> Vec<Moment> {
     let plain = |at_ms, kind, what: Markup| Moment { at_ms, kind, what, detail: None };
     let mut all = vec![plain(
         task.enqueued_at_ms,
         "start",
-        html! { "Submitted" @if let Some(token) = task.leader_token { " by a leader, under token " span.token { (token) } } },
+        html! {
+            "Submitted" @if let Some(token) = task.leader_token { " by a leader, under token " span.token { (token) } }
+        },
     )];
+    let due = task.run_at_ms.filter(|at| *at > task.enqueued_at_ms);
+    if let Some(at) = due {
+        let again = task.failures.last().is_some_and(|failure| failure.at_ms <= at);
+        all.push(plain(at, "later", html! { @if again { "Next attempt due" } @else { "Due" } }));
+    }
+    if let Some(at) = task.ready_at_ms.filter(|at| Some(*at) != due) {
+        all.push(plain(at, "next", html! { "Ready to be claimed" }));
+    }
+    if let Some(at) = task.claimed_at_ms {
+        let who = task.worker.as_deref().unwrap_or("a worker");
+        all.push(plain(at, "good", html! {
+            "Claimed by " span.strong { (who) } ", attempt " (task.attempt) ", token " span.token { (task.token) }
+            @if let Some(turn) = task.turn { ", turn " (words::number(turn)) }
+        }));
+    }
     for failure in &task.failures {
         let what = html! { "Attempt " (failure.attempt) " failed" @if !failure.worker.is_empty() { " at " span.strong { (failure.worker) } } };
         all.push(Moment { at_ms: failure.at_ms, kind: "bad", what, detail: Some(failure.error.clone()) });
     }
-    // What comes after the last failure is about the attempt that goes on, or about the one that ended the task.
-    let failed = task.failures.last().map_or(i64::MIN, |failure| failure.at_ms);
-    let scheduled = task.run_at_ms.filter(|at| *at > task.enqueued_at_ms && *at >= failed);
-    if let Some(at) = scheduled {
-        all.push(plain(
-            at,
-            "later",
-            html! { @if task.failures.is_empty() { "Due" } @else { "Next attempt due" } },
-        ));
-    }
-    if let Some(at) = task.ready_at_ms.filter(|at| *at >= failed && Some(*at) != scheduled) {
-        all.push(plain(at, "next", html! { "Ready to be claimed" }));
-    }
-    if let Some(at) = task.claimed_at_ms.filter(|at| *at >= failed) {
-        let who = task.worker.as_deref().unwrap_or("a worker");
-        all.push(plain(at, "good", html! { "Claimed by " span.strong { (who) } ", attempt " (task.attempt) ", token " span.token { (task.token) } @if let Some(turn) = task.turn { ", turn " (words::number(turn)) } }));
-    }
-    if let Some(at) = task.finished_at_ms {
+    if let Some(at_ms) = task.finished_at_ms {
         let (kind, what) = match task.state {
             TaskState::Completed => ("done", "Completed"),
             TaskState::Cancelled => ("off", "Cancelled"),
             _ => ("bad", "Dead"),
         };
-        all.push(Moment { at_ms: at, kind, what: html! { (what) }, detail: task.reason.clone() });
+        all.push(Moment { at_ms, kind, what: html! { (what) }, detail: reason_of_end(task) });
     }
+    // Of what happened at the same time, what comes first in a life comes first here: the sort is stable.
     all.sort_by_key(|moment| moment.at_ms);
     all
+}
+
+/// Why it ended, without what the last failure said already.
+fn reason_of_end(task: &TaskView) -> Option<String> {
+    let reason = task.reason.as_deref()?;
+    let said = task.failures.last().and_then(|failure| reason.strip_suffix(failure.error.as_str()));
+    Some(said.unwrap_or(reason).trim_end_matches([':', ' ']).to_owned()).filter(|reason| !reason.is_empty())
+}
+
+/// What a task does now, if it is not over and nobody has it.
+fn now(task: &TaskView, wall: i64) -> Option<(&'static str, &'static str)> {
+    match task.state {
+        TaskState::Waiting => Some(("idle", "Waits for its parents")),
+        // When it is due stands there already.
+        TaskState::Scheduled if task.run_at_ms.is_some_and(|at| at > wall) => None,
+        TaskState::Scheduled => Some(("later", "Waits for its time")),
+        TaskState::Ready => Some(("idle", "Waits for a worker")),
+        TaskState::Held => Some(("warn", "Held back: others with its concurrency key are claimed")),
+        _ => None,
+    }
 }
 
 fn timeline(task: &TaskView, wall: i64) -> Markup {
@@ -258,8 +279,8 @@ fn timeline(task: &TaskView, wall: i64) -> Markup {
                             }
                         }
                     }
-                } @else if !task.state.is_final() {
-                    li.ahead { (parts::task_state(task.state)) }
+                } @else if let Some((kind, what)) = now(task, wall) {
+                    li.ahead { (parts::state(kind, what)) }
                 }
             }
         }
@@ -273,7 +294,7 @@ fn facts(task: &TaskView) -> Markup {
         section.card aria-labelledby="asks" {
             header { h2 #asks { "What it asks for" } }
             div.body {
-                dl.facts {
+                dl.facts.two {
                     div { dt { "Priority" } dd { (task.priority) } }
                     div { dt { "Attempts" } dd { (task.attempt) " of " (task.max_attempts) } }
                     div { dt { "Required tags" } dd { (parts::chips(&task.requires)) } }
@@ -303,7 +324,7 @@ fn family(life: &Life) -> Markup {
                             div { p.soft.small { "It needs (" (graph::done(life)) " of " (task.parents.len()) " completed)" } (graph::listed(life, &task.parents)) }
                         }
                         @if !task.children.is_empty() {
-                            div { p.soft.small { "Need it" } (graph::listed(life, &task.children)) }
+                            div { p.soft.small { "These need it" } (graph::listed(life, &task.children)) }
                         }
                     }
                 }

@@ -4,13 +4,15 @@
 //! `scripts/test browser` runs these; they need Chromium. Pictures are kept in `target/screenshots/`, to be looked at.
 
 mod chrome;
+mod claims;
+mod work;
 mod world;
 
 use chrome::{Browser, Look};
 use tenure::leaders;
 use world::World;
 
-const DESK: Look = Look { width: Look::DESKTOP, dark: false };
+pub(crate) const DESK: Look = Look { width: Look::DESKTOP, dark: false };
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Chromium: scripts/test browser"]

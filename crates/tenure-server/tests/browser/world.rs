@@ -49,6 +49,7 @@ pub(crate) struct World {
     pub(crate) url: String,
     clock: Clock,
     standing: Vec<(Tenure, Elector)>,
+    sessions: Vec<Tenure>,
 }
 
 pub(crate) fn key(text: &str) -> ElectionKey {
@@ -75,7 +76,22 @@ impl World {
         change(&mut settings);
         let server = Server::start(settings, Arc::new(store.clone())).await.expect("a server");
         let url = server.addresses()[0].url();
-        World { store, server, url, clock, standing: Vec::new() }
+        World { store, server, url, clock, standing: Vec::new(), sessions: Vec::new() }
+    }
+
+    /// Lives through a time that is over.
+    pub(crate) fn set_back(&self, by: Duration) {
+        self.clock.set_back(by);
+    }
+
+    /// The store's wall clock.
+    pub(crate) fn store_ms(&self) -> i64 {
+        self.clock.wall_ms()
+    }
+
+    /// Keeps a session alive.
+    pub(crate) fn keep(&mut self, tenure: Tenure) {
+        self.sessions.push(tenure);
     }
 
     /// A token with these grants, as `tenure token create` makes it.

@@ -476,6 +476,7 @@ macro_rules! claims_conformance_tests {
             dozing::a_cancelled_claim_is_recalled,
             pools::a_pool_is_kept_whole,
             pools::a_request_gets_a_resource,
+            pools::a_request_of_an_unknown_pool_is_refused,
             pools::the_same_key_is_the_same_request,
             pools::another_owner_is_refused,
             pools::a_request_gets_the_best_fit,

@@ -150,6 +150,16 @@ pub async fn a_request_gets_a_resource(subject: &Subject) {
     assert_eq!(pool.matched(Authority::Direct, Some(waiting.id)).await.unwrap(), []);
 }
 
+/// Nobody waits for what nobody has heard of.
+pub async fn a_request_of_an_unknown_pool_is_refused(subject: &Subject) {
+    let pool = Pool::of(subject).await;
+    let error = pool.store.request(&pool.key, &wanting("1")).await.expect_err("there is no such pool");
+    assert!(error.kind == Trouble::Request && error.message.contains("hosts"), "{error}");
+    let ask = PoolMatch { pool: pool.key.clone(), authority: Authority::Direct, request: None };
+    assert_eq!(pool.store.match_pool(&ask).await, Ok(Ok(vec![])));
+    assert_eq!(pool.store.pool(&pool.key).await, Ok(None));
+}
+
 /// While it waits or has something; then the key is free.
 pub async fn the_same_key_is_the_same_request(subject: &Subject) {
     let pool = Pool::of(subject).await;
@@ -163,6 +173,7 @@ pub async fn the_same_key_is_the_same_request(subject: &Subject) {
     let next = pool.request(wanting("k")).await;
     assert!(next.id != first.id && next.state == RequestState::Waiting);
     let elsewhere = PoolKey::new(pool.key.namespace.clone(), "other".parse().unwrap());
+    pool.store.set_pool(&elsewhere, &PoolSettings::default()).await.unwrap();
     assert_ne!(pool.store.request(&elsewhere, &wanting("k")).await.unwrap().id, next.id);
 }
 
@@ -268,6 +279,7 @@ pub async fn a_resource_is_given_back_under_its_token(subject: &Subject) {
 /// Who no longer wants it says so.
 pub async fn a_request_that_waits_can_be_called_off(subject: &Subject) {
     let pool = Pool::of(subject).await;
+    pool.set(PoolSettings::default()).await;
     let waiting = pool.request(wanting("1")).await;
     let as_granted = RequestView { token: Some(Token::from_u64(1)), ..waiting.clone() };
     assert!(!pool.handle(&as_granted, Handle::Release).await);

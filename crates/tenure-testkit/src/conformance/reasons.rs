@@ -124,7 +124,7 @@ pub async fn missing_workers_are_reasons(subject: &Subject) {
     let gpu = floor.submit_one(requires(&["y", "gpu"])).await;
     let said = why(&floor, gpu).await;
     assert!(said.contains(&Why::NoWorkerWithTags { tags: strings(&["gpu"]) }), "{said:?}");
-    let both = floor.submit_one(requires(&["x", "y"])).await;
+    let both = floor.submit_one(NewTask { kind: String::new(), ..requires(&["x", "y"]) }).await;
     let said = why(&floor, both).await;
     assert!(said.contains(&Why::NoWorkerWithTags { tags: strings(&["x", "y"]) }), "{said:?}");
     let meant = floor.submit_one(NewTask { workers: strings(&["zoe"]), ..NewTask::default() }).await;

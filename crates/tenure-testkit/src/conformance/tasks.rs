@@ -203,10 +203,10 @@ pub async fn what_is_for_later_is_scheduled(subject: &Subject) {
     let floor = Floor::of(subject).await;
     let now = floor.task(floor.submit_one(NewTask::default()).await).await.enqueued_at_ms;
     let at = |run_at_ms| NewTask { run_at_ms: Some(run_at_ms), ..NewTask::default() };
-    let tasks = vec![at(now + HOUR_MS.cast_signed()), at(now - 1), at(0), at(-1)];
+    let tasks = vec![at(now + HOUR_MS.cast_signed()), at(now - 1), at(0)];
     let numbers = floor.submit(tasks).await;
     let states = floor.states(&numbers).await;
-    assert_eq!(states, [TaskState::Scheduled, TaskState::Ready, TaskState::Ready, TaskState::Ready]);
+    assert_eq!(states, [TaskState::Scheduled, TaskState::Ready, TaskState::Ready]);
     assert_eq!(floor.task(numbers[0]).await.run_at_ms, Some(now + HOUR_MS.cast_signed()));
 }
 

@@ -55,9 +55,18 @@ impl Drop for Workplace {
     }
 }
 
+/// What a process is told to do.
+pub(crate) trait Job: serde::Serialize {
+    /// By which word this program is told that it is such a process.
+    const ROLE: &'static str;
+
+    /// Tells it where to leave its log.
+    fn log_to(&mut self, path: PathBuf);
+}
+
 /// One worker and how to start it.
-pub(crate) struct Hand {
-    pub(crate) plan: Plan,
+pub(crate) struct Hand<J = Plan> {
+    pub(crate) plan: J,
     /// How fast its clock runs, if not true.
     pub(crate) rate: Option<f64>,
     /// Whether it lives in the namespace.
@@ -65,16 +74,16 @@ pub(crate) struct Hand {
     child: Option<Child>,
 }
 
-impl Hand {
-    pub(crate) fn new(plan: Plan) -> Self {
+impl<J> Hand<J> {
+    pub(crate) fn new(plan: J) -> Self {
         Self { plan, rate: None, inside: false, child: None }
     }
 }
 
 /// All workers of one stage.
-pub(crate) struct Crew {
+pub(crate) struct Crew<J = Plan> {
     /// Before the workplace: children of ours are reaped first.
-    pub(crate) hands: Vec<Hand>,
+    pub(crate) hands: Vec<Hand<J>>,
     pub(crate) namespace: Option<Namespace>,
     pub(crate) starts: u32,
     /// How many ended without having been told to.
@@ -82,25 +91,28 @@ pub(crate) struct Crew {
     pub(crate) workplace: Workplace,
 }
 
-impl Crew {
+impl<J> Crew<J> {
     pub(crate) fn new() -> Result<Self, Failed> {
         Ok(Self { hands: Vec::new(), namespace: None, starts: 0, fallen: 0, workplace: Workplace::new()? })
     }
 
     /// Starts a hand that is away, as a new process.
-    pub(crate) fn start(&mut self, worker: usize) -> Result<(), Failed> {
+    pub(crate) fn start(&mut self, worker: usize) -> Result<(), Failed>
+    where
+        J: Job,
+    {
         if self.hands[worker].child.is_some() && !self.fell(worker) {
             return Ok(());
         }
         self.starts += 1;
         let hand = &mut self.hands[worker];
-        hand.plan.log = self.workplace.path.join(format!("worker-{worker}-{}.log", self.starts));
+        hand.plan.log_to(self.workplace.path.join(format!("worker-{worker}-{}.log", self.starts)));
         let program = std::env::current_exe()?;
         let mut command = match self.namespace.as_ref().filter(|_| hand.inside) {
             Some(namespace) => namespace.command(program),
             None => Command::new(program),
         };
-        command.args(["worker", &serde_json::to_string(&hand.plan)?]);
+        command.args([J::ROLE, &serde_json::to_string(&hand.plan)?]);
         command.current_dir(&self.workplace.path).stdin(Stdio::piped()).stdout(Stdio::null());
         // Ctrl-C is for us; we end them.
         command.process_group(0);
@@ -111,7 +123,10 @@ impl Crew {
         Ok(())
     }
 
-    pub(crate) fn start_all(&mut self) -> Result<(), Failed> {
+    pub(crate) fn start_all(&mut self) -> Result<(), Failed>
+    where
+        J: Job,
+    {
         (0..self.hands.len()).try_for_each(|worker| self.start(worker))
     }
 
@@ -181,7 +196,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl<J> Drop for Crew<J> {
     fn drop(&mut self) {
         (0..self.hands.len()).for_each(|worker| self.kill(worker));
     }

@@ -6,6 +6,7 @@
 //! Nothing is shared with the machine, and everything goes with this process, however it ends: each piece has a guard
 //! that waits for the end of a pipe. See `--help`.
 
+mod claims;
 mod controls;
 mod crew;
 mod files;
@@ -26,19 +27,27 @@ use std::process::ExitCode;
 
 use tenure_core::{Entropy, SplitMix};
 
+use crate::claims::ClaimPlan;
+use crate::crew::Job;
+
 /// Why a run could not be made. Says nothing about Tenure.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 const HELP: &str = "\
-usage: scripts/chaos [--seconds N] [--seed S] [--only STAGE]
+usage: scripts/chaos [claims] [--seconds N] [--seed S] [--only STAGE]
 
-Starts private servers and worker processes, breaks them at random for N seconds (120 unless said), and then checks
+Elections, unless the first word is `claims`. Starts private servers and worker processes, breaks them at random for N seconds (120 unless said), and then checks
 that never two leaders believed at once, that tokens only grew, and that no stale write was accepted. It prints a table
 of figures, and ends with 1 and the seed if anything was amiss.
 
   --seconds N    how long to break things; starting servers and the controls come on top (about 40 s)
   --seed S       draw the same faults again; a number, printed first by every run
-  --only STAGE   servers, promotion, files or controls
+  --only STAGE   servers, promotion, files or controls; of claims: servers, files or controls
+
+With `claims`, processes submit and work on tasks while workers, the leader and the server are killed, stopped and
+restarted, and an operator changes the queue's mode, pauses, cancels and retries. In the end all that was submitted must be
+completed, dead or cancelled, no task may have been in two hands at once, and in exclusive mode none may have been handed out
+before one with a better place.
 
 Less is promised, and so judged, in two places. In take-over mode `connection` two may believe for a while. And a leader
 whose grant was lost by the promotion of an asynchronous standby may believe until its trust ends, while the new server
@@ -50,18 +59,34 @@ are left out. All traffic stays on this machine. Ctrl-C ends it and cleans up.
 Examples:
   scripts/chaos --seconds 600
   scripts/chaos --seconds 40 --seed 1
-  scripts/chaos --seconds 20 --only files";
+  scripts/chaos --seconds 20 --only files
+  scripts/chaos claims --seconds 120";
 
 struct Options {
+    claims: bool,
     seconds: f64,
     seed: u64,
     only: Option<String>,
+}
+
+impl Options {
+    fn wants(&self, stage: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == stage)
+    }
+
+    /// How long a stage lasts that has this part of the time, unless it is alone.
+    fn share(&self, part: f64) -> f64 {
+        if self.only.is_some() { self.seconds } else { self.seconds * part }
+    }
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.first().map(String::as_str) {
         Some("worker") => work(arguments.get(1).map_or("", String::as_str)).map(|()| true),
+        Some(<ClaimPlan as Job>::ROLE) => {
+            claims::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
+        }
         _ => match parse(&arguments) {
             Ok(Some(options)) => break_things(&options),
             Ok(None) => {
@@ -85,8 +110,10 @@ fn main() -> ExitCode {
 }
 
 fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
-    let mut options = Options { seconds: 120.0, seed: tenure::runtime::random() >> 32, only: None };
-    let mut arguments = arguments.iter();
+    let claims = arguments.first().is_some_and(|first| first == "claims");
+    let seed = tenure::runtime::random() >> 32;
+    let mut options = Options { claims, seconds: 120.0, seed, only: None };
+    let mut arguments = arguments.iter().skip(usize::from(claims));
     while let Some(name) = arguments.next() {
         if name == "--help" || name == "-h" {
             return Ok(None);
@@ -96,7 +123,10 @@ fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
         match name.as_str() {
             "--seconds" => options.seconds = f64::from(value.parse::<u32>().map_err(bad)?),
             "--seed" => options.seed = value.parse().map_err(bad)?,
-            "--only" if ["servers", "promotion", "files", "controls"].contains(&value.as_str()) => {
+            "--only" if ["servers", "files", "controls"].contains(&value.as_str()) => {
+                options.only = Some(value.clone());
+            }
+            "--only" if value == "promotion" && !claims => {
                 options.only = Some(value.clone());
             }
             "--only" => return Err(format!("there is no stage {value}")),
@@ -114,23 +144,23 @@ fn break_things(options: &Options) -> Result<bool, Failed> {
     let _entered = handle.enter();
     let mut progress = report::Progress::new();
     let mut entropy = SplitMix::new(options.seed);
-    let wanted = |stage: &str| options.only.as_deref().is_none_or(|only| only == stage);
-    let alone = options.only.is_some();
-    let share = |part: f64| if alone { options.seconds } else { options.seconds * part };
+    if options.claims {
+        return claims::run(options, &mut entropy, &mut progress, handle);
+    }
     let mut verdicts = Vec::new();
     // Each stage has a stream of its own, so that one alone draws what it drew among the others.
     let mut streams = [(); 3].map(|()| SplitMix::new(entropy.next_u64()));
     let [for_servers, for_promotion, for_files] = &mut streams;
-    if wanted("servers") {
-        verdicts.push(servers::run(share(0.6), for_servers, &mut progress, handle)?);
+    if options.wants("servers") {
+        verdicts.push(servers::run(options.share(0.6), for_servers, &mut progress, handle)?);
     }
-    if wanted("promotion") {
-        verdicts.push(promotion::run(share(0.2), for_promotion, &mut progress, handle)?);
+    if options.wants("promotion") {
+        verdicts.push(promotion::run(options.share(0.2), for_promotion, &mut progress, handle)?);
     }
-    if wanted("files") {
-        verdicts.push(files::run(share(0.2), for_files, &mut progress, handle)?);
+    if options.wants("files") {
+        verdicts.push(files::run(options.share(0.2), for_files, &mut progress, handle)?);
     }
-    let controls = if wanted("controls") { controls::run(&mut progress, handle)? } else { Vec::new() };
+    let controls = if options.wants("controls") { controls::run(&mut progress, handle)? } else { Vec::new() };
     progress.done();
     Ok(report::print(&verdicts, &controls, options.seed))
 }

@@ -128,10 +128,16 @@ pub(crate) fn print(verdicts: &[Verdict], controls: &[Control], seed: u64) -> bo
 }
 
 fn print_gaps(verdicts: &[Verdict]) {
-    println!("\ntake-over, from the last belief to the next, ms          n      p50      p99      max");
-    for verdict in verdicts {
+    let stages = verdicts.iter().map(|it| (it.stage, it.gaps.as_slice()));
+    print_gap_table("take-over, from the last belief to the next, ms", stages);
+}
+
+/// How long things were away, by stage and fault.
+pub(crate) fn print_gap_table<'a>(title: &str, stages: impl IntoIterator<Item = (&'static str, &'a [Gap])>) {
+    println!("\n{title:<52} {:>5} {:>8} {:>8} {:>8}", "n", "p50", "p99", "max");
+    for (stage, gaps) in stages {
         let mut by_fault: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-        for Gap { after, ns } in &verdict.gaps {
+        for Gap { after, ns } in gaps {
             by_fault.entry(after).or_default().push(*ns);
         }
         for (after, mut gaps) in by_fault {
@@ -139,7 +145,7 @@ fn print_gaps(verdicts: &[Verdict]) {
             let at = |part: f64| gaps[((gaps.len() - 1) as f64 * part).round() as usize] as f64 / 1e6;
             println!(
                 "  {:<50} {:>5} {:>8.1} {:>8.1} {:>8.1}",
-                format!("{}: {after}", verdict.stage),
+                format!("{stage}: {after}"),
                 gaps.len(),
                 at(0.5),
                 at(0.99),
@@ -149,7 +155,8 @@ fn print_gaps(verdicts: &[Verdict]) {
     }
 }
 
-fn print_controls(controls: &[Control]) {
+/// Which mistakes were found.
+pub(crate) fn print_controls(controls: &[Control]) {
     let caught = controls.iter().filter(|it| it.caught && it.silent_without).count();
     println!("\ncontrols caught {caught} of {}", controls.len());
     for control in controls {
@@ -164,14 +171,14 @@ fn print_controls(controls: &[Control]) {
 
 /// Figures side by side.
 #[derive(Default)]
-struct Table(Vec<(String, Vec<String>)>);
+pub(crate) struct Table(Vec<(String, Vec<String>)>);
 
 impl Table {
-    fn row(&mut self, what: &str, figures: Vec<String>) {
+    pub(crate) fn row(&mut self, what: &str, figures: Vec<String>) {
         self.0.push((what.to_owned(), figures));
     }
 
-    fn print(&self) {
+    pub(crate) fn print(&self) {
         println!();
         for (what, figures) in &self.0 {
             let figures: String = figures.iter().map(|figure| format!(" {figure:>10}")).collect();

@@ -132,7 +132,7 @@ impl Verdict {
 }
 
 /// The logs of all processes there were, with their worker's number.
-pub(crate) fn logs(crew: &Crew) -> Result<Vec<(usize, PathBuf)>, Failed> {
+pub(crate) fn logs<J>(crew: &Crew<J>) -> Result<Vec<(usize, PathBuf)>, Failed> {
     let mut logs = Vec::new();
     for entry in std::fs::read_dir(crew.workplace.path())? {
         let path = entry?.path();

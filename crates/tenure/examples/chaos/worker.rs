@@ -16,7 +16,7 @@ use tenure::{Elector, Leadership, Tenure, Token};
 use tenure_testkit::rig::true_boottime_ns;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::crew::stop_myself;
+use crate::crew::{Job, stop_myself};
 use crate::ledger::{Entry, Ledger, Outcome};
 use crate::log::{Kind, Log, Record};
 
@@ -33,6 +33,14 @@ pub(crate) struct Plan {
     pub(crate) log: PathBuf,
     /// A mistake put back in: belief is a flag that only the store's word clears.
     pub(crate) trust_is_a_flag: bool,
+}
+
+impl Job for Plan {
+    const ROLE: &'static str = "worker";
+
+    fn log_to(&mut self, path: PathBuf) {
+        self.log = path;
+    }
 }
 
 /// An election to campaign in.

@@ -21,20 +21,21 @@ use std::time::Duration;
 use tenure_core::Name;
 use tenure_core::claim;
 use tenure_core::port::{
-    ClaimRefusal, ClaimedTask, NewTask, Outcome, QueueKey, Seat, Settled, Settlement, Submission, Submitted,
+    ClaimRefusal, ClaimedTask, NewRequest, NewTask, Outcome, PoolKey, QueueKey, RequestId, RequestView, Seat,
+    Settled, Settlement, StoreError, Submission, Submitted,
 };
 
 pub use self::holdings::Stop;
 use self::route::Got;
 use crate::runtime::Draw;
-use crate::{Error, Tenure};
+use crate::{Error, Tenure, pool};
 
 /// Tasks and resources of a store, as one process works with them. Clones share everything.
 ///
 /// This is the API one by one: each call is about one task or one worker, and calls that are made at the same time share a
 /// statement. A [`Worker`](crate::Worker) does all of this by itself.
 ///
-/// ```no_run
+/// ```
 /// # use tenure::{Claimed, Tenure, backend::memory::Memory};
 /// use std::time::Duration;
 /// use tenure::port::{NewTask, Outcome, Profile, Seat, Settled, Settlement, TaskState};
@@ -81,24 +82,24 @@ impl Claims {
     }
 
     /// Submits tasks to a queue, all or none. Single tasks that are submitted at the same time share a statement.
-    pub async fn submit(&self, queue: &QueueKey, mut tasks: Vec<NewTask>) -> Result<Vec<Submitted>, Error> {
+    pub async fn submit(&self, queue: &QueueKey, tasks: Vec<NewTask>) -> Result<Vec<Submitted>, Error> {
         let hub = self.tenure.hub();
-        let submission = Submission { queue: queue.clone(), tasks: std::mem::take(&mut tasks) };
-        claim::check(&submission).map_err(tenure_core::port::StoreError::from)?;
-        let Submission { mut tasks, .. } = submission;
-        if tasks.len() == 1
-            && let Some(task) = tasks.pop()
-        {
-            return Ok(vec![hub.submit_one(queue, task).await?]);
+        let mut submission = Submission { queue: queue.clone(), tasks };
+        claim::check(&submission).map_err(StoreError::from)?;
+        match submission.tasks.pop() {
+            None => Ok(Vec::new()),
+            Some(task) if submission.tasks.is_empty() => Ok(vec![hub.submit_one(queue, task).await?]),
+            Some(task) => {
+                submission.tasks.push(task);
+                Ok(hub.bounded(hub.store.submit(&submission)).await?)
+            }
         }
-        let submission = Submission { queue: queue.clone(), tasks };
-        Ok(hub.bounded(hub.store.submit(&submission)).await?)
     }
 
     /// Asks for tasks, and waits for the first for up to `wait`. Calls at the same time share a statement; in exclusive mode
     /// they go through the leader. Dropped, nothing stays claimed.
     pub async fn claim(&self, queue: &QueueKey, seat: Seat, wait: Duration) -> Result<Claimed, Error> {
-        claim::check_seats(std::slice::from_ref(&seat)).map_err(tenure_core::port::StoreError::from)?;
+        claim::check_seats(std::slice::from_ref(&seat)).map_err(StoreError::from)?;
         Ok(match self.tenure.hub().claim(queue, seat, wait).await? {
             Got::Tasks(handed) => Claimed::Tasks(handed.take()),
             Got::Refused(refusal) => Claimed::Refused(refusal),
@@ -123,6 +124,27 @@ impl Claims {
         let outcome = Outcome::Fail { error: error.into(), retry, after };
         self.settle(Settlement { namespace: namespace.clone(), task: task.id, token: task.token, outcome })
             .await
+    }
+
+    /// Asks for a resource of a pool, and waits for up to `wait`. What comes back may still be waiting: ask again under the same
+    /// key, or call it off. In exclusive mode the leader hands out.
+    pub async fn request(
+        &self,
+        pool: &PoolKey,
+        request: &NewRequest,
+        wait: Duration,
+    ) -> Result<RequestView, Error> {
+        pool::request(self.tenure.hub(), pool, request, wait).await
+    }
+
+    /// Waits for up to `wait` on a request that was made before; `None` if there is no such request.
+    pub async fn await_request(
+        &self,
+        pool: &PoolKey,
+        request: RequestId,
+        wait: Duration,
+    ) -> Result<Option<RequestView>, Error> {
+        pool::wait_on(self.tenure.hub(), pool, request, wait).await
     }
 
     /// Stands for the election of the one that hands out what is exclusive and recovers what was lost, once per process and for

@@ -31,7 +31,7 @@ const CONCURRENCY_MAX: usize = 10_000;
 
 /// A running worker.
 ///
-/// ```no_run
+/// ```
 /// # use tenure::{TaskError, Tenure, backend::memory::Memory};
 /// use tenure::port::NewTask;
 ///

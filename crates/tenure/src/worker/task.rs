@@ -104,6 +104,27 @@ impl TaskContext {
         self.inner.lost().is_none()
     }
 
+    /// The session on whose beat the claim lives.
+    pub fn session(&self) -> &SessionId {
+        &self.inner.session
+    }
+
+    /// Until when the claim is ours if no further beat is counted; [`Moment::ZERO`] once it is lost. The end of its run is another
+    /// matter: [`run_until`](Self::run_until).
+    pub fn trusted_until(&self) -> Moment {
+        // The trust first: were it read last, it could be that of a later session.
+        let until = self.inner.hub.shared.trust.until();
+        match self.inner.lost() {
+            None | Some(Stop::RunOver) => until,
+            Some(_) => Moment::ZERO,
+        }
+    }
+
+    /// When its longest run is over, on our own clock; [`extend`](Self::extend) moves it.
+    pub fn run_until(&self) -> Option<Moment> {
+        self.inner.until()
+    }
+
     /// Completes when the claim is lost.
     pub async fn cancelled(&self) -> Stop {
         self.inner.stopped().await

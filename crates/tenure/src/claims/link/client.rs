@@ -34,9 +34,17 @@ pub(crate) struct Client {
     seeking: tokio::sync::Mutex<Respite>,
 }
 
-/// Until when it is not worth another try.
+/// What came of the last tries.
 #[derive(Default)]
-struct Respite(Option<Moment>);
+struct Respite {
+    /// Until when it is not worth another.
+    until: Option<Moment>,
+    /// How often in a row the leader did not answer.
+    in_vain: u32,
+}
+
+/// How often in a row, before it is worth a warning: a leader that has just left does not answer either.
+const IN_VAIN_MAX: u32 = 5;
 
 /// What the leader says.
 pub(crate) enum Told {
@@ -58,11 +66,11 @@ impl Client {
         if let Some(connection) = self.open() {
             return Some(connection);
         }
-        if respite.0.is_some_and(|until| hub.runtime.now() < until) {
+        if respite.until.is_some_and(|until| hub.runtime.now() < until) {
             return None;
         }
-        let found = seek(hub).await;
-        respite.0 = found.is_none().then(|| hub.runtime.now() + RESPITE);
+        let found = seek(hub, &mut respite.in_vain).await;
+        respite.until = found.is_none().then(|| hub.runtime.now() + RESPITE);
         *locked(&self.current) = found.clone();
         found
     }
@@ -84,7 +92,7 @@ impl Client {
     }
 }
 
-async fn seek(hub: &Arc<Hub>) -> Option<Arc<Connection>> {
+async fn seek(hub: &Arc<Hub>, in_vain: &mut u32) -> Option<Arc<Connection>> {
     let post = match hub.bounded(hub.store.post()).await {
         Ok(post) => post?,
         Err(error) => {
@@ -98,15 +106,20 @@ async fn seek(hub: &Arc<Hub>) -> Option<Arc<Connection>> {
     }
     match connect(hub, &post).await {
         Ok(connection) => {
+            *in_vain = 0;
             tracing::debug!(leader = post.address, "claims: connected to the leader");
             Some(connection)
         }
         Err(error) => {
-            tracing::warn!(
-                leader = post.address,
-                "claims: the leader does not answer: {error}; set $TENURE_BROKER_ADVERTISE where it runs to an \
+            *in_vain += 1;
+            tracing::debug!(leader = post.address, "claims: the leader does not answer: {error}");
+            if *in_vain == IN_VAIN_MAX {
+                tracing::warn!(
+                    leader = post.address,
+                    "claims: the leader does not answer: {error}; set $TENURE_BROKER_ADVERTISE where it runs to an \
                  address that is reached from here"
-            );
+                );
+            }
             None
         }
     }

@@ -1,5 +1,7 @@
 //! The dashboard without a browser: what is refused, what is shown to whom, and what may be kept.
 
+mod work;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,0 +1,113 @@
+//! `tenure bench`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use tenure::port::Mode;
+
+use super::duration;
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum BenchCommand {
+    /// Hand-over, crash take-over, and what it costs to hold many elections
+    Election {
+        /// How many hand-overs and crashes to time
+        #[arg(long, default_value_t = 15)]
+        rounds: u32,
+        /// How many elections one process holds
+        #[arg(long, value_delimiter = ',', default_value = "1,100,10000", value_name = "N,N,…")]
+        held: Vec<u32>,
+        /// How long the cost of holding is watched
+        #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
+        window: Duration,
+    },
+    /// Reading and renewing over HTTP beside the statements behind it, idle watchers, start-up
+    Server {
+        /// How many connections ask at once, on both sides
+        #[arg(long, default_value_t = 16)]
+        connections: usize,
+        /// For how long each side is measured
+        #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+        window: Duration,
+        /// How many idle watchers there are
+        #[arg(long, default_value_t = 1000)]
+        watchers: usize,
+        /// How often the server is started
+        #[arg(long, default_value_t = 5)]
+        starts: u32,
+    },
+    /// What strict order costs: the same tasks claimed through some replicas, in both modes
+    #[command(
+        after_help = "Examples:\n  tenure bench assign --store postgres://app@db/app\n  tenure bench assign --replicas 1,3 --tasks 2000 --svg assign.svg"
+    )]
+    Assign {
+        /// How many replicas
+        #[arg(long, value_delimiter = ',', default_value = "1,3,5,7,9", value_name = "N,N,…")]
+        replicas: Vec<std::num::NonZeroUsize>,
+        /// In which modes
+        #[arg(long, value_delimiter = ',', default_value = "exclusive,distributed", value_name = "MODE,…", value_parser = mode)]
+        modes: Vec<Mode>,
+        /// How many tasks
+        #[arg(long, default_value_t = 10_000)]
+        tasks: u64,
+        /// How many callers, shared out among the replicas
+        #[arg(long, default_value_t = 36)]
+        callers: usize,
+        /// Where to draw the tables
+        #[arg(long, default_value = "assign.svg", value_name = "FILE")]
+        svg: std::path::PathBuf,
+    },
+    /// Queues, emptied by a worker and by callers one by one, beside a job table written by hand
+    #[command(
+        after_help = "Examples:\n  tenure bench drain --store postgres://app@db/app\n  tenure bench drain --tasks 20000 --backlogs 10000 --held-open 0s"
+    )]
+    Drain {
+        /// How many tasks a worker drains
+        #[arg(long, default_value_t = 100_000)]
+        tasks: u64,
+        /// How many tasks it runs at once, and how many callers claim one by one
+        #[arg(long, default_value_t = 32)]
+        concurrency: usize,
+        /// Backlogs of which as many are drained as the shortest has
+        #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000", value_name = "N,N,…")]
+        backlogs: Vec<u64>,
+        /// How long a transaction is held open beside the work
+        #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
+        held_open: Duration,
+        /// How many tasks are timed from submission to start
+        #[arg(long, default_value_t = 25)]
+        rounds: u32,
+    },
+    /// Claim tasks as one of the replicas
+    #[command(hide = true)]
+    Replica {
+        /// Whose tasks
+        #[arg(long)]
+        queue: String,
+        /// By how many at once
+        #[arg(long)]
+        callers: usize,
+    },
+    /// Hold a bare advisory lock until killed
+    #[command(hide = true)]
+    HoldAdvisory,
+    /// Hold a bare kernel lock until killed
+    #[command(hide = true)]
+    HoldFlock {
+        /// The file
+        path: std::path::PathBuf,
+    },
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    [Mode::Exclusive, Mode::Distributed]
+        .into_iter()
+        .find(|mode| mode.as_str() == text)
+        .ok_or_else(|| format!("{text:?} is no mode; write exclusive or distributed"))
+}

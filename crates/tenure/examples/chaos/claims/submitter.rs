@@ -1,0 +1,68 @@
+//! A process that submits: each task under a key of its own, again and again until the store says that it is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::port::{NewTask, QueueKey, TaskState};
+use tenure::{Name, Tenure};
+use tenure_core::{Entropy, SplitMix};
+
+use super::notes::{Note, Notebook};
+use super::plan::{MIXED, ORDERS, mixed, orders};
+
+/// How many may wait in a queue before nothing is added for a moment.
+const BACKLOG: u64 = 300;
+
+/// Submits for as long as it lives.
+pub(crate) async fn submit(tenure: &Tenure, notebook: Arc<Notebook>) {
+    let mut entropy = SplitMix::new(tenure::runtime::random());
+    let mut serial = 0_u64;
+    let prefix = tenure::runtime::random();
+    loop {
+        for name in [ORDERS, MIXED] {
+            let queue = key(name);
+            if crowded(tenure, &queue).await {
+                continue;
+            }
+            for _ in 0..4 {
+                let mut tasks = if name == ORDERS { orders(&mut entropy) } else { mixed(&mut entropy) };
+                for task in &mut tasks {
+                    serial += 1;
+                    task.key = Some(format!("{prefix:x}-{serial}"));
+                }
+                persist(tenure, &queue, tasks, &notebook).await;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20 + entropy.next_u64() % 40)).await;
+    }
+}
+
+/// Submits until it is told that they are there.
+async fn persist(tenure: &Tenure, queue: &QueueKey, tasks: Vec<NewTask>, notebook: &Notebook) {
+    loop {
+        match tenure.claims().submit(queue, tasks.clone()).await {
+            Ok(submitted) => {
+                let at_ms = tenure::runtime::wall_ms();
+                for (task, submitted) in tasks.iter().zip(submitted) {
+                    let key = task.key.clone().unwrap_or_default();
+                    notebook.write(&Note::Submitted { key, task: submitted.id.0, at_ms });
+                }
+                return;
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn crowded(tenure: &Tenure, queue: &QueueKey) -> bool {
+    match tenure.store().queue(queue).await {
+        Ok(Some(view)) => view.count(TaskState::Ready) > BACKLOG,
+        Ok(None) => false,
+        Err(_) => true,
+    }
+}
+
+/// A queue of the default namespace.
+pub(crate) fn key(name: &str) -> QueueKey {
+    QueueKey::new(Name::default_namespace(), name.parse().expect("our own names are valid"))
+}

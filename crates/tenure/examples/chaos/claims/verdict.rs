@@ -1,0 +1,195 @@
+//! From notes and tasks to a verdict on one stage.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tenure::port::{TaskState, TaskView};
+
+use super::notes::{self, Note};
+use super::operator::Operator;
+use super::oracles::{
+    Acknowledged, Holding, Overlap, Recovery, claims_past_the_mode, holdings, recoveries, shared_keys,
+    shared_tasks, stale_settlements, strict_order,
+};
+use super::plan::{ClaimPlan, Done, ORDERS};
+use crate::Failed;
+use crate::crew::Crew;
+use crate::oracles::{Gap, Injected};
+use crate::verdict::logs;
+
+/// What came of a stage.
+#[derive(Default)]
+pub(crate) struct Verdict {
+    pub(crate) stage: &'static str,
+    pub(crate) faults: BTreeMap<&'static str, usize>,
+    pub(crate) processes: usize,
+    pub(crate) submitted: usize,
+    pub(crate) completed: usize,
+    pub(crate) dead: usize,
+    pub(crate) cancelled: usize,
+    pub(crate) unfinished: usize,
+    pub(crate) runs: usize,
+    pub(crate) lost: usize,
+    pub(crate) overlap_ns: u64,
+    pub(crate) key_overlap_ns: u64,
+    pub(crate) epochs: usize,
+    pub(crate) turns: usize,
+    pub(crate) out_of_order: usize,
+    pub(crate) past_the_mode: usize,
+    pub(crate) stale_accepted: usize,
+    pub(crate) stale_refused: usize,
+    pub(crate) recoveries: Vec<Gap>,
+    pub(crate) violations: Vec<String>,
+}
+
+/// Reads everything and judges it.
+pub(crate) async fn judge(
+    stage: &'static str,
+    crew: &Crew<ClaimPlan>,
+    operator: &Operator,
+    faults: &[Injected],
+    lease_ns: u64,
+) -> Result<Verdict, Failed> {
+    let mut verdict = Verdict { stage, ..Verdict::default() };
+    for fault in faults {
+        *verdict.faults.entry(fault.name).or_default() += 1;
+    }
+    let (mut all_notes, mut all) = (Vec::new(), Vec::new());
+    for (hand, path) in logs(crew)? {
+        let notes = notes::read(&path)?;
+        all.extend(holdings(hand, &notes));
+        all_notes.extend(notes);
+        verdict.processes += 1;
+    }
+    let tasks = operator.tasks().await?;
+    let acknowledged = verdict.judge_submissions(&all_notes, &tasks);
+    verdict.judge_tasks(&tasks);
+    verdict.judge_holdings(operator, &all, &acknowledged);
+    verdict.judge_stale(&all_notes, &tasks);
+    verdict.recoveries = blamed(recoveries(&all), faults, lease_ns);
+    verdict.judge_whether_enough_happened();
+    if crew.fallen > 0 {
+        verdict.violations.push(format!("{} processes ended without having been told to", crew.fallen));
+    }
+    for violation in &mut verdict.violations {
+        *violation = format!("{stage}: {violation}");
+    }
+    Ok(verdict)
+}
+
+impl Verdict {
+    /// What was acknowledged is there, once.
+    fn judge_submissions(&mut self, notes: &[Note], tasks: &[TaskView]) -> Acknowledged {
+        let there: HashMap<&str, u64> =
+            tasks.iter().filter_map(|task| Some((task.key.as_deref()?, task.id.0))).collect();
+        let mut acknowledged = Acknowledged::new();
+        for note in notes {
+            let Note::Submitted { key, task, at_ms } = note else { continue };
+            acknowledged.entry(*task).and_modify(|known| *known = (*known).min(*at_ms)).or_insert(*at_ms);
+            match there.get(key.as_str()) {
+                Some(id) if id == task => {}
+                Some(id) => self.violations.push(format!("key {key} was task {task} and is task {id}")),
+                None => self.violations.push(format!("task {task} was acknowledged and is not there")),
+            }
+        }
+        if there.len() < tasks.len() {
+            let doubled = tasks.len() - there.len();
+            self.violations.push(format!("{doubled} tasks have a key that another one has, too"));
+        }
+        acknowledged
+    }
+
+    /// Everything came to an end, and to the right one.
+    fn judge_tasks(&mut self, tasks: &[TaskView]) {
+        self.submitted = tasks.len();
+        let states: HashMap<u64, TaskState> = tasks.iter().map(|task| (task.id.0, task.state)).collect();
+        for task in tasks {
+            match task.state {
+                TaskState::Completed => {
+                    self.completed += 1;
+                    self.judge_completed(task, &states);
+                }
+                TaskState::Dead => {
+                    self.dead += 1;
+                    if task.reason.is_none() {
+                        self.violations.push(format!("task {} is dead, and nobody knows why", task.id));
+                    }
+                }
+                TaskState::Cancelled => self.cancelled += 1,
+                state => {
+                    self.unfinished += 1;
+                    let failures: Vec<_> = task.failures.iter().map(|it| it.error.as_str()).collect();
+                    self.violations.push(format!(
+                        "task {} of {} is still {state:?} after everything was healed (attempt {}, {failures:?})",
+                        task.id, task.queue, task.attempt
+                    ));
+                }
+            }
+        }
+    }
+
+    fn judge_completed(&mut self, task: &TaskView, states: &HashMap<u64, TaskState>) {
+        let done: Option<Done> = task.output.as_ref().and_then(|output| output.parse().ok());
+        if done.is_none_or(|done| done.token != task.token.as_u64()) {
+            let (id, output) = (task.id, &task.output);
+            self.violations.push(format!("task {id} was done under {}, but says {output:?}", task.token));
+        }
+        for parent in &task.parents {
+            if states.get(&parent.0) != Some(&TaskState::Completed) {
+                self.violations.push(format!("task {} was done before its parent {parent}", task.id));
+            }
+        }
+    }
+
+    fn judge_holdings(&mut self, operator: &Operator, all: &[Holding], acknowledged: &Acknowledged) {
+        self.runs = all.len();
+        self.lost = all.iter().filter(|it| !it.ended).count();
+        let worst = |overlaps: &[Overlap]| overlaps.iter().map(|it| it.ns).max().unwrap_or(0);
+        let (tasks, keys) = (shared_tasks(all), shared_keys(all));
+        (self.overlap_ns, self.key_overlap_ns) = (worst(&tasks), worst(&keys));
+        for overlap in tasks.iter().chain(&keys) {
+            let ms = overlap.ns as f64 / 1e6;
+            self.violations.push(format!("two live claims for {ms:.3} ms: {}", overlap.what));
+        }
+        self.epochs = operator.epochs().iter().filter(|epoch| epoch.exclusive).count();
+        let past = claims_past_the_mode(ORDERS, operator.epochs(), all);
+        self.past_the_mode = past.len();
+        self.violations.extend(past);
+        let order = strict_order(ORDERS, all, acknowledged);
+        (self.turns, self.out_of_order) = (order.turns, order.violations.len());
+        self.violations.extend(order.violations);
+    }
+
+    fn judge_stale(&mut self, notes: &[Note], tasks: &[TaskView]) {
+        let last: HashMap<u64, u64> = tasks.iter().map(|task| (task.id.0, task.token.as_u64())).collect();
+        let accepted = stale_settlements(notes, &last);
+        self.stale_accepted = accepted.len();
+        self.stale_refused =
+            notes.iter().filter(|note| matches!(note, Note::Stale { accepted: false, .. })).count();
+        self.violations.extend(accepted);
+        for note in notes {
+            if let Note::WithoutInputs { task } = note {
+                self.violations.push(format!("task {task} began without its parents' outputs"));
+            }
+        }
+    }
+
+    fn judge_whether_enough_happened(&mut self) {
+        if self.completed < 100 || self.lost == 0 || self.turns < 20 {
+            let figures = format!("{} completed, {} lost, {} turns", self.completed, self.lost, self.turns);
+            self.violations.push(format!("too little happened to prove anything: {figures}"));
+        }
+    }
+}
+
+/// Each recovery, put down to the latest fault that hit its last worker, or everybody, before the loss.
+fn blamed(recoveries: Vec<Recovery>, faults: &[Injected], lease_ns: u64) -> Vec<Gap> {
+    let blame = |lost: &Recovery| {
+        let guilty = faults
+            .iter()
+            .filter(|it| it.worker.is_none_or(|worker| worker == lost.hand))
+            .filter(|it| it.from_ns <= lost.lost_ns + 50_000_000 && lost.lost_ns <= it.to_ns + lease_ns)
+            .max_by_key(|it| it.from_ns);
+        Gap { after: guilty.map_or("otherwise", |it| it.name), ns: lost.ns }
+    };
+    recoveries.iter().map(blame).collect()
+}

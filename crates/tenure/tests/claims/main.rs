@@ -1,0 +1,9 @@
+//! Claims as the library makes them: shared, waited for, routed, worked on.
+
+mod direct;
+mod exclusive;
+mod link;
+mod pool;
+mod spy;
+mod support;
+mod worker;

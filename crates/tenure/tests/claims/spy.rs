@@ -1,0 +1,178 @@
+//! A store that counts its calls, and that a test can hold up or break.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use tenure::backend::memory::Memory;
+use tenure::port::*;
+use tenure::{ElectionKey, Name, SessionId, Token};
+use tokio::sync::watch;
+
+/// What a test does to calls of one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// They fail, and nothing happens.
+    Fails,
+    /// They fail, though they happened: the answer is lost.
+    AnswerLost,
+    /// They wait until the fault is taken away.
+    Waits,
+    /// They do nothing, and say that they did.
+    Ignored,
+}
+
+/// A store in memory, seen through. Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Spy {
+    pub(crate) store: Memory,
+    calls: Arc<Mutex<BTreeMap<&'static str, u64>>>,
+    faults: Arc<watch::Sender<BTreeMap<&'static str, Fault>>>,
+}
+
+impl Spy {
+    pub(crate) fn new(store: Memory) -> Spy {
+        Spy { store, calls: Arc::default(), faults: Arc::new(watch::Sender::new(BTreeMap::new())) }
+    }
+
+    /// How often it was called by this name.
+    pub(crate) fn calls(&self, name: &str) -> u64 {
+        self.calls.lock().unwrap().get(name).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn fault(&self, name: &'static str, fault: Option<Fault>) {
+        self.faults.send_modify(|faults| match fault {
+            Some(fault) => drop(faults.insert(name, fault)),
+            None => drop(faults.remove(name)),
+        });
+    }
+
+    async fn before(&self, name: &'static str) -> Result<Option<Fault>, StoreError> {
+        *self.calls.lock().unwrap().entry(name).or_default() += 1;
+        let mut faults = self.faults.subscribe();
+        let faults = faults.wait_for(|faults| faults.get(name) != Some(&Fault::Waits)).await.unwrap();
+        match faults.get(name) {
+            Some(Fault::Fails) => Err(broken()),
+            other => Ok(other.copied()),
+        }
+    }
+}
+
+fn broken() -> StoreError {
+    StoreError::new(Trouble::Unreachable, "the test broke this call")
+}
+
+macro_rules! seen_through {
+    ($trait:ident { $($plain:item)* } $(async fn $name:ident($($arg:ident: $of:ty),*) -> $ok:ty;)*) => {
+        #[async_trait]
+        impl $trait for Spy {
+            $($plain)*
+            $(async fn $name(&self, $($arg: $of),*) -> Result<$ok, StoreError> {
+                let fault = self.before(stringify!($name)).await?;
+                let result = $trait::$name(&self.store, $($arg),*).await;
+                if fault == Some(Fault::AnswerLost) { Err(broken()) } else { result }
+            })*
+        }
+    };
+}
+
+seen_through! { Store {
+        fn wakes(&self) -> Wakes { self.store.wakes() }
+        fn watch(&self, sessions: &[SessionId]) { self.store.watch(sessions) }
+    }
+    async fn open(session: &NewSession) -> Pulse;
+    async fn beat(session: &SessionId) -> Pulse;
+    async fn end(session: &SessionId) -> ();
+    async fn join(candidacy: &Candidacy) -> Joined;
+    async fn leave(session: &SessionId, election: &ElectionKey) -> ();
+    async fn observe(session: &SessionId, scope: &Scope) -> Observation;
+    async fn take(take: &Take) -> Option<Token>;
+    async fn release(release: &Release) -> ();
+    async fn expire(expire: &Expire) -> ();
+    async fn ask(ask: &Ask) -> bool;
+}
+
+seen_through! { Directory {
+        fn promises(&self) -> Promises { self.store.promises() }
+    }
+    async fn elections(namespace: Option<&Name>) -> Vec<ElectionView>;
+    async fn election(key: &ElectionKey) -> Option<ElectionView>;
+    async fn history(key: &ElectionKey, limit: u32) -> Vec<Term>;
+    async fn set_paused(key: &ElectionKey, pause: Option<&Pause>) -> bool;
+    async fn sessions(which: Option<&[SessionId]>) -> Vec<SessionView>;
+}
+
+seen_through! { Office {}
+    async fn credentials() -> Vec<Credential>;
+    async fn put_credential(credential: &Credential) -> ();
+    async fn record(deed: &Deed) -> ();
+    async fn deeds(namespace: Option<&Name>, before: Option<i64>, limit: u32) -> Vec<Deed>;
+    async fn forget(before_ms: i64) -> ();
+}
+
+#[async_trait]
+impl Tasks for Spy {
+    async fn submit(&self, submission: &Submission) -> Result<Vec<Submitted>, StoreError> {
+        self.before("submit").await?;
+        self.store.submit(submission).await
+    }
+    async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimAnswer, StoreError> {
+        let fault = self.before("claim").await?;
+        let answer = self.store.claim(ask).await;
+        if fault == Some(Fault::AnswerLost) { Err(broken()) } else { answer }
+    }
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        let fault = self.before("settle").await?;
+        let answer = self.store.settle(settlements).await;
+        if fault == Some(Fault::AnswerLost) { Err(broken()) } else { answer }
+    }
+    async fn held(&self, session: &SessionId) -> Result<Vec<(TaskId, Token)>, StoreError> {
+        self.before("held").await?;
+        self.store.held(session).await
+    }
+    async fn doze(&self, session: &SessionId, queues: &[QueueKey]) -> Result<(), StoreError> {
+        match self.before("doze").await? {
+            Some(Fault::Ignored) => Ok(()),
+            _ => self.store.doze(session, queues).await,
+        }
+    }
+    async fn tend(&self, tend: &Tend) -> Result<Tended, StoreError> {
+        self.before("tend").await?;
+        self.store.tend(tend).await
+    }
+    async fn put_post(&self, post: &Post) -> Result<bool, StoreError> {
+        self.before("put_post").await?;
+        self.store.put_post(post).await
+    }
+    async fn post(&self) -> Result<Option<Post>, StoreError> {
+        self.before("post").await?;
+        self.store.post().await
+    }
+}
+
+seen_through! { Desk {}
+    async fn queues(namespace: Option<&Name>) -> Vec<QueueView>;
+    async fn queue(key: &QueueKey) -> Option<QueueView>;
+    async fn set_queue(key: &QueueKey, settings: &QueueSettings) -> ();
+    async fn set_queue_paused(namespace: &Name, queue: Option<&Name>, pause: Option<&Pause>) -> bool;
+    async fn tasks(filter: &TaskFilter) -> Vec<TaskView>;
+    async fn task(namespace: &Name, id: TaskId) -> Option<TaskView>;
+    async fn order(namespace: &Name, tasks: &[TaskId], order: Order) -> Vec<TaskId>;
+    async fn why(namespace: &Name, id: TaskId) -> Option<Vec<Why>>;
+    async fn finished(key: &QueueKey, limit: u32) -> Vec<Finished>;
+    async fn register(namespace: &Name, worker: &NewWorker) -> ();
+    async fn workers(namespace: Option<&Name>) -> Vec<WorkerView>;
+    async fn approve(namespace: &Name, worker: &str, by: Option<&str>) -> bool;
+}
+
+seen_through! { Pools {}
+    async fn pools(namespace: Option<&Name>) -> Vec<PoolView>;
+    async fn pool(key: &PoolKey) -> Option<PoolView>;
+    async fn set_pool(key: &PoolKey, settings: &PoolSettings) -> ();
+    async fn add_resources(key: &PoolKey, resources: &[NewResource]) -> ();
+    async fn remove_resource(key: &PoolKey, name: &Name) -> bool;
+    async fn request(key: &PoolKey, request: &NewRequest) -> RequestView;
+    async fn match_pool(ask: &PoolMatch) -> Result<Vec<RequestView>, ClaimRefusal>;
+    async fn pool_request(namespace: &Name, id: RequestId) -> Option<RequestView>;
+    async fn handle_request(namespace: &Name, id: RequestId, owner: &str, token: Option<Token>, handle: Handle) -> bool;
+}
