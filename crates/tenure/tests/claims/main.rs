@@ -5,5 +5,7 @@ mod exclusive;
 mod link;
 mod pool;
 mod spy;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod support;
 mod worker;
