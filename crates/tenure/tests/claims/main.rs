@@ -4,8 +4,7 @@ mod direct;
 mod exclusive;
 mod link;
 mod pool;
+mod real;
 mod spy;
-#[cfg(feature = "sqlite")]
-mod sqlite;
 mod support;
 mod worker;

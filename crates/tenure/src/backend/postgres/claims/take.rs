@@ -101,7 +101,10 @@ fn grouped(seats: &[Seat]) -> (Vec<Group<'_>>, Vec<(usize, usize)>) {
 }
 
 /// Gives each seat its share of what its group got, in order.
-fn dealt(groups: BTreeMap<usize, Vec<(Place, ClaimedTask)>>, limits: &[(usize, usize)]) -> Vec<Vec<ClaimedTask>> {
+fn dealt(
+    groups: BTreeMap<usize, Vec<(Place, ClaimedTask)>>,
+    limits: &[(usize, usize)],
+) -> Vec<Vec<ClaimedTask>> {
     let mut groups: HashMap<usize, _> = groups
         .into_iter()
         .map(|(group, mut tasks)| {
@@ -164,7 +167,9 @@ impl Taken {
             kind: kind.to_string(),
             payload: json(at(row, 10)?)?,
             inputs: match at::<Option<&str>>(row, 17)? {
-                Some(inputs) => serde_json::from_str(inputs).map_err(|error| garbled("a task's inputs", error))?,
+                Some(inputs) => {
+                    serde_json::from_str(inputs).map_err(|error| garbled("a task's inputs", error))?
+                }
                 None => BTreeMap::new(),
             },
             attempt: number(at::<i32>(row, 6)?, "an attempt")?,
