@@ -107,6 +107,8 @@ impl Hub {
                 self.set_mode(queue, mode);
                 Step::Again
             }
+            // A server has looked for the leader already.
+            Outcome::Refused(ClaimRefusal::NotLeader) if self.store.routes_claims() => Step::NotNow,
             Outcome::Refused(ClaimRefusal::NotLeader) => Step::Again,
             outcome => Step::Done(outcome),
         }
