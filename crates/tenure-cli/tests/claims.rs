@@ -1,4 +1,4 @@
-//! Work and resources as people type them: with real processes.
+//! Work and resources as people type them: with real processes, on both stores, and through a server.
 
 #![allow(unreachable_pub, dead_code)]
 
@@ -36,6 +36,8 @@ use work::{
 macro_rules! on_every_store {
     ($($claim:ident),* $(,)?) => {
         mod sqlite { $(#[test] fn $claim() { super::$claim(&super::World::sqlite()); })* }
+        mod postgres { $(#[test] fn $claim() { super::$claim(&super::World::postgres()); })* }
+        mod http { $(#[test] fn $claim() { super::$claim(&super::World::http()); })* }
     };
 }
 

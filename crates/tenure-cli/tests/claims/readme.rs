@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{World, until};
+use crate::support::{Server, World, until};
 
 /// The README's program, letter by letter.
 mod example {
@@ -47,7 +47,7 @@ fn block(language: &str, word: &str) -> Block<'static> {
 }
 
 /// Runs a block by a shell that finds `tenure`, and nothing of ours in its environment.
-fn runs_as_written(block: &Block<'_>, folder: &Path) {
+fn runs_as_written(block: &Block<'_>, folder: &Path, address: Option<&str>) {
     let binary = Path::new(env!("CARGO_BIN_EXE_tenure")).parent().expect("a folder").display().to_string();
     let path = format!("{binary}:{}", std::env::var("PATH").unwrap_or_default());
     let mut shell = Command::new("bash");
@@ -57,8 +57,8 @@ fn runs_as_written(block: &Block<'_>, folder: &Path) {
             shell.env_remove(name);
         }
     }
-    shell.env("PATH", path);
-    let output = shell.output().expect("this test needs bash, jq and sqlite3");
+    shell.env("PATH", path).envs(address.map(|address| ("T", address)));
+    let output = shell.output().expect("this test needs bash, curl, jq and sqlite3");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), block.prints, "{}\n{errors}", block.code);
     assert!(output.status.success(), "{errors}");
@@ -67,13 +67,20 @@ fn runs_as_written(block: &Block<'_>, folder: &Path) {
 #[test]
 fn the_shell_of_the_readme_runs_as_written() {
     let folder = tempfile::tempdir().expect("a folder");
-    runs_as_written(&block("sh", "tenure work"), folder.path());
+    runs_as_written(&block("sh", "tenure work"), folder.path(), None);
+}
+
+#[test]
+fn the_curl_of_the_readme_runs_as_written() {
+    let world = World::sqlite();
+    let server = Server::start(&world, "server");
+    runs_as_written(&block("sh", "curl"), world.folder.path(), Some(&server.url));
 }
 
 #[test]
 fn the_sql_of_the_readme_runs_as_written() {
     let folder = tempfile::tempdir().expect("a folder");
-    runs_as_written(&block("sh", "sqlite3"), folder.path());
+    runs_as_written(&block("sh", "sqlite3"), folder.path(), None);
 }
 
 /// In a process of its own: the program, until it is told to end.
