@@ -36,6 +36,8 @@ fn in_a_file() -> Subject {
 
 #[cfg(feature = "postgres")]
 conformance_tests!(postgres, on_a_server());
+#[cfg(feature = "postgres")]
+claims_conformance_tests!(postgres_claims, on_a_server());
 
 #[cfg(feature = "postgres")]
 fn on_a_server() -> Subject {

@@ -4,6 +4,8 @@
 
 #[path = "sqlite/child.rs"]
 mod child;
+#[path = "sqlite/claims.rs"]
+mod claims;
 #[path = "sqlite/controls.rs"]
 mod controls;
 #[path = "sqlite/faults.rs"]

@@ -218,7 +218,9 @@ mod tests {
         Measure { parts, weight: usize::MAX, under_way: 1, weigh: |_| 1, identity: None }
     }
 
-    fn counting(measure: Measure<u64>, refused: u64) -> (Batcher<u64, u64>, Arc<Mutex<Vec<Vec<u64>>>>) {
+    type Calls = Arc<Mutex<Vec<Vec<u64>>>>;
+
+    fn counting(measure: Measure<u64>, refused: u64) -> (Batcher<u64, u64>, Calls) {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let seen = calls.clone();
         let batcher = Batcher::new(tokio::runtime::Handle::current(), measure, move |batch: Vec<u64>| {

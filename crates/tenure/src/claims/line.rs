@@ -219,11 +219,7 @@ impl Tender {
                 _ = self.bell.changed() => self.rung(),
                 _ = reign.changed() => {}
                 () = hub.runtime.sleep_until(due) => {}
-                () = hub.closed() => {
-                    self.refuse_all(&ClaimRefusal::NotLeader);
-                    self.line.locked().tended = false;
-                    return;
-                }
+                () = hub.closed() => return self.close(),
             }
         }
     }
@@ -381,6 +377,16 @@ impl Tender {
     fn refuse_all(&self, refusal: &ClaimRefusal) {
         let tickets = std::mem::take(&mut self.line.locked().tickets);
         tickets.into_values().for_each(|ticket| refuse(ticket, refusal.clone()));
+    }
+
+    fn close(&self) {
+        let tickets = {
+            let mut state = self.line.locked();
+            state.tended = false;
+            std::mem::take(&mut state.tickets)
+        };
+        let closed = StoreError::new(Trouble::Unavailable, "this Tenure was closed");
+        tickets.into_values().for_each(|ticket| ticket.asker.answer(Outcome::Failed(closed.clone())));
     }
 
     /// Under the lock, so that who comes next finds the line either tended or not.

@@ -104,9 +104,9 @@ async fn who_listens_learns_nothing_and_who_repeats_gets_nothing() {
     for word in ["sesame", "needle", "mail"] {
         assert!(!heard.windows(word.len()).any(|bytes| bytes == word.as_bytes()), "{word} was heard");
     }
-    let claims = store.calls("claim");
+    let (claims, there) = (store.calls("claim"), eve.leader.lock().unwrap().clone());
     for recorded in eve.asked().into_iter().filter(|said| !said.is_empty()) {
-        let mut again = TcpStream::connect(&*eve.leader.lock().unwrap().clone()).await.unwrap();
+        let mut again = TcpStream::connect(&there).await.unwrap();
         again.write_all(&recorded).await.unwrap();
         let mut answer = Vec::new();
         // Its number, and then the end.

@@ -1,6 +1,7 @@
 //! The PostgreSQL store on real servers.
 #![cfg(feature = "postgres")]
 
+mod claims;
 mod connection;
 mod controls;
 mod errors;

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 
 use tenure::backend::sqlite::{Sqlite, SqliteOptions};
-use tenure_core::port::{NewSession, Pulse, Store, Wake};
+use tenure_core::port::{ClaimAnswer, NewSession, Pulse, Seat, Store, Wake};
 use tenure_testkit::conformance::{Actor, election, new_id, new_session};
+
+use super::claims;
 
 /// What lines of ours begin with: the test harness prints some too.
 const MARK: &str = "child says ";
@@ -140,6 +142,27 @@ async fn play_a_part() {
                     return say(&format!("{by} released {token}"));
                 }
             }
+        }
+        "claimer" => {
+            let store = open(database).await;
+            say("ready");
+            wait_for_a_line();
+            loop {
+                let claimed = claims::claim(&store, &claims::direct("q", claims::seat("child", 7))).await;
+                if claimed.is_empty() {
+                    return say("done");
+                }
+                let ids: Vec<String> = claimed.iter().map(|task| task.id.to_string()).collect();
+                say(&ids.join(" "));
+            }
+        }
+        "worker" => {
+            let actor = Actor::open(std::sync::Arc::new(open(database).await), "child").await;
+            let seat = Seat { session: Some(actor.id.clone()), hold_ms: None, ..claims::seat("child", 1) };
+            let answer = actor.store.claim(&claims::direct("q", seat)).await.unwrap();
+            let ClaimAnswer::Served { tasks, .. } = answer else { panic!("{answer:?}") };
+            say(&format!("{} {} {}", actor.id, tasks[0][0].id, tasks[0][0].token));
+            wait_for_a_line();
         }
         "opener" => {
             say("ready");

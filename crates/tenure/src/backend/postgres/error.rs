@@ -85,9 +85,20 @@ fn tls(error: &dyn std::fmt::Display, place: &str) -> StoreError {
 }
 
 fn database(error: &PgDatabaseError, place: &str) -> StoreError {
-    let (kind, advice) = meaning(error.code());
     let (message, code) = (error.message(), error.code());
+    if code.starts_with("TN01") {
+        // Our own words about what was asked; they say it all.
+        let hint = error.hint().unwrap_or_default();
+        return StoreError::new(Trouble::Request, format!("{message}; {}", uncapitalized(hint)));
+    }
+    let (kind, advice) = meaning(code);
     StoreError::new(kind, format!("PostgreSQL at {place}: {message} ({code}); {advice}"))
+}
+
+/// A sentence, as the end of another.
+fn uncapitalized(sentence: &str) -> String {
+    let mut letters = sentence.trim_end_matches('.').chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 /// What a SQLSTATE means for us, and what to do about it.

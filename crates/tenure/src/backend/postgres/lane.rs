@@ -76,6 +76,12 @@ impl Lane {
         answer.map_err(|error| explain(&error, &self.place))
     }
 
+    /// The same, with the rows of every statement of the message, in order.
+    pub(super) async fn run_all(self: &Arc<Self>, message: Message<'_>) -> Result<Vec<Vec<PgRow>>, StoreError> {
+        let answer = self.try_all(message.quick(), message.whole()).await?;
+        answer.map_err(|error| explain(&error, &self.place))
+    }
+
     /// Sends plain SQL, and returns the driver's error if there is one.
     pub(super) async fn try_run(
         self: &Arc<Self>,
@@ -84,12 +90,20 @@ impl Lane {
         self.try_with(sql, None).await
     }
 
-    /// Sends `sql`, and `otherwise` if the connection does not know a statement of it.
     async fn try_with(
         self: &Arc<Self>,
         sql: String,
         otherwise: Option<String>,
     ) -> Result<sqlx::Result<Vec<PgRow>>, StoreError> {
+        Ok(self.try_all(sql, otherwise).await?.map(|mut all| all.pop().unwrap_or_default()))
+    }
+
+    /// Sends `sql`, and `otherwise` if the connection does not know a statement of it.
+    async fn try_all(
+        self: &Arc<Self>,
+        sql: String,
+        otherwise: Option<String>,
+    ) -> Result<sqlx::Result<Vec<Vec<PgRow>>>, StoreError> {
         let call = async {
             let _place = self.places.acquire().await.map_err(|_| timed_out(&self.place))?;
             let (mut connection, warm) = match self.take_idle() {
@@ -99,11 +113,11 @@ impl Lane {
                     Err(error) => return Ok(Err(error)),
                 },
             };
-            let mut rows = last_rows(&mut connection, sql).await;
+            let mut rows = all_rows(&mut connection, sql).await;
             if let (Err(error), Some(whole)) = (&rows, otherwise)
                 && sqlstate(error) == Some(UNKNOWN_STATEMENT)
             {
-                rows = last_rows(&mut connection, whole).await;
+                rows = all_rows(&mut connection, whole).await;
             }
             match &rows {
                 Err(error) if is_fatal(error) => locked(&self.idle).clear(),
@@ -154,22 +168,30 @@ pub(super) async fn connect(
     tokio::time::timeout(within, PgConnection::connect_with(options)).await.map_err(|_| timed_out(place))
 }
 
-/// Sends one message, reads its answer to the very end and returns the rows of its last statement.
-///
-/// To the end, since rows may arrive before the commit: what the last row says is so only when nothing follows it. This is
-/// the one place that sends SQL made at run time; all of it is from this crate's files, with arguments written in by
-/// [`render`](super::literal::render) alone.
+/// Sends one message and returns the rows of its last statement.
 pub(super) async fn last_rows<'e, E>(executor: E, sql: String) -> sqlx::Result<Vec<PgRow>>
 where
     E: Executor<'e, Database = sqlx::Postgres>,
 {
+    Ok(all_rows(executor, sql).await?.pop().unwrap_or_default())
+}
+
+/// Sends one message, reads its answer to the very end and returns the rows of each of its statements.
+///
+/// To the end, since rows may arrive before the commit: what the last row says is so only when nothing follows it. This is
+/// the one place that sends SQL made at run time; all of it is from this crate's files, with arguments written in by
+/// [`render`](super::literal::render) alone.
+async fn all_rows<'e, E>(executor: E, sql: String) -> sqlx::Result<Vec<Vec<PgRow>>>
+where
+    E: Executor<'e, Database = sqlx::Postgres>,
+{
     let mut answer = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(executor);
-    let (mut rows, mut last) = (Vec::new(), Vec::new());
+    let (mut rows, mut all) = (Vec::new(), Vec::new());
     while let Some(step) = answer.try_next().await? {
         match step {
             Either::Right(row) => rows.push(row),
-            Either::Left(_) => last = std::mem::take(&mut rows),
+            Either::Left(_) => all.push(std::mem::take(&mut rows)),
         }
     }
-    Ok(last)
+    Ok(all)
 }

@@ -180,7 +180,7 @@ impl Inner {
     fn hear(&self, payload: &str) {
         let wake = serde_json::from_str(payload).ok();
         let by_others = |wake: &Wake| {
-            matches!(wake, Wake::Released { .. } | Wake::Changed(_) | Wake::Asked(_) | Wake::Ended(_))
+            !matches!(wake, Wake::Died(_) | Wake::Severed(_) | Wake::Resync)
         };
         if let Some(wake) = wake.filter(by_others) {
             self.tell(wake);

@@ -15,6 +15,20 @@ use crate::backend::schema::status;
 const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") },
     Migration { version: 2, name: "server", sql: include_str!("migrations/0002_server.sql") },
+    Migration {
+        version: 3,
+        name: "claims",
+        sql: concat!(
+            include_str!("migrations/0003/tables.sql"),
+            include_str!("migrations/0003/submit.sql"),
+            include_str!("migrations/0003/claim.sql"),
+            include_str!("migrations/0003/settle.sql"),
+            include_str!("migrations/0003/tend.sql"),
+            include_str!("migrations/0003/pools.sql"),
+            include_str!("migrations/0003/views.sql"),
+            include_str!("migrations/0003/api.sql"),
+        ),
+    },
 ];
 
 #[async_trait]

@@ -23,6 +23,7 @@
 //! **Waking** is by `NOTIFY` in the same transaction and `LISTEN` on a connection of its own (`listen.rs`). It is tested
 //! when it is set up; where a pooler swallows it, polling carries on.
 
+mod claims;
 mod connection;
 mod directory;
 mod error;
@@ -46,6 +47,7 @@ use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use tenure_core::port::{StoreError, Trouble};
 
+pub use claims::submit;
 pub use guard::{fence, guard};
 pub use listen::ListenState;
 pub(crate) use migrate::{roles, script};
@@ -65,15 +67,20 @@ use message::Message;
 static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
     Arc::new(Queries::parse(&[
         include_str!("queries/candidates.sql"),
+        include_str!("queries/claims.sql"),
         include_str!("queries/elections.sql"),
         include_str!("queries/fences.sql"),
         include_str!("queries/leases.sql"),
         include_str!("queries/migrations.sql"),
         include_str!("queries/office.sql"),
+        include_str!("queries/pools.sql"),
+        include_str!("queries/queues.sql"),
         include_str!("queries/requests.sql"),
         include_str!("queries/roles.sql"),
         include_str!("queries/sessions.sql"),
+        include_str!("queries/tasks.sql"),
         include_str!("queries/terms.sql"),
+        include_str!("queries/workers.sql"),
     ]))
 });
 
@@ -83,6 +90,10 @@ const SERVER_MIN: i64 = 12_00_00;
 /// How many connections beats have for themselves, so that one that waits for a lock does not hold up another's. A process
 /// needs one of them, or two; a server that beats for many uses them all, and they share the waits for the disk.
 const BEAT_CONNECTIONS: u32 = 8;
+
+/// How many connections claims and settlements have for themselves. Few: each claimer walks over what the others have locked, and
+/// what waits for a connection meanwhile goes with the next batch.
+const CLAIM_CONNECTIONS: u32 = 3;
 
 /// A PostgreSQL server as a store. Clones share its connections.
 ///
@@ -112,6 +123,9 @@ struct Shared {
     calls: Arc<Lane>,
     /// For beats alone: takes that wait for a guard must not keep a session from saying that it lives.
     beats: Arc<Lane>,
+    /// For what workers do all the time: claims and settlements.
+    claims: Arc<Lane>,
+    floors: claims::Floors,
     /// For the user.
     pool: PgPool,
     ears: Ears,
@@ -147,6 +161,13 @@ impl Postgres {
         let shared = Shared {
             strict: options.strict || address.strict,
             connect_timeout: timeout,
+            claims: Arc::new(Lane::new(
+                address.options.clone(),
+                timeout,
+                &address.place,
+                CLAIM_CONNECTIONS.min(options.max_connections),
+            )),
+            floors: claims::Floors::default(),
             beats: Arc::new(Lane::new(address.options.clone(), timeout, &address.place, BEAT_CONNECTIONS)),
             connections: Connections::new(direct.options, timeout, &direct.place, calls.clone(), ears.hub()),
             options: address.options,

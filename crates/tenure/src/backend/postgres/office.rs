@@ -74,7 +74,3 @@ impl Office for Postgres {
         self.shared.calls.run(message).await.map(drop)
     }
 }
-
-impl tenure_core::port::Tasks for Postgres {}
-impl tenure_core::port::Desk for Postgres {}
-impl tenure_core::port::Pools for Postgres {}

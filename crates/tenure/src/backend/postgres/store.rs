@@ -226,7 +226,7 @@ impl Postgres {
     }
 
     /// A message whose commit strict mode must not lose.
-    fn strict_message(&self) -> Message<'_> {
+    pub(super) fn strict_message(&self) -> Message<'_> {
         Message::new(&self.queries).plain(STRICT, self.shared.strict)
     }
 
@@ -276,7 +276,7 @@ fn timeline(n: i64) -> Result<u32, StoreError> {
     number(n, "its timeline")
 }
 
-fn number<T, N: TryInto<T>>(n: N, what: &str) -> Result<T, StoreError>
+pub(super) fn number<T, N: TryInto<T>>(n: N, what: &str) -> Result<T, StoreError>
 where
     N::Error: std::fmt::Display,
 {

@@ -9,7 +9,7 @@ use crate::runtime;
 
 /// One change: a transaction, and what to do once it has been committed.
 pub(super) struct Change<'a> {
-    store: &'a Sqlite,
+    pub(super) store: &'a Sqlite,
     pub(super) transaction: Transaction,
     pub(super) wall_ms: i64,
     pub(super) wakes: Vec<Wake>,

@@ -12,7 +12,8 @@ use super::{QUERIES, error};
 use crate::backend::queries::Queries;
 use crate::{FenceError, GuardError, runtime};
 
-static PRISTINE: LazyLock<Queries> = LazyLock::new(|| Queries::parse(QUERIES));
+/// The statements as they are in their files.
+pub(super) static PRISTINE: LazyLock<Queries> = LazyLock::new(|| Queries::parse(QUERIES));
 
 /// Makes sure that the transaction on `conn` commits only as the holder of a lease in the same database file.
 ///

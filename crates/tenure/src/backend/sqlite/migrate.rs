@@ -21,6 +21,7 @@ use crate::runtime;
 const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") },
     Migration { version: 2, name: "server", sql: include_str!("migrations/0002_server.sql") },
+    Migration { version: 3, name: "claims", sql: include_str!("migrations/0003_claims.sql") },
 ];
 
 /// How long opening a file waits for others that open it too.

@@ -34,6 +34,7 @@
 //! [`Takeover`]: tenure_core::port::Takeover
 
 mod change;
+mod claims;
 mod connection;
 mod directory;
 mod error;
@@ -67,6 +68,7 @@ use crate::backend::queries::Queries;
 use connection::{Explain, Pools};
 use lock::{Folder, Held, Watchers};
 
+pub use claims::submit;
 pub use guard::{fence, guard};
 pub(crate) use migrate::script;
 pub(crate) use wiring::{migrator_for_url, open_url};
@@ -82,6 +84,10 @@ const QUERIES: &[&str] = &[
     include_str!("queries/fences.sql"),
     include_str!("queries/migrations.sql"),
     include_str!("queries/office.sql"),
+    include_str!("queries/tasks.sql"),
+    include_str!("queries/queues.sql"),
+    include_str!("queries/workers.sql"),
+    include_str!("queries/pools.sql"),
 ];
 
 /// A file has one timeline: nothing that was committed is ever lost by a promotion.

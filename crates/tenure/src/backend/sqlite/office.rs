@@ -141,7 +141,3 @@ fn deed_of(row: &SqliteRow) -> sqlx::Result<Deed> {
         request_id: row.try_get("request_id")?,
     })
 }
-
-impl tenure_core::port::Tasks for Sqlite {}
-impl tenure_core::port::Desk for Sqlite {}
-impl tenure_core::port::Pools for Sqlite {}

@@ -121,8 +121,9 @@ impl Ear {
         while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
             let wake = serde_json::from_slice(&self.buffer[..end]);
             self.buffer.drain(..=end);
-            if let Ok(wake @ (Wake::Released { .. } | Wake::Changed(_) | Wake::Asked(_) | Wake::Ended(_))) =
-                wake
+            // Those that a process must see for itself are not believed.
+            if let Ok(wake) = wake
+                && !matches!(wake, Wake::Died(_) | Wake::Severed(_) | Wake::Resync)
             {
                 return Some(wake);
             }

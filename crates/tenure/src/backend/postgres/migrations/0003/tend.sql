@@ -1,0 +1,352 @@
+-- What the keeper does, and what operators order.
+
+-- Returns claims whose session or time is over, gives up what waited too long, lets go what is due, forgets what is old: at
+-- most `most` of each. Nothing happens unless this session leads tenure/claims under this token; and it goes on leading until
+-- the transaction is over. `clock_ms`: what the keeper thinks that our clock shows at least.
+CREATE FUNCTION tenure.tend(
+    in_session text, in_token bigint, clock_ms bigint, most integer,
+    OUT leads boolean, OUT returned bigint, OUT dead bigint, OUT due bigint, OUT forgotten bigint, OUT freed bigint,
+    OUT more boolean, OUT store_ms bigint, OUT next_ms bigint
+) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
+    clock_ timestamptz := least(tenure.at(least(clock_ms, tenure.ms(now_))), now_);
+    found_ bigint[];
+    task record;
+    queue_ record;
+    keys jsonb := '[]';
+    rings integer[] := '{}';
+BEGIN
+    leads := false;
+    returned := 0;
+    dead := 0;
+    due := 0;
+    forgotten := 0;
+    freed := 0;
+    more := false;
+    store_ms := tenure.ms(now_);
+    PERFORM FROM tenure.leases l
+    WHERE l.namespace = 'tenure' AND l.name = 'claims' AND l.slot = 0 AND l.token = in_token AND l.session = in_session
+    FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    leads := true;
+
+    -- Claims of sessions that are over: those between the living ones, so that nobody walks over what these have.
+    found_ := ARRAY(
+        SELECT t.id FROM (
+            SELECT coalesce(lag(s.id) OVER (ORDER BY s.id), '') AS after, coalesce(s.id, chr(1114111)) AS before
+            FROM (SELECT l.id FROM tenure.sessions l WHERE l.state = 'live' UNION ALL SELECT NULL) s
+        ) gap CROSS JOIN LATERAL (
+            SELECT c.id FROM tenure.tasks c
+            WHERE c.session > gap.after AND c.session < gap.before AND c.session IS NOT NULL AND c.state = 'claimed'
+            LIMIT most + 1 FOR UPDATE SKIP LOCKED
+        ) t LIMIT most + 1);
+    found_ := found_ || ARRAY(
+        SELECT c.id FROM tenure.tasks c WHERE c.state = 'claimed' AND c.deadline < clock_ AND c.deadline IS NOT NULL
+        ORDER BY c.deadline LIMIT most + 1 FOR UPDATE SKIP LOCKED);
+    found_ := ARRAY(SELECT DISTINCT f FROM unnest(found_) f ORDER BY f);
+    more := cardinality(found_) > most;
+    -- Once more, now that they are locked.
+    FOR task IN
+        UPDATE tenure.tasks t
+        SET state = CASE WHEN t.attempt < t.max_attempts THEN 'ready' ELSE 'dead' END, session = NULL, deadline = NULL,
+            ready_at = CASE WHEN t.attempt < t.max_attempts THEN now_ ELSE t.ready_at END,
+            give_up_at = CASE WHEN t.attempt < t.max_attempts THEN now_ + t.max_wait_ms * interval '1 millisecond' END,
+            finished_at = CASE WHEN t.attempt < t.max_attempts THEN NULL ELSE now_ END,
+            reason = CASE WHEN t.attempt < t.max_attempts THEN t.reason
+                          ELSE format('attempt %s of %s was %s', t.attempt, t.max_attempts, l.error) END,
+            failures = tenure.failed(t.failures, t.attempt, now_, t.worker, l.error)
+        FROM (
+            SELECT c.id, CASE WHEN c.session IS NOT NULL AND NOT EXISTS (
+                                   SELECT FROM tenure.sessions s WHERE s.id = c.session AND s.state = 'live')
+                              THEN 'lost: its session ended'
+                              WHEN c.deadline < clock_ THEN 'lost: run time is over' END AS error
+            FROM tenure.tasks c WHERE c.id = ANY (found_[1:most]) AND c.state = 'claimed'
+        ) l
+        WHERE t.id = l.id AND l.error IS NOT NULL
+        RETURNING t.id, t.state, t.queue, t.concurrency_key AS key, t.has_children,
+                  (SELECT q.namespace FROM tenure.queues q WHERE q.id = t.queue) AS namespace
+    LOOP
+        returned := returned + 1;
+        rings := rings || task.queue;
+        IF task.state = 'dead' AND task.has_children THEN
+            dead := dead + cardinality(tenure.doom(task.id, 'dead', now_));
+        END IF;
+        IF task.key IS NOT NULL THEN
+            keys := keys || jsonb_build_array(jsonb_build_array(task.namespace, task.key));
+        END IF;
+    END LOOP;
+
+    -- What nobody claimed for too long.
+    found_ := ARRAY(
+        SELECT t.id FROM tenure.tasks t WHERE t.give_up_at < clock_ AND t.state IN ('ready', 'held')
+        ORDER BY t.give_up_at LIMIT most + 1 FOR UPDATE SKIP LOCKED);
+    more := more OR cardinality(found_) > most;
+    FOR task IN
+        SELECT t.id, t.state, t.concurrency_key AS key, t.has_children, q.namespace
+        FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue WHERE t.id = ANY (found_[1:most]) ORDER BY t.id
+    LOOP
+        UPDATE tenure.tasks t
+        SET state = 'dead', finished_at = now_, give_up_at = NULL,
+            reason = format('nobody claimed it for its longest wait of %s ms', t.max_wait_ms)
+        WHERE t.id = task.id;
+        dead := dead + 1;
+        IF task.has_children THEN
+            dead := dead + cardinality(tenure.doom(task.id, 'dead', now_));
+        END IF;
+        -- One that was let in makes room as well as a claim that ends: or nobody would be let in again.
+        IF task.key IS NOT NULL AND task.state = 'ready' THEN
+            keys := keys || jsonb_build_array(jsonb_build_array(task.namespace, task.key));
+        END IF;
+    END LOOP;
+    PERFORM tenure.unhold(k.namespace, k.keys, now_) FROM (
+        SELECT k ->> 0 AS namespace, array_agg(k ->> 1) AS keys FROM jsonb_array_elements(keys) k GROUP BY 1 ORDER BY 1) k;
+    PERFORM tenure.unhold_strays(most, now_);
+
+    FOR queue_ IN
+        SELECT q.id FROM tenure.queues q WHERE EXISTS (
+            SELECT FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at <= now_)
+        ORDER BY q.id
+    LOOP
+        due := due + tenure.promote(queue_.id, now_, most - due::integer);
+        rings := rings || queue_.id;
+        more := more OR due >= most;
+        EXIT WHEN due >= most;
+    END LOOP;
+    PERFORM tenure.ring(q.namespace, q.name, true) FROM tenure.queues q WHERE q.id = ANY (rings);
+
+    forgotten := tenure.forget(clock_, most);
+    more := more OR forgotten >= most;
+    SELECT p.freed, tend.more OR p.more INTO freed, more FROM tenure.tend_pools(clock_, now_, most) p;
+    DELETE FROM tenure.dozers WHERE ctid = ANY (ARRAY(
+        SELECT z.ctid FROM tenure.dozers z
+        WHERE NOT EXISTS (SELECT FROM tenure.sessions s WHERE s.id = z.session AND s.state = 'live')
+        LIMIT most FOR UPDATE SKIP LOCKED));
+    PERFORM tenure.forget_demands();
+
+    -- Over is what is past: one more millisecond.
+    next_ms := least(
+        tenure.ms(least(
+            (SELECT c.deadline FROM tenure.tasks c WHERE c.state = 'claimed' AND c.deadline IS NOT NULL
+             ORDER BY c.deadline LIMIT 1),
+            (SELECT t.give_up_at FROM tenure.tasks t WHERE t.give_up_at IS NOT NULL ORDER BY t.give_up_at LIMIT 1),
+            (SELECT min(r.deadline) FROM tenure.pool_requests r WHERE r.state = 'granted'),
+            (SELECT min(r.created_at + r.max_wait_ms * interval '1 millisecond')
+             FROM tenure.pool_requests r WHERE r.state = 'waiting')
+        )) + 1 - tenure.ms(clock_),
+        tenure.ms(least(
+            (SELECT min(f.run_at) FROM tenure.queues q CROSS JOIN LATERAL (
+                SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at IS NOT NULL
+                ORDER BY t.run_at LIMIT 1) f),
+            (SELECT min(r.cooling_until) FROM tenure.resources r WHERE r.cooling_until IS NOT NULL)
+        )) - store_ms);
+    next_ms := CASE WHEN next_ms < 0 THEN 0 ELSE next_ms END;
+END
+$$;
+
+-- Lets in who is held back by a concurrency key that nobody uses any more. That should not be; but if it ever is, it does not
+-- last.
+CREATE FUNCTION tenure.unhold_strays(most integer, now_ timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+DECLARE
+    key_ text := '';
+    queue_ integer;
+    namespace_ text;
+BEGIN
+    FOR n IN 1..most LOOP
+        SELECT t.concurrency_key, t.queue INTO key_, queue_ FROM tenure.tasks t
+        WHERE t.state = 'held' AND t.concurrency_key > key_ AND t.concurrency_key IS NOT NULL
+        ORDER BY t.concurrency_key LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        IF NOT EXISTS (SELECT FROM tenure.tasks t
+                       WHERE t.concurrency_key = key_ AND t.state IN ('ready', 'claimed') AND t.concurrency_key IS NOT NULL) THEN
+            SELECT q.namespace INTO namespace_ FROM tenure.queues q WHERE q.id = queue_;
+            PERFORM tenure.unhold(namespace_, ARRAY[key_], now_);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Forgets finished tasks that are old, but for those whose output a child may still want. How many.
+CREATE FUNCTION tenure.forget(clock_ timestamptz, most integer) RETURNS bigint LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    found_ tid[];
+    gone bigint[];
+BEGIN
+    found_ := ARRAY(
+        SELECT f.ctid FROM tenure.queues q
+        CROSS JOIN (VALUES ('completed'), ('cancelled'), ('dead')) AS ended (state)
+        CROSS JOIN LATERAL (
+            SELECT t.ctid FROM tenure.tasks t
+            WHERE t.queue = q.id AND t.state = ended.state AND t.finished_at IS NOT NULL
+              AND t.finished_at < clock_ - interval '1 millisecond'
+                  * CASE ended.state WHEN 'dead' THEN q.keep_dead_ms ELSE q.keep_ms END
+              AND NOT (t.has_children AND tenure.is_wanted(t.id))
+            ORDER BY t.finished_at LIMIT most FOR UPDATE SKIP LOCKED
+        ) f LIMIT most);
+    -- A child may have come in before they were locked.
+    WITH deleted AS (
+        DELETE FROM tenure.tasks t
+        WHERE t.ctid = ANY (found_) AND NOT (t.has_children AND tenure.is_wanted(t.id)) RETURNING t.id
+    )
+    SELECT coalesce(array_agg(d.id), '{}') INTO gone FROM deleted d;
+    DELETE FROM tenure.parents e WHERE e.child = ANY (gone);
+    RETURN cardinality(gone);
+END
+$$;
+
+-- Whether a child may still want this task's output: one that is not completed may be retried.
+CREATE FUNCTION tenure.is_wanted(in_task bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (SELECT FROM tenure.parents e JOIN tenure.tasks c ON c.id = e.child
+                   WHERE e.parent = in_task AND c.state <> 'completed')
+$$;
+
+-- Forgets demands that no task has any more, now and then, where there are many.
+CREATE FUNCTION tenure.forget_demands() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    queue_ integer;
+BEGIN
+    IF random() > 0.002 THEN
+        RETURN;
+    END IF;
+    FOR queue_ IN SELECT d.queue FROM tenure.demands d GROUP BY d.queue HAVING count(*) > 256 LOOP
+        -- A submission that is under way may be about to use one.
+        IF pg_try_advisory_xact_lock(8370, queue_) THEN
+            DELETE FROM tenure.demands d WHERE d.queue = queue_
+                AND d.id NOT IN (SELECT t.demand FROM tenure.tasks t WHERE t.queue = queue_);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Calls tasks off. Those on which it had an effect, those that shared a fate included.
+CREATE FUNCTION tenure.cancel(in_namespace text, ids bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+AS $$
+DECLARE
+    now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
+    task record;
+    shared bigint[];
+    keys text[] := '{}';
+    rings integer[] := '{}';
+BEGIN
+    PERFORM FROM tenure.tasks t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
+    FOR task IN
+        SELECT t.id FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue AND q.namespace = in_namespace
+        WHERE t.id = ANY (ids) ORDER BY t.id
+    LOOP
+        SELECT t.id, t.state, t.session, t.queue, t.has_children, t.concurrency_key AS key INTO task
+        FROM tenure.tasks t WHERE t.id = task.id;
+        CONTINUE WHEN task.state IN ('completed', 'dead', 'cancelled');
+        UPDATE tenure.tasks t
+        SET state = 'cancelled', finished_at = now_, session = NULL, deadline = NULL, give_up_at = NULL, reason = 'called off'
+        WHERE t.id = task.id;
+        RETURN NEXT task.id;
+        IF task.has_children THEN
+            RETURN QUERY SELECT unnest(tenure.doom(task.id, 'cancelled', now_));
+        END IF;
+        IF task.state = 'claimed' AND task.session IS NOT NULL THEN
+            PERFORM pg_catalog.pg_notify('tenure_wake', json_build_object('recalled', task.session)::text);
+        END IF;
+        IF task.state = 'claimed' THEN
+            rings := rings || task.queue;
+        END IF;
+        IF task.state IN ('claimed', 'ready') AND task.key IS NOT NULL THEN
+            keys := keys || task.key;
+        END IF;
+    END LOOP;
+    IF cardinality(keys) > 0 THEN
+        PERFORM tenure.unhold(in_namespace, keys, now_);
+    END IF;
+    PERFORM tenure.ring(q.namespace, q.name, true) FROM tenure.queues q
+    WHERE q.id = ANY (rings) AND q.max_claimed IS NOT NULL;
+END
+$$;
+
+-- Whether a task may be retried: it is scheduled; or it is over, and none of its parents would keep it for ever.
+CREATE FUNCTION tenure.may_retry(in_task bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT t.state = 'scheduled' OR t.state IN ('dead', 'cancelled') AND NOT EXISTS (
+        SELECT FROM tenure.parents e JOIN tenure.tasks p ON p.id = e.parent
+        WHERE e.child = t.id AND p.state IN ('dead', 'cancelled'))
+    FROM tenure.tasks t WHERE t.id = in_task
+$$;
+
+-- Brings a task back, to its parents or to the queue. `at_once`: whatever it was scheduled for.
+CREATE FUNCTION tenure.revive(in_task bigint, at_once boolean, now_ timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    open integer;
+BEGIN
+    SELECT count(*) INTO open FROM tenure.parents e JOIN tenure.tasks p ON p.id = e.parent
+    WHERE e.child = in_task AND p.state <> 'completed';
+    UPDATE tenure.tasks t
+    SET attempt = 0, output = NULL, reason = NULL, fate = NULL, finished_at = NULL,
+        run_at = CASE WHEN at_once THEN NULL ELSE t.run_at END,
+        open_parents = CASE WHEN t.open_parents IS NOT NULL THEN open END,
+        state = CASE WHEN open > 0 THEN 'waiting' WHEN NOT at_once AND t.run_at > now_ THEN 'scheduled' ELSE 'ready' END,
+        ready_at = CASE WHEN open > 0 OR NOT at_once AND t.run_at > now_ THEN t.ready_at ELSE now_ END,
+        give_up_at = CASE WHEN open > 0 OR NOT at_once AND t.run_at > now_ THEN NULL
+                          ELSE now_ + t.max_wait_ms * interval '1 millisecond' END
+    WHERE t.id = in_task;
+END
+$$;
+
+-- Gives tasks another attempt. Those on which it had an effect, those that had shared a fate included.
+CREATE FUNCTION tenure.retry(in_namespace text, ids bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+AS $$
+DECLARE
+    now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
+    left_ bigint[];
+    here bigint[];
+    next_ bigint[];
+    task_ bigint;
+    parent_ bigint;
+    child_ bigint;
+    done bigint[] := '{}';
+BEGIN
+    PERFORM FROM tenure.tasks t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
+    left_ := ARRAY(SELECT t.id FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue AND q.namespace = in_namespace
+                   WHERE t.id = ANY (ids) ORDER BY t.id);
+    LOOP
+        -- In whatever order they are named: one that comes back may bring others within reach.
+        here := ARRAY(SELECT l FROM unnest(left_) l WHERE tenure.may_retry(l));
+        EXIT WHEN cardinality(here) = 0;
+        FOREACH task_ IN ARRAY here LOOP
+            left_ := array_remove(left_, task_);
+            PERFORM tenure.revive(task_, true, now_);
+            done := done || task_;
+            next_ := ARRAY[task_];
+            WHILE cardinality(next_) > 0 LOOP
+                parent_ := next_[cardinality(next_)];
+                next_ := next_[:cardinality(next_) - 1];
+                FOR child_ IN
+                    SELECT t.id FROM tenure.parents e JOIN tenure.tasks t ON t.id = e.child
+                    WHERE e.parent = parent_ AND t.fate = parent_ ORDER BY t.id FOR UPDATE OF t
+                LOOP
+                    IF tenure.may_retry(child_) THEN
+                        PERFORM tenure.revive(child_, false, now_);
+                        done := done || child_;
+                        next_ := next_ || child_;
+                    ELSE
+                        -- The parent that it fell with is back, but there is another that keeps it down.
+                        UPDATE tenure.tasks t SET fate = o.id, reason = format('its parent %s is lost', o.id)
+                        FROM (SELECT p.id FROM tenure.parents e JOIN tenure.tasks p ON p.id = e.parent
+                              WHERE e.child = child_ AND p.state IN ('dead', 'cancelled') ORDER BY p.id LIMIT 1) o
+                        WHERE t.id = child_;
+                    END IF;
+                END LOOP;
+            END LOOP;
+        END LOOP;
+    END LOOP;
+    PERFORM tenure.ring(q.namespace, q.name, true) FROM tenure.queues q WHERE q.id = ANY (ARRAY(
+        SELECT DISTINCT t.queue FROM tenure.tasks t WHERE t.id = ANY (done) AND t.state = 'ready'));
+    RETURN QUERY SELECT DISTINCT d FROM unnest(done) d ORDER BY d;
+END
+$$;

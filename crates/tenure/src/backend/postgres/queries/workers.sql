@@ -1,0 +1,33 @@
+-- name: worker_register
+-- $1 namespace, $2 name, $3 kind, $4 tags, $5 kinds, $6 queues, $7 location, $8 capacity, $9 session.
+INSERT INTO tenure.workers (namespace, name, kind, tags, kinds, queues, location, capacity, session, seen_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now())
+ON CONFLICT (namespace, name) DO UPDATE
+SET kind = EXCLUDED.kind, tags = EXCLUDED.tags, kinds = EXCLUDED.kinds, queues = EXCLUDED.queues,
+    location = EXCLUDED.location, capacity = EXCLUDED.capacity, session = EXCLUDED.session, seen_at = EXCLUDED.seen_at;
+
+-- name: worker_list
+-- $1 namespace, or null for all. As JSON in the form that the library reads.
+SELECT tenure.worker_view(w)::text AS worker FROM tenure.workers w WHERE $1::text IS NULL OR w.namespace = $1
+ORDER BY w.namespace, w.name;
+
+-- name: worker_approve
+-- $1 namespace, $2 name, $3 by whom. A row: it was not.
+WITH approved AS (
+    INSERT INTO tenure.workers AS w (namespace, name, approved_by) VALUES ($1, $2, $3)
+    ON CONFLICT (namespace, name) DO UPDATE SET approved_by = EXCLUDED.approved_by WHERE w.approved_by IS NULL
+    RETURNING w.namespace
+)
+SELECT (SELECT count(tenure.ring(q.namespace, q.name, true)) FROM tenure.queues q
+        WHERE q.namespace = a.namespace AND q.approval) FROM approved a;
+
+-- name: worker_disapprove
+-- $1 namespace, $2 name. A row: it was approved. One that was never seen is forgotten.
+WITH unseen AS (
+    DELETE FROM tenure.workers WHERE namespace = $1 AND name = $2 AND approved_by IS NOT NULL AND seen_at IS NULL
+    RETURNING name
+), seen AS (
+    UPDATE tenure.workers SET approved_by = NULL
+    WHERE namespace = $1 AND name = $2 AND approved_by IS NOT NULL AND seen_at IS NOT NULL RETURNING name
+)
+SELECT name FROM unseen UNION ALL SELECT name FROM seen;

@@ -1,0 +1,299 @@
+//! Submissions: all of it, or nothing.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::Serialize;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{Connection, Row};
+use tenure_core::claim::{Demand, check, effective_at};
+use tenure_core::ledger::{hopeless_parent, no_such_parent};
+use tenure_core::port::{NewTask, Parent, StoreError, Submission, Submitted, TaskId, TaskState};
+
+use super::super::connection::query;
+use super::super::guard::PRISTINE;
+use super::super::{Sqlite, error};
+use super::{Failed, json, ms, nonsense, number};
+use crate::backend::queries::Queries;
+use crate::runtime;
+
+/// How much goes into one statement, in bytes of payload: enough to make trips few, and far below what SQLite takes.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// How many tasks go into one statement.
+const CHUNK_TASKS: usize = 1_000;
+
+/// A task's row, as `task_submit` reads it. What has its usual value is left out.
+#[derive(Serialize)]
+struct TaskRow<'a> {
+    id: i64,
+    demand: i64,
+    state: &'static str,
+    effective_at: i64,
+    priority: i32,
+    max_attempts: u32,
+    parents: usize,
+    concurrency_limit: u32,
+    backoff_first_ms: i64,
+    backoff_most_ms: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrency: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader_token: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_wait_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_run_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_at: Option<i64>,
+    payload: &'a str,
+}
+
+/// What a submission came to.
+struct Put {
+    queue: i64,
+    /// Whether a worker could claim one of them now.
+    ready: bool,
+    submitted: Vec<Submitted>,
+}
+
+/// Submits in the caller's own transaction on `conn`: the tasks are there if it commits, and were never there if it does not.
+///
+/// It takes the file's write lock. Nobody is rung for, since only the caller knows when it has committed: a worker that sleeps
+/// finds the tasks when it polls next.
+pub async fn submit(
+    conn: &mut SqliteConnection,
+    submission: &Submission,
+) -> Result<Vec<Submitted>, StoreError> {
+    if !conn.is_in_transaction() {
+        let message = "tasks are submitted in a transaction, or some might be there without the others; begin one first";
+        return Err(nonsense(message));
+    }
+    match put(&PRISTINE, conn, submission, runtime::wall_ms()).await {
+        Ok(put) => Ok(put.submitted),
+        Err(Failed::Said(error)) => Err(error),
+        Err(Failed::Sql(error)) => Err(error::sqlite("the database".as_ref(), "submitting tasks", &error)),
+    }
+}
+
+impl Sqlite {
+    pub(super) async fn submit_tasks(&self, submission: &Submission) -> Result<Vec<Submitted>, Failed> {
+        // Before anybody has to wait for it.
+        check(submission)?;
+        let mut change = self.change().await?;
+        let now = change.wall_ms;
+        let put = put(&self.queries, change.transaction.connection(), submission, now).await?;
+        if put.ready {
+            change.wake(&BTreeSet::from([put.queue])).await?;
+        }
+        change.commit().await?;
+        Ok(put.submitted)
+    }
+}
+
+async fn put(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    submission: &Submission,
+    now: i64,
+) -> Result<Put, Failed> {
+    check(submission)?;
+    let (namespace, name) = (submission.queue.namespace.as_str(), submission.queue.name.as_str());
+    // A write, whatever it comes to: from here on nobody else does.
+    query(queries.get("queue_make")).bind(namespace).bind(name).bind(now).execute(&mut *conn).await?;
+    let queue: i64 =
+        query(queries.get("queue_id")).bind(namespace).bind(name).fetch_one(&mut *conn).await?.try_get(0)?;
+    let submitted = numbers(queries, conn, queue, &submission.tasks).await?;
+    let family = Family::of(queries, conn, submission, &submitted).await?;
+    let demands = demands(queries, conn, queue, &submission.tasks, &submitted).await?;
+    let (mut rows, mut bytes, mut ready): (Vec<TaskRow<'_>>, usize, bool) = (Vec::new(), 0, false);
+    for (place, task) in submission.tasks.iter().enumerate() {
+        if !submitted[place].new {
+            continue;
+        }
+        let parents = &family.parents[place];
+        let state = if parents.iter().any(|id| !family.completed.contains(id)) {
+            TaskState::Waiting
+        } else if task.run_at_ms.is_some_and(|at| at > now) {
+            TaskState::Scheduled
+        } else {
+            ready = true;
+            TaskState::Ready
+        };
+        if rows.len() == CHUNK_TASKS || bytes > CHUNK_BYTES {
+            insert(queries, conn, queue, now, &std::mem::take(&mut rows)).await?;
+            bytes = 0;
+        }
+        bytes += task.payload.as_str().len();
+        rows.push(TaskRow {
+            id: number(submitted[place].id.0),
+            demand: demands[place],
+            state: state.as_str(),
+            effective_at: effective_at(now, task.priority),
+            priority: task.priority,
+            max_attempts: task.max_attempts,
+            parents: parents.len(),
+            concurrency_limit: task.concurrency_limit,
+            backoff_first_ms: ms(task.backoff.first_ms),
+            backoff_most_ms: ms(task.backoff.most_ms),
+            concurrency: task.concurrency_key.as_ref().map(|key| format!("{namespace}/{key}")),
+            key: task.key.as_deref(),
+            leader_token: task.leader_token.map(|token| number(token.as_u64())),
+            max_wait_ms: task.max_wait_ms.map(ms),
+            max_run_ms: task.max_run_ms.map(ms),
+            run_at: task.run_at_ms,
+            payload: task.payload.as_str(),
+        });
+    }
+    insert(queries, conn, queue, now, &rows).await?;
+    let new = |place: &usize| submitted[*place].new;
+    let edges: Vec<(i64, i64)> = (0..submitted.len())
+        .filter(new)
+        .flat_map(|place| family.parents[place].iter().map(move |parent| (*parent, place)))
+        .map(|(parent, place)| (parent, number(submitted[place].id.0)))
+        .collect();
+    if !edges.is_empty() {
+        query(queries.get("task_parents_put")).bind(json(&edges)?).execute(&mut *conn).await?;
+    }
+    Ok(Put { queue, ready, submitted })
+}
+
+/// Each task's number: that of the one that is there under the same key, or a new one.
+async fn numbers(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    queue: i64,
+    tasks: &[NewTask],
+) -> Result<Vec<Submitted>, Failed> {
+    let mut keys: HashMap<String, u64> = HashMap::new();
+    let asked: BTreeSet<&str> = tasks.iter().filter_map(|task| task.key.as_deref()).collect();
+    if !asked.is_empty() {
+        let find = query(queries.get("submit_keys")).bind(queue).bind(json(&asked)?);
+        for row in find.fetch_all(&mut *conn).await? {
+            keys.insert(row.try_get("key")?, row.try_get::<i64, _>("id")?.cast_unsigned());
+        }
+    }
+    let next = query(queries.get("submit_next")).fetch_one(&mut *conn).await?;
+    let mut next = next.try_get::<i64, _>(0)?.cast_unsigned();
+    let mut submitted = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        if let Some(id) = task.key.as_deref().and_then(|key| keys.get(key)) {
+            submitted.push(Submitted { id: TaskId(*id), new: false });
+            continue;
+        }
+        if let Some(key) = &task.key {
+            keys.insert(key.clone(), next);
+        }
+        submitted.push(Submitted { id: TaskId(next), new: true });
+        next += 1;
+    }
+    Ok(submitted)
+}
+
+/// Who depends on whom.
+struct Family {
+    /// By place: each task's parents, each once.
+    parents: Vec<BTreeSet<i64>>,
+    /// Those of them that are completed.
+    completed: BTreeSet<i64>,
+}
+
+impl Family {
+    async fn of(
+        queries: &Queries,
+        conn: &mut SqliteConnection,
+        submission: &Submission,
+        submitted: &[Submitted],
+    ) -> Result<Family, Failed> {
+        let id = |parent: &Parent| match *parent {
+            Parent::Task(id) => number(id.0),
+            Parent::Index(index) => number(submitted[index as usize].id.0),
+        };
+        let of = |task: &NewTask| task.parents.iter().map(id).collect::<BTreeSet<i64>>();
+        let parents: Vec<BTreeSet<i64>> = submission.tasks.iter().map(of).collect();
+        let new: BTreeSet<i64> = submitted.iter().filter(|it| it.new).map(|it| number(it.id.0)).collect();
+        let of_new = parents.iter().zip(submitted).filter(|(_, it)| it.new).flat_map(|(parents, _)| parents);
+        let there: BTreeSet<i64> = of_new.filter(|id| !new.contains(id)).copied().collect();
+        let mut completed = BTreeSet::new();
+        if !there.is_empty() {
+            let namespace = &submission.queue.namespace;
+            // The first new task that asks for it.
+            let asks =
+                |(place, it): (usize, &BTreeSet<i64>), id: i64| submitted[place].new && it.contains(&id);
+            let place = |id: i64| parents.iter().enumerate().position(|it| asks(it, id)).unwrap_or_default();
+            let look = query(queries.get("submit_parents")).bind(json(&there)?).bind(namespace.as_str());
+            for row in look.fetch_all(&mut *conn).await? {
+                let (id, state): (i64, Option<String>) = (row.try_get("id")?, row.try_get("state")?);
+                match state.as_deref().and_then(TaskState::from_word) {
+                    None => {
+                        return Err(no_such_parent(place(id), TaskId(id.cast_unsigned()), namespace).into());
+                    }
+                    Some(TaskState::Completed) => drop(completed.insert(id)),
+                    Some(state @ (TaskState::Dead | TaskState::Cancelled)) => {
+                        return Err(hopeless_parent(place(id), TaskId(id.cast_unsigned()), state).into());
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(Family { parents, completed })
+    }
+}
+
+/// The number of each new task's demand, by place.
+async fn demands(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    queue: i64,
+    tasks: &[NewTask],
+    submitted: &[Submitted],
+) -> Result<Vec<i64>, Failed> {
+    let mut known: HashMap<Demand, usize> = HashMap::new();
+    let mut list: Vec<[String; 4]> = Vec::new();
+    let mut places = vec![0; tasks.len()];
+    for (place, task) in tasks.iter().enumerate().filter(|(place, _)| submitted[*place].new) {
+        let demand = Demand::of(task);
+        places[place] = match known.get(&demand) {
+            Some(index) => *index,
+            None => {
+                let (requires, prefers) = (json(&demand.requires)?, json(&demand.prefers)?);
+                list.push([demand.kind.clone(), requires, prefers, json(&demand.workers)?]);
+                known.insert(demand, list.len() - 1);
+                list.len() - 1
+            }
+        };
+    }
+    let asked = json(&list)?;
+    let mut ids = vec![0; list.len()];
+    // They are mostly there; those that are not are made, and looked for again.
+    for attempt in 0..2 {
+        let find = query(queries.get("demand_find")).bind(queue).bind(&asked);
+        let rows = find.fetch_all(&mut *conn).await?;
+        for row in &rows {
+            let index = usize::try_from(row.try_get::<i64, _>("place")?).unwrap_or(usize::MAX);
+            if let Some(id) = ids.get_mut(index) {
+                *id = row.try_get("id")?;
+            }
+        }
+        if attempt == 1 || rows.len() == list.len() {
+            break;
+        }
+        query(queries.get("demand_make")).bind(queue).bind(&asked).execute(&mut *conn).await?;
+    }
+    Ok(places.into_iter().map(|index| ids.get(index).copied().unwrap_or_default()).collect())
+}
+
+async fn insert(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    queue: i64,
+    now: i64,
+    rows: &[TaskRow<'_>],
+) -> Result<(), Failed> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    query(queries.get("task_submit")).bind(queue).bind(now).bind(json(&rows)?).execute(&mut *conn).await?;
+    Ok(())
+}
