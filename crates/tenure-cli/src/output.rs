@@ -237,12 +237,17 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// `250ms`, `1.2s`, `2m05s` for people.
+/// `250ms`, `1.2s`, `5s`, `2m05s`, `7d` for people.
 pub(crate) fn span(ms: u64) -> String {
-    match ms {
-        0..1000 => format!("{ms}ms"),
-        1000..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
-        _ => ago(0, i64::try_from(ms).unwrap_or(i64::MAX)),
+    match (ms, ms % 1000 / 100) {
+        (0..1000, _) => format!("{ms}ms"),
+        (1000..60_000, 0) => format!("{}s", ms / 1000),
+        (1000..60_000, tenths) => format!("{}.{tenths}s", ms / 1000),
+        _ => {
+            let long = ago(0, i64::try_from(ms).unwrap_or(i64::MAX));
+            // Round ones are what people have asked for.
+            long.find("00").filter(|at| at + 3 == long.len()).map_or(long.clone(), |at| long[..at].to_owned())
+        }
     }
 }
 
@@ -276,6 +281,16 @@ mod tests {
         let mut table = Table::new(&["id"]);
         table.row(vec![("a\u{1b}]0;x\u{7}\nb\u{202e}é".into(), Ink::Plain)]);
         assert_eq!(table.render_within(None), "ID\na\\u{1b}]0;x\\u{7}\\nb\\u{202e}é\n");
+    }
+
+    #[test]
+    fn spans_are_short_and_round_ones_are_round() {
+        let cases =
+            [(0, "0ms"), (999, "999ms"), (5000, "5s"), (1250, "1.2s"), (60_000, "1m"), (125_000, "2m05s")];
+        let long = [(3_600_000, "1h"), (604_800_000, "7d"), (36_000_000, "10h"), (864_000_000_000, "10000d")];
+        for (ms, text) in cases.into_iter().chain(long) {
+            assert_eq!(span(ms), text);
+        }
     }
 
     #[test]

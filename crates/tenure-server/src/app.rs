@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use axum::extract::DefaultBodyLimit;
 use tenure::port::Backend;
 use tenure::runtime::Runtime;
-use tenure::{ElectionKey, Name, Tenure};
-use tokio::sync::watch;
+use tenure::{Claims, ElectionKey, Error, Name, Tenure};
+use tokio::sync::{OnceCell, watch};
 
 use crate::access::{Access, Owners};
 use crate::board::Board;
@@ -40,6 +40,8 @@ pub struct Inside {
     pub(crate) limits: Arc<Limiter>,
     pub(crate) timeouts: Timeouts,
     pub(crate) most_bytes: usize,
+    pub(crate) most_large_bytes: usize,
+    claims: OnceCell<Claims>,
 }
 
 impl Deref for App {
@@ -73,6 +75,8 @@ impl App {
             limits: Limiter::new(settings.limits, &settings.timeouts),
             timeouts: settings.timeouts,
             most_bytes: settings.limits.body_bytes,
+            most_large_bytes: settings.limits.large_body_bytes,
+            claims: OnceCell::new(),
         }))
     }
 
@@ -107,6 +111,21 @@ impl App {
     /// This server's own session, if it stands among the replicas.
     pub fn tenure(&self) -> Option<&Tenure> {
         self.replica.get()
+    }
+
+    /// Tasks and resources of the store: through this server's own session, or one that is opened for it where it has none.
+    pub(crate) async fn claims(&self) -> Result<&Claims, Error> {
+        let begin = async || {
+            let tenure = match self.tenure() {
+                Some(tenure) => tenure.clone(),
+                None => {
+                    let builder = Tenure::builder().shared_store(self.store.clone());
+                    builder.runtime(self.runtime.clone()).open().await?
+                }
+            };
+            Ok(tenure.claims())
+        };
+        self.claims.get_or_try_init(begin).await
     }
 
     pub(crate) fn serve_as(&self, tenure: Tenure) {

@@ -26,6 +26,7 @@ pub(crate) struct Limiter {
     limits: Limits,
     patience: Duration,
     turns: Arc<Semaphore>,
+    large: Arc<Semaphore>,
     queued: AtomicUsize,
     accounts: Mutex<Accounts>,
     streams: AtomicUsize,
@@ -107,6 +108,7 @@ impl Limiter {
             limits,
             patience: timeouts.queue,
             turns: Arc::new(Semaphore::new(limits.requests.clamp(1, Semaphore::MAX_PERMITS))),
+            large: Arc::new(Semaphore::new(limits.large_bodies.clamp(1, Semaphore::MAX_PERMITS))),
             queued: AtomicUsize::new(0),
             accounts: Mutex::default(),
             streams: AtomicUsize::new(0),
@@ -145,9 +147,19 @@ impl Limiter {
         Ok(Turn { held, turn, _gauged: Gauged::new(names::IN_FLIGHT) })
     }
 
+    /// A place among the large bodies that are in memory.
+    pub(crate) async fn large_body(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.place(&self.large).await
+    }
+
     async fn turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        if let Ok(turn) = self.turns.clone().try_acquire_owned() {
-            return Ok(turn);
+        self.place(&self.turns).await
+    }
+
+    /// One of so many places, at once or after a short wait.
+    async fn place(&self, places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
+        if let Ok(place) = places.clone().try_acquire_owned() {
+            return Ok(place);
         }
         let busy = || {
             refused(Reason::Overload);
@@ -160,7 +172,7 @@ impl Limiter {
             .retry_after(1)
         };
         let _queued = Queued::enter(&self.queued, self.limits.queue).ok_or_else(busy)?;
-        let waited = tokio::time::timeout(self.patience, self.turns.clone().acquire_owned()).await;
+        let waited = tokio::time::timeout(self.patience, places.clone().acquire_owned()).await;
         // The semaphore is never closed.
         waited.ok().and_then(Result::ok).ok_or_else(busy)
     }

@@ -16,7 +16,7 @@ use http::header::CONTENT_TYPE;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tenure::ElectionKey;
-use tenure::port::{ElectionView, Verb};
+use tenure::port::{ElectionView, QueueKey, TaskState, Verb};
 
 use crate::App;
 use crate::app::SERVERS;
@@ -168,6 +168,7 @@ pub(crate) fn routes() -> Routes {
 async fn scrape(State(app): State<App>) -> Response {
     let mut text = recorder().map(PrometheusHandle::render).unwrap_or_default();
     board(&app, &mut text);
+    queues(&app, &mut text).await;
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
@@ -212,6 +213,34 @@ fn board(app: &App, text: &mut String) {
         "The highest token granted; grows with every change of leader.",
         token,
     );
+}
+
+/// What stands in the queues. Of a store that can not be asked, or keeps none, nothing is said: old figures would pass for new.
+async fn queues(app: &App, text: &mut String) {
+    let seen = app.floor.queues().await.ok().filter(|seen| seen.trouble.is_none());
+    let queues = || seen.iter().flat_map(|seen| seen.queues.values().map(|track| &track.view));
+    let depth = queues().flat_map(|view| {
+        TaskState::ALL.map(|state| {
+            let labels = format!("{},state=\"{}\"}}", queue_labels(&view.key), state.as_str());
+            (labels, view.count(state))
+        })
+    });
+    family(text, "tenure_queue_depth", "Tasks of the queue that stand there.", depth);
+    let oldest = queues().map(|view| {
+        let ready = view.oldest_ready_ms.unwrap_or(0);
+        (format!("{}}}", queue_labels(&view.key)), Duration::from_millis(ready).as_secs_f64())
+    });
+    let help = "For how long the oldest ready task has been ready; 0 if there is none.";
+    family(text, "tenure_queue_oldest_ready_seconds", help, oldest);
+    let paused = queues().map(|view| {
+        (format!("{}}}", queue_labels(&view.key)), u8::from(view.paused.is_some()))
+    });
+    family(text, "tenure_queue_paused", "Whether an operator has paused it, or its namespace.", paused);
+}
+
+/// The labels of a queue, to be gone on with.
+fn queue_labels(key: &QueueKey) -> String {
+    format!("{{namespace=\"{}\",queue=\"{}\"", key.namespace, key.name)
 }
 
 fn labels(key: &ElectionKey) -> String {

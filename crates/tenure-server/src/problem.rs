@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use tenure::Error;
 use tenure::port::{StoreError, Trouble};
 use utoipa::ToSchema;
 
@@ -128,6 +129,21 @@ impl From<StoreError> for Problem {
             .remedy("the server's log says more, and so does `tenure doctor` on its machine"),
         };
         Problem { cause: Some(Arc::new(error.message)), ..problem }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        match error {
+            Error::Store(error) => error.into(),
+            Error::Closed | Error::NotClosed(_) | Error::Unconfirmed(..) => {
+                let detail = "this server is shutting down";
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "closing", detail)
+                    .remedy("ask another replica")
+                    .retry_after(1)
+            }
+            error => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", error.to_string()),
+        }
     }
 }
 

@@ -43,12 +43,21 @@ pub struct Entry {
     pub path: String,
     /// What it asks of whoever calls it.
     pub need: Need,
+    /// Whether its bodies may be large: they carry payloads.
+    pub large: bool,
+}
+
+/// What the gate has to know of a route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard {
+    pub(crate) need: Need,
+    pub(crate) large: bool,
 }
 
 /// Routes, being gathered.
 #[derive(Default)]
 pub struct Routes {
-    routers: Vec<(Need, OpenApiRouter<App>)>,
+    routers: Vec<(Guard, OpenApiRouter<App>)>,
     table: Vec<Entry>,
 }
 
@@ -60,17 +69,28 @@ impl Routes {
 
     /// Adds documented handlers of the API: `routes.api(Need::In(Verb::Read), routes!(show))`.
     #[must_use]
-    pub fn api(mut self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
-        self.table.extend(entries(&handlers.1, need));
-        self.routers.push((need, OpenApiRouter::new().routes(handlers)));
+    pub fn api(self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
+        self.guarded(Guard { need, large: false }, handlers)
+    }
+
+    /// Adds documented handlers of the API whose bodies carry payloads, and may be large.
+    #[must_use]
+    pub fn api_large(self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
+        self.guarded(Guard { need, large: true }, handlers)
+    }
+
+    fn guarded(mut self, guard: Guard, handlers: UtoipaMethodRouter<App>) -> Routes {
+        self.table.extend(entries(&handlers.1, guard));
+        self.routers.push((guard, OpenApiRouter::new().routes(handlers)));
         self
     }
 
     /// Adds a handler that is not part of the API: a page, a style sheet.
     #[must_use]
     pub fn page(mut self, need: Need, method: Method, path: &str, handler: MethodRouter<App>) -> Routes {
-        self.table.push(Entry { method, path: path.into(), need });
-        self.routers.push((need, OpenApiRouter::new().route(path, handler)));
+        let guard = Guard { need, large: false };
+        self.table.push(Entry { method, path: path.into(), need, large: false });
+        self.routers.push((guard, OpenApiRouter::new().route(path, handler)));
         self
     }
 
@@ -98,8 +118,8 @@ impl Routes {
     /// The router, each route behind the gate, and the document that describes those of the API.
     pub fn split(self, app: &App, document: OpenApi) -> (Router<App>, OpenApi) {
         let mut all = OpenApiRouter::with_openapi(document);
-        for (need, router) in self.routers {
-            let layer = axum::middleware::from_fn_with_state((app.clone(), need), gate);
+        for (guard, router) in self.routers {
+            let layer = axum::middleware::from_fn_with_state((app.clone(), guard), gate);
             all = all.merge(router.route_layer(layer));
         }
         all.split_for_parts()
@@ -111,7 +131,7 @@ impl Routes {
     }
 }
 
-fn entries(paths: &Paths, need: Need) -> impl Iterator<Item = Entry> {
+fn entries(paths: &Paths, Guard { need, large }: Guard) -> impl Iterator<Item = Entry> {
     let methods = |item: &PathItem| {
         let known = [
             (Method::GET, item.get.is_some()),
@@ -125,7 +145,9 @@ fn entries(paths: &Paths, need: Need) -> impl Iterator<Item = Entry> {
     let entries: Vec<_> = paths
         .paths
         .iter()
-        .flat_map(|(path, item)| methods(item).map(move |method| Entry { method, path: path.clone(), need }))
+        .flat_map(|(path, item)| {
+            methods(item).map(move |method| Entry { method, path: path.clone(), need, large })
+        })
         .collect();
     entries.into_iter()
 }

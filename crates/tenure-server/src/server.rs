@@ -74,6 +74,8 @@ impl Server {
         let standing = replica::stand(&tenure, &settings, &addresses, app.clone());
         let standing = standing.await.map_err(StartError::Replica)?;
         app.serve_as(tenure.clone());
+        // Whoever leads hands out what is exclusive, and recovers what was lost: for those, too, who have only HTTP.
+        tenure.claims().stand().await.map_err(StartError::Replica)?;
         let listening = listen::serve(listeners, tls, &app, &settings);
         let drain = settings.timeouts.drain;
         let tasks = [standing, tokio::spawn(crate::metrics::upkeep())];

@@ -160,6 +160,10 @@ pub struct Limits {
     pub header_bytes: usize,
     /// Bytes of a request's body.
     pub body_bytes: usize,
+    /// Bytes of a body that carries payloads: tasks, outputs.
+    pub large_body_bytes: usize,
+    /// Bodies of more than `body_bytes` that are in memory at once.
+    pub large_bodies: usize,
     /// Requests that are worked on at once.
     pub requests: usize,
     /// Requests that wait for their turn when those are busy.
@@ -184,6 +188,8 @@ impl Default for Limits {
             connections_per_principal: 12_288,
             header_bytes: 32 * 1024,
             body_bytes: 1024 * 1024,
+            large_body_bytes: 16 * 1024 * 1024,
+            large_bodies: 16,
             requests: 1024,
             queue: 1024,
             requests_per_principal: 512,

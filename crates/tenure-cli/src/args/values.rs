@@ -144,7 +144,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// A moment for people: `2030-01-31 09:30:00`, of Greenwich.
+/// A moment for people: `2030-01-31 09:30:00Z`.
 pub(crate) fn stamp(at_ms: i64) -> String {
     let (days, ms) = (at_ms.div_euclid(86_400_000), at_ms.rem_euclid(86_400_000));
     let shifted = days + 719_468;
@@ -158,7 +158,7 @@ pub(crate) fn stamp(at_ms: i64) -> String {
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let seconds = ms / 1000;
     format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}",
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z",
         seconds / 3600,
         seconds / 60 % 60,
         seconds % 60
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(time("2030-01-31T09:30:00Z"), Ok(1_896_082_200_000));
         assert_eq!(time("2030-01-31T09:30:00.25+02:00"), Ok(1_896_075_000_250));
         assert_eq!(time("2024-02-29t12:00:00.123456-05:30"), Ok(1_709_227_800_123));
-        assert_eq!(stamp(1_896_082_200_000), "2030-01-31 09:30:00");
+        assert_eq!(stamp(1_896_082_200_000), "2030-01-31 09:30:00Z");
     }
 
     #[test]
@@ -229,8 +229,7 @@ mod tests {
 
         #[test]
         fn a_moment_that_is_written_is_read(seconds in 0i64..253_402_300_800) {
-            let written = stamp(seconds * 1000).replace(' ', "T") + "Z";
-            proptest::prop_assert_eq!(time(&written), Ok(seconds * 1000));
+            proptest::prop_assert_eq!(time(&stamp(seconds * 1000)), Ok(seconds * 1000));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::port::{Backend, Finding, Verdict};
+use tenure::port::{Backend, Finding, QueueView, TaskState, Verdict};
 use tenure::runtime::now;
 use tenure::{Name, Tenure};
 
@@ -23,6 +23,7 @@ pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<u8, Failure
     let mut findings = vec![round_trip(store.as_ref()).await?];
     findings.extend(clock_rate(store.as_ref()).await?);
     findings.extend(store.examine().await?);
+    findings.extend(keeper(store.as_ref()).await?);
     findings.push(hand_over(global, args.rounds).await?);
     let promises = store.promises();
     if global.output == Format::Json {
@@ -104,6 +105,27 @@ async fn clock_rate(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
     let advice =
         if verdict == Verdict::Good { "" } else { "clock rates must stay within 1.2× of one another" };
     Ok(Some(Finding::new("clock rate", format!("the store's runs at {rate:.4} of ours"), verdict, advice)))
+}
+
+/// Where there is work, somebody must recover what was lost. A store that keeps none has none to lose.
+async fn keeper(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
+    let Ok(queues) = store.queues(None).await else { return Ok(None) };
+    let unfinished = |queue: &QueueView| {
+        let finished = |state: &TaskState| state.is_final();
+        queue.counts.iter().any(|(state, count)| *count > 0 && !finished(state))
+    };
+    if !queues.iter().any(unfinished) {
+        return Ok(None);
+    }
+    Ok(Some(match super::keeper::is_led(store).await? {
+        true => Finding::new("claims", "somebody recovers what is lost", Verdict::Good, ""),
+        false => Finding::new(
+            "claims",
+            "there is work, and nobody recovers what is lost",
+            Verdict::Fair,
+            "start a worker (tenure work) or a server (tenure serve)",
+        ),
+    }))
 }
 
 /// Two candidates of our own hand a lease to and fro.

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod elect;
+pub(crate) mod keeper;
 pub(crate) mod leader;
 pub(crate) mod migrate;
 pub(crate) mod pool;

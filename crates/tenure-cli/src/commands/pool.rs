@@ -3,11 +3,12 @@
 use serde_json::json;
 use tenure::Name;
 use tenure::port::{
-    Authority, Backend, Handle, NewRequest, NewResource, PoolKey, PoolMatch, PoolSettings, PoolView,
-    RequestId, RequestState, RequestView, ResourceView,
+    Backend, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId, RequestState,
+    RequestView, ResourceView,
 };
 use tenure::runtime::{random, wall_ms};
 
+use super::keeper;
 use super::leader::whoami;
 use super::screen;
 use super::signals::Signals;
@@ -248,8 +249,10 @@ async fn request(global: &Global, args: RequestArgs) -> Result<u8, Failure> {
     let mut signals = Signals::ending()?;
     let tenure = store::visitor(global).await?;
     let owner = request.owner.clone();
+    keeper::is_there(&tenure).await?;
+    let claims = tenure.claims();
     let view = tokio::select! {
-        view = asked(tenure.store().as_ref(), &key, &request) => view,
+        view = claims.request(&key, &request, args.wait) => view,
         signal = signals.next() => {
             tenure.close().await?;
             return Ok(128 + signal as u8);
@@ -259,17 +262,10 @@ async fn request(global: &Global, args: RequestArgs) -> Result<u8, Failure> {
         Ok(view) => {
             told(global, tenure.store().as_ref(), &key, &owner, view, args.keep_waiting.is_some()).await
         }
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     };
     tenure.close().await?;
     told
-}
-
-async fn asked(store: &dyn Backend, key: &PoolKey, request: &NewRequest) -> Result<RequestView, Failure> {
-    let view = store.request(key, request).await?;
-    let ask = PoolMatch { pool: key.clone(), authority: Authority::Direct, request: Some(view.id) };
-    let granted = store.match_pool(&ask).await?.unwrap_or_default();
-    Ok(granted.into_iter().find(|granted| granted.id == view.id).unwrap_or(view))
 }
 
 async fn told(
@@ -307,7 +303,10 @@ async fn told(
         output::print_json(&view);
     }
     let then = match keep {
-        true => format!("request {} goes on waiting; ask again with --key {}", view.id, view.request.key),
+        true => format!(
+            "request {} goes on waiting; ask again with --key {} --owner {owner}",
+            view.id, view.request.key
+        ),
         false => "the request was called off".to_owned(),
     };
     output::note(global, Ink::Yellow, &format!("nothing fitting was free in {key} in time; {then}"));

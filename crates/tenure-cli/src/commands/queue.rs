@@ -62,13 +62,11 @@ fn table(views: &[QueueView], namespaces: bool) -> String {
         return "there are no queues yet; try: tenure tasks submit mail --payload '{\"to\":\"ada\"}'\n"
             .to_owned();
     }
-    let mut header =
-        vec!["queue", "mode", "ready", "oldest", "claimed", "later", "held", "done", "dead", "state"];
+    let mut header = vec!["queue", "mode", "ready", "oldest", "claimed", "later", "done", "dead", "state"];
     if namespaces {
         header.insert(0, "namespace");
     }
-    let mut table =
-        Table::new(&header).right(&["ready", "oldest", "claimed", "later", "held", "done", "dead"]);
+    let mut table = Table::new(&header).right(&["ready", "oldest", "claimed", "later", "done", "dead"]);
     for view in views {
         let count = |states: &[TaskState]| states.iter().map(|state| view.count(*state)).sum::<u64>();
         let number = |count: u64, ink: Ink| (count.to_string(), if count == 0 { Ink::Dim } else { ink });
@@ -78,12 +76,11 @@ fn table(views: &[QueueView], namespaces: bool) -> String {
             number(count(&[TaskState::Ready]), Ink::Plain),
             (view.oldest_ready_ms.map_or_else(|| "–".to_owned(), age), Ink::Dim),
             number(count(&[TaskState::Claimed]), Ink::Green),
-            number(count(&[TaskState::Waiting, TaskState::Scheduled]), Ink::Yellow),
-            number(count(&[TaskState::Held]), Ink::Yellow),
+            number(count(&[TaskState::Waiting, TaskState::Scheduled, TaskState::Held]), Ink::Yellow),
             number(count(&[TaskState::Completed]), Ink::Plain),
             number(count(&[TaskState::Dead]), Ink::Red),
             match &view.paused {
-                Some(pause) => (format!("paused by {}", pause.by), Ink::Yellow),
+                Some(_) => ("paused".to_owned(), Ink::Yellow),
                 None => ("open".to_owned(), Ink::Green),
             },
         ];
@@ -157,7 +154,7 @@ fn picture(view: &QueueView, now_ms: i64) -> String {
         ("preferred workers", format!("alone for {}", span(settings.prefer_ms))),
         (
             "remembered",
-            format!("for {}, dead ones for {}", age(settings.keep_ms), age(settings.keep_dead_ms)),
+            format!("for {}, dead ones for {}", span(settings.keep_ms), span(settings.keep_dead_ms)),
         ),
     ] {
         set.row(vec![(name.to_owned(), Ink::Plain), (value, Ink::Plain)]);

@@ -58,7 +58,11 @@ fn table(views: &[WorkerView], namespaces: bool, now_ms: i64) -> String {
                 Some(by) => (format!("by {by}"), Ink::Green),
                 None => ("–".to_owned(), Ink::Dim),
             },
-            (format!("{} ago", ago(view.seen_at_ms, now_ms)), Ink::Plain),
+            match view.seen_at_ms {
+                // Approved, and not known yet.
+                ..=0 => ("never".to_owned(), Ink::Dim),
+                at => (format!("{} ago", ago(at, now_ms)), Ink::Plain),
+            },
             (names.join(" "), Ink::Plain),
             (if worker.kinds.is_empty() { "any".to_owned() } else { worker.kinds.join(" ") }, Ink::Plain),
             (worker.tags.join(" "), Ink::Plain),

@@ -21,6 +21,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as _, Frame, SizeHint};
 use tenure::port::Verb;
 use tenure::{Name, SessionId};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Access, CHALLENGE, Principal, STRANGERS, browser, unknown};
 use crate::App;
@@ -28,7 +29,7 @@ use crate::app::SERVERS;
 use crate::limits::Turn;
 use crate::listen::Peer;
 use crate::problem::Problem;
-use crate::route::Need;
+use crate::route::{Guard, Need};
 
 /// Where logins go.
 const LOGIN: &str = "/login";
@@ -63,13 +64,14 @@ impl FromRequestParts<App> for Slot {
 pub(crate) struct Denied(pub(crate) Arc<str>);
 
 /// Lets a request through to its route, as its principal, or answers it.
-pub(crate) async fn gate(State((app, need)): State<(App, Need)>, request: Request, next: Next) -> Response {
+pub(crate) async fn gate(State((app, guard)): State<(App, Guard)>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
+    let need = guard.need;
     let principal = match admit(&app, need, &mut parts).await {
         Ok(principal) => principal,
         Err(problem) => return refusal(&app, &parts, problem),
     };
-    let mut response = match pass(&app, need, parts, body, next).await {
+    let mut response = match pass(&app, guard, parts, body, next).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     };
@@ -234,8 +236,14 @@ pub(crate) fn astray(app: &App, request: &Request) -> Result<(), Problem> {
 }
 
 /// Finds a place for a request, reads its body, and hands it to its handler.
-async fn pass(app: &App, need: Need, mut parts: Parts, body: Body, next: Next) -> Result<Response, Problem> {
-    if uncounted(need, &parts) {
+async fn pass(
+    app: &App,
+    guard: Guard,
+    mut parts: Parts,
+    body: Body,
+    next: Next,
+) -> Result<Response, Problem> {
+    if uncounted(guard.need, &parts) {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     }
     let principal = parts.extensions.get::<Principal>().cloned();
@@ -260,7 +268,7 @@ async fn pass(app: &App, need: Need, mut parts: Parts, body: Body, next: Next) -
     let turn = app.limits.request(&name, now).await?;
     let slot = Slot { turn: Arc::new(Mutex::new(Some(turn))), app: app.clone() };
     parts.extensions.insert(slot.clone());
-    let body = read(app, &parts, body).await?;
+    let (body, _room) = read(app, guard, &parts, body).await?;
     let answer = next.run(Request::from_parts(parts, body));
     let Ok(response) = tokio::time::timeout(app.timeouts.request, answer).await else {
         let detail = format!("no answer within {:?}", app.timeouts.request);
@@ -271,12 +279,18 @@ async fn pass(app: &App, need: Need, mut parts: Parts, body: Body, next: Next) -
     hold(app, slot, principal, response)
 }
 
-/// Reads the whole body, within its bounds.
-async fn read(app: &App, parts: &Parts, body: Body) -> Result<Body, Problem> {
+/// Reads the whole body, within its bounds. A large one has a place among those that there may be at once, until its request
+/// is answered.
+async fn read(
+    app: &App,
+    guard: Guard,
+    parts: &Parts,
+    body: Body,
+) -> Result<(Body, Option<OwnedSemaphorePermit>), Problem> {
     if body.is_end_stream() {
-        return Ok(body);
+        return Ok((body, None));
     }
-    let most = app.most_bytes;
+    let most = if guard.large { app.most_bytes.max(app.most_large_bytes) } else { app.most_bytes };
     let too_large = || {
         let detail = format!("the body is larger than the {most} bytes that this server reads");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail).remedy("send less at once")
@@ -285,9 +299,12 @@ async fn read(app: &App, parts: &Parts, body: Body) -> Result<Body, Problem> {
     if said.is_some_and(|said| said > most as u64) {
         return Err(too_large());
     }
+    // Of one that does not say, the worst is to be expected.
+    let is_large = guard.large && said.is_none_or(|said| said > app.most_bytes as u64);
+    let room = if is_large { Some(app.limits.large_body().await?) } else { None };
     let reading = Limited::new(body, most).collect();
     match tokio::time::timeout(app.timeouts.body, reading).await {
-        Ok(Ok(read)) => Ok(Body::from(read.to_bytes())),
+        Ok(Ok(read)) => Ok((Body::from(read.to_bytes()), room)),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(error)) => Err(Problem::new(
             StatusCode::BAD_REQUEST,

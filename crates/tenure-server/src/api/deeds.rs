@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use tenure::ElectionKey;
 use tenure::port::Deed;
+use tenure::{ElectionKey, Name};
 
 use crate::App;
 use crate::access::Principal;
@@ -30,15 +30,27 @@ impl<S: Send + Sync> FromRequestParts<S> for By {
     }
 }
 
-/// Records a deed that was done. It was done whether or not it can be recorded: then the log has it.
+/// Records a deed that was done to an election.
 pub(super) async fn record(app: &App, by: &By, action: &str, key: &ElectionKey, detail: String) {
+    record_of(app, by, action, &key.namespace, key.name.as_str(), detail).await;
+}
+
+/// Records a deed that was done. It was done whether or not it can be recorded: then the log has it.
+pub(super) async fn record_of(
+    app: &App,
+    by: &By,
+    action: &str,
+    namespace: &Name,
+    target: &str,
+    detail: String,
+) {
     let deed = Deed {
         n: 0,
         at_ms: app.runtime.wall_ms(),
         principal: by.principal.to_string(),
         action: action.into(),
-        namespace: Some(key.namespace.clone()),
-        target: key.name.to_string(),
+        namespace: Some(namespace.clone()),
+        target: target.into(),
         detail,
         request_id: by.request_id.clone(),
     };

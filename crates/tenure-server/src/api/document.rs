@@ -55,10 +55,15 @@ const WITH_A_BODY: [(&str, &str); 4] = [
         (name = "campaign", description = "Leading, with nothing but requests."),
         (name = "watch", description = "What changes, as it changes: server-sent events."),
         (name = "operators", description = "Moving leaders about."),
+        (name = "queues", description = "Where tasks wait: how queues are set, what stands in them, how fast it moves."),
+        (name = "tasks", description = "Work: submitted, claimed under a token, and finished."),
+        (name = "workers", description = "Who works, and who may."),
+        (name = "pools", description = "Resources, and requests that wait for one."),
         (name = "store", description = "The database behind this server."),
         (name = "server", description = "The servers of this store, and what was done through them."),
         (name = "access", description = "Who may do what: tokens."),
         (name = "sessions", description = "The machine's protocol: what `http://` as a store speaks."),
+        (name = "claims", description = "The workers' protocol: what `http://` as a store speaks, by the batch."),
     )
 )]
 struct Document;

@@ -242,7 +242,8 @@ pub(super) fn number(field: &str, given: Option<u32>, (default, most): (u32, u32
     }
 }
 
-fn place(text: &str) -> Result<ElectionKey, Problem> {
+/// Where a page goes on.
+pub(super) fn place(text: &str) -> Result<ElectionKey, Problem> {
     let malformed = |detail: String| {
         Problem::new(StatusCode::BAD_REQUEST, "malformed-query", detail)
             .field("after")

@@ -22,13 +22,24 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Given<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let Unread(body) = Unread::from_request(request, state).await?;
+        parsed(&body).map(Given)
+    }
+}
+
+/// The body, said to be JSON and not read yet: for what may be one thing or another. See [`parsed`].
+pub(crate) struct Unread(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Unread {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(Problem::new(status, "not-json", "the body has to be JSON")
                 .remedy("send the header `content-type: application/json`"));
         }
-        let body = Bytes::from_request(request, state).await.map_err(unread)?;
-        parsed(&body).map(Given)
+        Bytes::from_request(request, state).await.map(Unread).map_err(unread)
     }
 }
 
@@ -68,7 +79,8 @@ fn unread(rejection: BytesRejection) -> Problem {
     }
 }
 
-fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+/// Reads a body.
+pub(crate) fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (path, error) = (error.path().to_string(), error.into_inner());

@@ -2,6 +2,7 @@
 
 mod audit;
 mod campaign;
+mod claims;
 mod deeds;
 mod docs;
 mod document;
@@ -9,14 +10,19 @@ mod elections;
 mod given;
 mod operate;
 mod owned;
+mod pools;
+mod queues;
 mod replicas;
 mod room;
+mod sense;
 mod sessions;
 mod shape;
 mod shown;
 mod store;
+mod tasks;
 mod tokens;
 mod watch;
+mod workers;
 
 use axum::routing::get;
 use http::Method;
@@ -47,6 +53,11 @@ pub(crate) fn routes() -> Routes {
         .api(Need::Known, routes!(store::show))
         .page(Need::Nothing, Method::GET, "/openapi.json", get(document::serve))
         .page(Need::Nothing, Method::GET, "/docs", get(docs::show))
+        .merge(queues::routes())
+        .merge(tasks::routes())
+        .merge(claims::routes())
+        .merge(workers::routes())
+        .merge(pools::routes())
         .merge(sessions::routes())
         .merge(replicas::routes())
         .merge(audit::routes())

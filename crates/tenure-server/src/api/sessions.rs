@@ -84,11 +84,12 @@ async fn open(
     Extension(principal): Extension<Principal>,
     Given(mut session): Given<NewSession>,
 ) -> Result<Json<Pulse>, Problem> {
-    let leads = principal
+    // Those who lead hold leases under it, those who work claims.
+    let holds = principal
         .grants
         .iter()
-        .any(|grant| grant.verbs.iter().any(|verb| matches!(verb, Verb::Lead | Verb::Admin)));
-    if !leads {
+        .any(|grant| grant.verbs.iter().any(|verb| matches!(verb, Verb::Lead | Verb::Claim | Verb::Admin)));
+    if !holds {
         return Err(denied(&principal, Verb::Lead, None));
     }
     check_session(&session)?;
@@ -218,7 +219,7 @@ pub(super) fn sees(principal: &Principal, namespace: &Name) -> bool {
 }
 
 /// What somebody calls themselves, for the others to see; with what they are known as, where that is another name.
-fn signed(principal: &Principal, by: &str) -> String {
+pub(super) fn signed(principal: &Principal, by: &str) -> String {
     let known = &*principal.name;
     if known == "local" || known == by { by.to_owned() } else { format!("{by} ({known})") }
 }
@@ -279,14 +280,14 @@ pub(crate) fn short(field: &str, text: &str) -> Result<(), Problem> {
 
 /// What programs say of themselves is kept as they say it, as the store behind this server would: all but the one
 /// character that PostgreSQL has no place for.
-fn fits(field: &str, text: &str) -> Result<(), Problem> {
+pub(super) fn fits(field: &str, text: &str) -> Result<(), Problem> {
     if text.len() > TEXT_MAX {
         return Err(unfit(field, format!("{} bytes are too many; at most {TEXT_MAX} are kept", text.len())));
     }
     if text.contains('\0') { Err(unfit(field, "a text with a NUL in it cannot be kept")) } else { Ok(()) }
 }
 
-fn few(field: &str, count: usize) -> Result<(), Problem> {
+pub(super) fn few(field: &str, count: usize) -> Result<(), Problem> {
     if count <= LIST_MAX {
         Ok(())
     } else {

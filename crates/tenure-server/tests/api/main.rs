@@ -1,6 +1,7 @@
 //! The API, driven in memory and over real sockets.
 
 mod campaign;
+mod claims;
 mod failover;
 mod fuzz;
 mod operate;

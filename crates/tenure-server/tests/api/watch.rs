@@ -197,3 +197,21 @@ async fn streams_end_with_the_server() {
     }
     inside.get("/v1/elections/nightly/watch").await.problem(503, "closing", None);
 }
+
+#[tokio::test]
+async fn whoever_watches_a_queue_is_told_what_stands_in_it() {
+    let inside = inside();
+    let mut hearer = watch(&inside, "/v1/queues/mail/watch", None).await;
+    for n in 1..=2 {
+        inside.post("/v1/queues/mail/tasks", json!({"kind": "welcome"})).await.of(201);
+        let event = hearer.expect("queue").await;
+        assert_eq!((&event.data["name"], &event.data["counts"]["ready"]), (&json!("mail"), &json!(n)));
+    }
+    // Others' tasks are no news here.
+    inside.post("/v1/queues/other/tasks", json!({})).await.of(201);
+    inside.post("/v1/queues/mail/claim", json!({"worker": "w"})).await.of(200);
+    let event = hearer.expect("queue").await;
+    assert_eq!(event.data["counts"]["claimed"], 1);
+    inside.post("/v1/queues/mail/pause", json!({})).await.of(200);
+    assert_eq!(hearer.expect("queue").await.data["paused"]["by"], "local");
+}

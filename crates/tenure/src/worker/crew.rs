@@ -32,6 +32,15 @@ use crate::runtime::Draw;
 /// How much work is fetched ahead.
 const AHEAD: Duration = Duration::from_millis(50);
 
+/// The most tasks that are claimed at once, running or not, unless more run.
+const MOST: usize = CLAIM_MAX as usize;
+
+/// From how many on a batch is worth claiming while another is.
+const LARGE: usize = 100;
+
+/// How many batches are asked for at once.
+pub(crate) const FETCHERS: usize = 2;
+
 /// How long one claim waits for work.
 const LONG_POLL: Duration = Duration::from_secs(30);
 
@@ -63,6 +72,8 @@ pub(crate) struct Crew {
 struct State {
     buffer: VecDeque<Held>,
     running: HashMap<TaskId, Arc<Cell>>,
+    /// How many are asked for.
+    coming: usize,
     /// How long a task takes, of late, in seconds.
     takes: Option<f64>,
 }
@@ -79,6 +90,19 @@ impl Drop for Held {
             let inner = &self.context.inner;
             inner.hub.give_back(&inner.queue.namespace, inner.task.id, inner.task.token);
         }
+    }
+}
+
+/// Tasks that are asked for.
+struct Coming<'a> {
+    crew: &'a Crew,
+    limit: usize,
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.crew.locked().coming -= self.limit;
+        self.crew.room.notify_one();
     }
 }
 
@@ -126,14 +150,15 @@ impl Crew {
         let mut trouble = TROUBLE.0;
         loop {
             let round = async {
-                let limit = self.wanted().await;
+                let coming = self.wanted().await;
                 let session = self.session().await;
                 if registered.as_ref() != Some(&session) {
                     self.register(&session).await?;
                     registered = Some(session.clone());
                 }
-                let got = self.hub.claim(&self.queue, self.seat(limit, &session), LONG_POLL).await?;
-                Ok::<_, StoreError>((got, session))
+                let got = self.hub.claim(&self.queue, self.seat(coming.limit, &session), LONG_POLL).await?;
+                // Counted as coming until they are counted as there.
+                Ok::<_, StoreError>((got, session, coming))
             };
             let fetched = tokio::select! {
                 biased;
@@ -142,12 +167,12 @@ impl Crew {
                 () = self.hub.closed() => return,
             };
             let pause = match fetched {
-                Ok((Got::Tasks(handed), session)) => {
+                Ok((Got::Tasks(handed), session, _coming)) => {
                     self.store(handed, &session);
                     trouble = TROUBLE.0;
                     None
                 }
-                Ok((got, session)) => Some(self.refused(&got, &session)),
+                Ok((got, session, _)) => Some(self.refused(&got, &session)),
                 Err(error) => {
                     tracing::warn!(queue = %self.queue, worker = self.card.name, "can not claim: {error}");
                     let pause = trouble;
@@ -165,7 +190,8 @@ impl Crew {
         }
     }
 
-    fn seat(&self, limit: u32, session: &SessionId) -> Seat {
+    fn seat(&self, limit: usize, session: &SessionId) -> Seat {
+        let limit = u32::try_from(limit).unwrap_or(CLAIM_MAX);
         let NewWorker { name, kinds, tags, .. } = self.card.clone();
         Seat { worker: Profile { name, kinds, tags }, limit, session: Some(session.clone()), hold_ms: None }
     }
@@ -203,26 +229,35 @@ impl Crew {
         }
     }
 
-    /// How many there is room for, when there is.
-    async fn wanted(&self) -> u32 {
+    /// As many as there is room for, when there is. They count as coming until dropped.
+    async fn wanted(&self) -> Coming<'_> {
         loop {
             let room = self.room.notified();
-            let wanted = self.wants(&self.locked());
-            if wanted > 0 {
-                return wanted;
+            if let Some(coming) = self.ask_for() {
+                return coming;
             }
             room.await;
         }
     }
 
-    fn wants(&self, state: &State) -> u32 {
+    fn ask_for(&self) -> Option<Coming<'_>> {
+        let mut state = self.locked();
+        let limit = self.wants(&state);
+        state.coming += limit;
+        (limit > 0).then(|| Coming { crew: self, limit })
+    }
+
+    fn wants(&self, state: &State) -> usize {
         let ahead = self.prefetch.unwrap_or_else(|| ahead(self.concurrency, state.takes));
-        if state.buffer.len() > ahead / 2 {
-            return 0;
+        let most = (self.concurrency + ahead).min(MOST.max(self.concurrency));
+        let room = most.saturating_sub(state.buffer.len() + state.running.len() + state.coming);
+        // By the batch, not by the task; and if batches are large, two, so that one is claimed while the other is done.
+        let batch = (ahead / 2).max(1);
+        match room {
+            _ if room < batch => 0,
+            _ if batch >= LARGE => room.min(batch),
+            _ => room.min(MOST),
         }
-        let most = (self.concurrency + ahead).min((CLAIM_MAX as usize).max(self.concurrency));
-        let room = most.saturating_sub(state.buffer.len() + state.running.len());
-        u32::try_from(room).unwrap_or(CLAIM_MAX).min(CLAIM_MAX)
     }
 
     fn store(self: &Arc<Self>, handed: Handed, session: &SessionId) {
@@ -430,7 +465,7 @@ impl Crew {
 fn ahead(concurrency: usize, takes: Option<f64>) -> usize {
     let Some(takes) = takes else { return 0 };
     let done = AHEAD.as_secs_f64() * concurrency as f64 / takes.max(1e-6);
-    (done as usize).min(CLAIM_MAX as usize)
+    (done as usize).min(MOST)
 }
 
 /// What a panic says.

@@ -21,7 +21,7 @@ use tenure_core::{Name, claim};
 use tokio::task::JoinSet;
 
 pub(crate) use self::crew::attend;
-use self::crew::{Crew, Handler};
+use self::crew::{Crew, FETCHERS, Handler};
 pub use self::report::{Reason, Report, TaskError};
 pub use self::task::TaskContext;
 use crate::{Error, Tenure};
@@ -226,7 +226,7 @@ impl WorkerBuilder {
             crew.register(session).await?;
         }
         let mut tasks = JoinSet::new();
-        tasks.spawn(crew.clone().fetch(session));
+        (0..FETCHERS).for_each(|_| drop(tasks.spawn(crew.clone().fetch(session.clone()))));
         (0..concurrency).for_each(|_| drop(tasks.spawn(crew.clone().toil())));
         Ok(Worker { crew, tasks, grace: self.grace, _tenure: self.tenure })
     }

@@ -9,18 +9,23 @@ use tenure::port::{
     Backend, ClaimRefusal, ClaimedTask, NewWorker, Outcome, Profile, QueueKey, Seat, Settled, Settlement,
     TaskId, TaskState,
 };
-use tenure::runtime::{Draw, System, host_name, wall_ms};
-use tenure::{Claimed, Name};
+use tenure::runtime::{Draw, System, host_name, now, wall_ms};
+use tenure::{Claimed, Name, Tenure};
 
 use super::input;
 use crate::args::tasks::{ClaimArgs, TaskClaim};
 use crate::args::values::millis;
 use crate::args::{Format, Global};
+use crate::commands::keeper;
 use crate::commands::leader::whoami;
 use crate::commands::signals::Signals;
 use crate::exit::{self, Failure};
 use crate::output::{self, Ink, Table, ago};
 use crate::store;
+
+/// How long a leader that was just elected may take until it can be reached.
+const SETTLES: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(20);
 
 pub(super) async fn run(global: &Global, args: ClaimArgs) -> Result<u8, Failure> {
     let queue = store::queue(global, &args.queue)?;
@@ -34,9 +39,8 @@ pub(super) async fn run(global: &Global, args: ClaimArgs) -> Result<u8, Failure>
     if named {
         register(tenure.store().as_ref(), &queue, &seat).await?;
     }
-    let claims = tenure.claims();
     let claimed = tokio::select! {
-        claimed = claims.claim(&queue, seat.clone(), args.wait) => claimed,
+        claimed = claim(&tenure, &queue, &seat, args.wait) => claimed,
         signal = signals.next() => {
             tenure.close().await?;
             return Ok(128 + signal as u8);
@@ -44,10 +48,22 @@ pub(super) async fn run(global: &Global, args: ClaimArgs) -> Result<u8, Failure>
     };
     let told = match claimed {
         Ok(claimed) => tell(global, tenure.store().as_ref(), &queue, &seat, claimed).await,
-        Err(error) => Err(error.into()),
+        Err(failure) => Err(failure),
     };
     tenure.close().await?;
     told
+}
+
+async fn claim(tenure: &Tenure, queue: &QueueKey, seat: &Seat, wait: Duration) -> Result<Claimed, Failure> {
+    keeper::is_there(tenure).await?;
+    let settled = now() + SETTLES;
+    loop {
+        match tenure.claims().claim(queue, seat.clone(), wait).await? {
+            // Who was just elected may not be reached yet, be it us.
+            Claimed::NotNow if now() < settled => tokio::time::sleep(AGAIN).await,
+            claimed => return Ok(claimed),
+        }
+    }
 }
 
 /// A worker with a name makes itself known, so that operators see it, and can approve it.

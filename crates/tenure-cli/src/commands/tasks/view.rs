@@ -1,6 +1,6 @@
 //! Tasks as tables, and one of them as a story.
 
-use tenure::port::{KindStats, QueueKey, Spread, TaskFilter, TaskState, TaskView};
+use tenure::port::{KindStats, QueueKey, Spread, TaskFilter, TaskId, TaskState, TaskView};
 
 use crate::args::values::stamp;
 use crate::output::{Ink, Table, ago, clipped, paint, plain, span};
@@ -196,71 +196,55 @@ fn timeline(task: &TaskView, now_ms: i64) -> String {
 
 /// What it is, and what it asks for; what there is nothing to say about is left out.
 fn facts(task: &TaskView) -> String {
-    let mut table = Table::plain();
-    let mut fact = |name: &str, value: String| {
-        if !value.is_empty() {
-            table.row(vec![(name.to_owned(), Ink::Dim), (value, Ink::Plain)]);
-        }
-    };
-    let numbers =
-        |ids: &[tenure::port::TaskId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let numbers = |ids: &[TaskId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let millis = |ms: Option<u64>| ms.map(span).unwrap_or_default();
-    fact("priority", if task.priority == 0 { String::new() } else { task.priority.to_string() });
-    fact("requires", task.requires.join(" "));
-    fact("prefers", task.prefers.join(" "));
-    fact("meant for", task.workers.join(" "));
-    fact("parents", numbers(&task.parents));
-    fact("children", numbers(&task.children));
-    fact("key", task.key.clone().unwrap_or_default());
     let at_most = |key: &String| format!("{key}, at most {} at once", task.concurrency_limit);
-    fact("concurrency", task.concurrency_key.as_ref().map(at_most).unwrap_or_default());
-    fact("longest wait", millis(task.max_wait_ms));
-    fact("longest run", millis(task.max_run_ms));
-    fact("progress", task.progress.clone().unwrap_or_default());
-    fact("session", task.session.as_ref().map(|id| id.short().to_owned()).unwrap_or_default());
-    let mut text = table.render();
-    // Whole, and as they are: they are what somebody looks for.
-    text.push_str(&document("payload", task.payload.as_str()));
-    if let Some(output) = &task.output {
-        text.push_str(&document("output", output.as_str()));
-    }
-    text
-}
-
-fn document(name: &str, json: &str) -> String {
-    let rest = match json.chars().count() > SHOWN {
-        true => paint(" (-o json shows all)", Ink::Dim),
-        false => String::new(),
+    let facts = [
+        ("priority", if task.priority == 0 { String::new() } else { task.priority.to_string() }),
+        ("requires", task.requires.join(" ")),
+        ("prefers", task.prefers.join(" ")),
+        ("meant for", task.workers.join(" ")),
+        ("parents", numbers(&task.parents)),
+        ("children", numbers(&task.children)),
+        ("key", task.key.clone().unwrap_or_default()),
+        ("concurrency", task.concurrency_key.as_ref().map(at_most).unwrap_or_default()),
+        ("longest wait", millis(task.max_wait_ms)),
+        ("longest run", millis(task.max_run_ms)),
+        ("progress", task.progress.clone().unwrap_or_default()),
+        ("session", task.session.as_ref().map(|id| id.short().to_owned()).unwrap_or_default()),
+        ("payload", task.payload.to_string()),
+        ("output", task.output.as_ref().map(ToString::to_string).unwrap_or_default()),
+    ];
+    let told: Vec<_> = facts.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    let width = told.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |(name, value): (&str, String)| {
+        let rest = if value.chars().count() > SHOWN {
+            paint(" (-o json shows all)", Ink::Dim)
+        } else {
+            String::new()
+        };
+        // Not cut to the screen, as a table would be: this is what somebody looks for.
+        let (name, value) = (paint(&format!("{name:width$}"), Ink::Dim), plain(&clipped(&value, SHOWN)));
+        format!("{name}  {value}{rest}\n")
     };
-    format!("{}  {}{rest}\n", paint(name, Ink::Dim), plain(&clipped(json, SHOWN)))
+    told.into_iter().map(line).collect()
 }
 
 pub(super) fn stats(queue: &QueueKey, stats: &[KindStats]) -> String {
     if stats.is_empty() {
         return format!("nothing of {queue} is finished yet, or it is no longer remembered\n");
     }
-    let spread =
-        |spread: Spread| format!("{} / {} / {}", span(spread.p50), span(spread.p95), span(spread.p99));
-    let mut table = Table::new(&[
-        "kind",
-        "completed",
-        "dead",
-        "waited p50 / p95 / p99",
-        "longest",
-        "ran p50 / p95 / p99",
-        "longest",
-    ])
-    .right(&["completed", "dead", "longest"]);
+    let header = ["kind", "done", "dead", "waited p50", "p95", "p99", "ran p50", "p95", "p99"];
+    let mut table = Table::new(&header).right(&header[1..]);
     for kind in stats {
-        table.row(vec![
+        let spread = |spread: Spread| [spread.p50, spread.p95, spread.p99].map(|ms| (span(ms), Ink::Plain));
+        let mut row = vec![
             (or_dash(&kind.kind), Ink::Bold),
             (kind.completed.to_string(), Ink::Green),
             (kind.dead.to_string(), if kind.dead > 0 { Ink::Red } else { Ink::Dim }),
-            (spread(kind.wait_ms), Ink::Plain),
-            (span(kind.wait_ms.max), Ink::Dim),
-            (spread(kind.run_ms), Ink::Plain),
-            (span(kind.run_ms.max), Ink::Dim),
-        ]);
+        ];
+        row.extend(spread(kind.wait_ms).into_iter().chain(spread(kind.run_ms)));
+        table.row(row);
     }
     table.render()
 }
@@ -312,17 +296,17 @@ mod tests {
         let wanted = "\
 mail/42 welcome  completed by box-1 under token 1.7, attempt 2 of 20
 
-1970-01-01 00:00:01            ●  submitted
-1970-01-01 00:00:01    +500ms  ✗  attempt 1 failed at box-2: no route
-1970-01-01 00:00:01    +900ms  ●  ready
-1970-01-01 00:00:02     +1.0s  ●  claimed by box-1 under token 1.7
-1970-01-01 00:00:03     +2.2s  ✓  completed
+1970-01-01 00:00:01Z            ●  submitted
+1970-01-01 00:00:01Z    +500ms  ✗  attempt 1 failed at box-2: no route
+1970-01-01 00:00:01Z    +900ms  ●  ready
+1970-01-01 00:00:02Z       +1s  ●  claimed by box-1 under token 1.7
+1970-01-01 00:00:03Z     +2.2s  ✓  completed
 
 priority  5
 requires  gpu
 children  43
-payload  {\"to\": \"ada\"}
-output  {\"sent\":true}
+payload   {\"to\": \"ada\"}
+output    {\"sent\":true}
 ";
         assert_eq!(told, wanted);
     }

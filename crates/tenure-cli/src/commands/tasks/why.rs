@@ -67,7 +67,7 @@ fn sentence(task: &TaskView, reason: &Why, now_ms: i64) -> (String, String) {
         }
         Why::NotDue { run_at_ms } => (
             format!(
-                "its time has not come: it is due in {}, at {} UTC",
+                "its time has not come: it is due in {}, at {}",
                 ago(now_ms, *run_at_ms),
                 stamp(*run_at_ms)
             ),

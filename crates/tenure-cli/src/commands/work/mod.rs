@@ -41,6 +41,7 @@ struct Shop {
     stop: watch::Sender<bool>,
     /// The command cannot be executed, which no other task will change.
     unfit: watch::Sender<Option<(u8, String)>>,
+    running: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
 }
@@ -61,6 +62,7 @@ pub(crate) async fn run(global: &Global, args: WorkArgs) -> Result<u8, Failure> 
         json: global.output == Format::Json,
         stop: watch::Sender::new(false),
         unfit: watch::Sender::new(None),
+        running: AtomicU64::new(0),
         completed: AtomicU64::new(0),
         failed: AtomicU64::new(0),
     });
@@ -162,6 +164,9 @@ async fn emptied(store: &dyn Backend, queue: &QueueKey) {
 
 /// Finishes what runs; told again, ends it.
 async fn drain(global: &Global, worker: Worker, shop: &Shop, signals: &mut Signals) -> Result<(), Failure> {
+    if shop.running.load(Ordering::Relaxed) > 0 {
+        output::note(global, Ink::Dim, "finishing what runs; told again, it is ended and given back");
+    }
     let drained = worker.drain();
     tokio::pin!(drained);
     let drained = tokio::select! {
@@ -176,8 +181,25 @@ async fn drain(global: &Global, worker: Worker, shop: &Shop, signals: &mut Signa
     Ok(())
 }
 
+/// Counts what runs, also if its future is dropped.
+struct Running<'a>(&'a AtomicU64);
+
+impl<'a> Running<'a> {
+    fn begin(running: &'a AtomicU64) -> Self {
+        running.fetch_add(1, Ordering::Relaxed);
+        Running(running)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Shop {
     async fn work_on(&self, context: TaskContext) -> Result<Option<Json>, TaskError> {
+        let _running = Running::begin(&self.running);
         let keep = self.store.kernel_lock(context.session());
         let mut stop = self.stop.subscribe();
         let over = async {

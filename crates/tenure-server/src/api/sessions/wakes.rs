@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{self, Stream, StreamExt};
-use tenure::port::{Verb, Wake};
+use tenure::port::{PoolKey, QueueKey, Verb, Wake};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::sees;
@@ -70,8 +70,10 @@ fn shown(app: &App, principal: &Principal, Hint { wake, places }: Hint) -> Optio
             };
             holders.any(own).then_some(wake)
         }
-        Wake::Work(queue) => sees(principal, &queue.namespace).then_some(wake),
-        Wake::Pool(pool) => sees(principal, &pool.namespace).then_some(wake),
+        Wake::Work(QueueKey { namespace, .. }) | Wake::Pool(PoolKey { namespace, .. }) => {
+            let works = principal.may(Verb::Claim, Some(namespace)) || sees(principal, namespace);
+            works.then_some(wake)
+        }
         // Its identity is known to it alone, and says nothing to others but that something was called off.
         Wake::Recalled(_) | Wake::Resync => Some(wake),
         Wake::Died(_) | Wake::Severed(_) => None,

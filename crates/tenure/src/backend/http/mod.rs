@@ -14,7 +14,13 @@
 //! | `release` | compares and swaps on session and token: the second does nothing |
 //! | `ask` | bound to a term, and the same request twice is one request |
 //! | `put_credential` | the last one counts, and both say the same |
-//! | `set_paused` | *not* sent again: the answer "it was so already" would be wrong |
+//! | `set_paused`, `set_queue_paused`, `approve`, `order` | *not* sent again: the answer "it was so already" would be wrong |
+//! | `submit` | only if every task has a key: then the second finds the first |
+//! | `claim` | *not* sent again: what the first may have claimed has to be looked for ([`held`](tenure_core::port::Tasks::held)), and whoever got tasks would not |
+//! | `settle` | completed twice under one token is completed; all else that is said twice is *lost* the second time, and changes nothing |
+//! | `request` | by its key, the same request |
+//!
+//! Claims are routed by the server: whatever the mode of a queue or pool, it is asked for here as if it were distributed.
 //!
 //! To the machine, a call that is sent again is a call that failed and was repeated: it reads the clock before the first
 //! try, so that no second try ever lengthens trust.
@@ -25,10 +31,13 @@
 mod address;
 mod answer;
 mod caller;
+mod claims;
+mod desk;
 mod directory;
 mod endpoint;
 mod listen;
 mod office;
+mod pools;
 mod proof;
 mod store;
 mod tls;

@@ -98,7 +98,3 @@ impl Office for Http {
         Ok(())
     }
 }
-
-impl tenure_core::port::Tasks for Http {}
-impl tenure_core::port::Desk for Http {}
-impl tenure_core::port::Pools for Http {}

@@ -1,0 +1,471 @@
+//! Tasks: submitted, looked at, called off and tried again.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use tenure::Name;
+use tenure::port::{
+    self, NewTask, Order, QueueKey, Realm, Submitted, TaskFilter, TaskId, TaskState, TaskView, Verb, Why,
+};
+use tenure_core::claim::check;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use super::claims::plausible_task;
+use super::deeds::{By, record_of};
+use super::elections::number;
+use super::given::{At, Given, In, MaybeGiven, Unread, parsed};
+use super::operate::Nothing;
+use super::sense::of_submission;
+use super::sessions::{Within, short, unfit};
+use crate::App;
+use crate::access::Principal;
+use crate::problem::Problem;
+use crate::route::{Need, Routes};
+
+/// How many tasks are on a page, unless asked otherwise, and at most.
+const PAGE: (u32, u32) = (50, 200);
+/// How large a page is at most, unless its first task alone is larger.
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
+/// The most tasks that one request names.
+const IDS_MAX: usize = 1000;
+/// How many pages of tasks one request cancels or retries, where it names them by their queue.
+const PAGES_MAX: usize = 25;
+
+pub(crate) fn routes() -> Routes {
+    let (read, admin) = (Need::In(Verb::Read), Need::In(Verb::Admin));
+    Routes::new()
+        .api_large(Need::In(Verb::Claim), routes!(submit))
+        .api(Need::Known, routes!(list))
+        .api(read, routes!(show))
+        .api(read, routes!(why))
+        .api(admin, routes!(cancel))
+        .api(admin, routes!(retry))
+        .api(admin, routes!(cancel_many))
+        .api(admin, routes!(retry_many))
+}
+
+/// One task, or many.
+#[derive(Debug, ToSchema, Serialize)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "read by hand, since what is read into an untagged enum can not keep its payload as text")]
+pub(crate) enum Submission {
+    /// One.
+    One(Box<NewTask>),
+    /// Many: all are submitted, or none. They may name one another as parents, by their place.
+    Many(NewTasks),
+}
+
+/// Many tasks.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewTasks {
+    /// The tasks.
+    tasks: Vec<NewTask>,
+}
+
+/// What came of many.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SubmittedTasks {
+    /// For each task, in their order.
+    tasks: Vec<Submitted>,
+}
+
+/// Which tasks.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    /// The tenant; without one, all that you may read.
+    namespace: Option<Name>,
+    /// The queue.
+    queue: Option<Name>,
+    /// Where they stand; several separated by commas.
+    #[param(example = "ready,claimed")]
+    state: Option<String>,
+    /// Their kind.
+    kind: Option<String>,
+    /// Who has them, or had them last.
+    worker: Option<String>,
+    /// Go on before this one: `next` of the page before.
+    before: Option<u64>,
+    /// How many at most.
+    #[param(default = 50, minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+}
+
+/// A page of tasks.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Tasks {
+    /// The newest first.
+    tasks: Vec<TaskView>,
+    /// What to give as `before` to get the next page; `null` if this is the last one.
+    next: Option<TaskId>,
+}
+
+/// What keeps a task from being claimed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Reasons {
+    /// Everything that is known, the most useful first.
+    why: Vec<Why>,
+}
+
+/// Which tasks are meant: by their numbers, or all of a queue that stand somewhere.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(example = json!({"queue": "mail", "state": "dead"}))]
+pub(crate) struct Those {
+    /// Their numbers, at most 1000.
+    ids: Option<Vec<u64>>,
+    /// Their queue.
+    queue: Option<Name>,
+    /// Where they stand; several separated by commas.
+    state: Option<String>,
+    /// Their kind.
+    kind: Option<String>,
+}
+
+/// What was done.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Ordered {
+    /// Tasks on which it had an effect, those that shared a fate included.
+    tasks: Vec<TaskId>,
+    /// Whether there may be more: send the same again.
+    more: bool,
+}
+
+/// Submit tasks
+///
+/// One (a task as the body), or many (`{"tasks": […]}`), all or none. A queue that is not there is made. A task with a `key` that is
+/// known in its queue is not submitted again: the answer names the first one, and says that it is not `new`.
+#[utoipa::path(post, path = "/v1/queues/{queue}/tasks", tag = "tasks", params(("queue" = Name, Path), Within),
+    request_body = Submission,
+    responses((status = 200, body = Submitted, description = "It was there already. Many are answered with `{\"tasks\": […]}`."),
+        (status = 201, body = Submitted, description = "It is submitted. Many are answered with `{\"tasks\": […]}`.")))]
+pub(crate) async fn submit(
+    State(app): State<App>,
+    At(queue): At<Name>,
+    In(within): In<Within>,
+    Unread(body): Unread,
+) -> Result<Response, Problem> {
+    let queue = QueueKey::new(within.namespace, queue);
+    let many = is_many(&body);
+    let tasks = match many {
+        true => parsed::<NewTasks>(&body)?.tasks,
+        false => vec![parsed::<NewTask>(&body)?],
+    };
+    drop(body);
+    if tasks.is_empty() {
+        return Err(unfit("tasks", "there is nothing to submit").remedy("send one task at least"));
+    }
+    let submission = port::Submission { queue, tasks };
+    check(&submission).map_err(|error| of_submission(&error, many))?;
+    let port::Submission { queue, tasks } = submission;
+    let submitted = app.claims().await?.submit(&queue, tasks);
+    let submitted = super::claims::within(&app, submitted).await?;
+    let status = match submitted.iter().any(|one| one.new) {
+        true => StatusCode::CREATED,
+        false => StatusCode::OK,
+    };
+    match submitted.as_slice() {
+        [one] if !many => Ok((status, Json(*one)).into_response()),
+        _ => Ok((status, Json(SubmittedTasks { tasks: submitted })).into_response()),
+    }
+}
+
+/// Whether the body has several tasks. What is no JSON is told when it is read.
+fn is_many(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Probe {
+        #[allow(dead_code, reason = "that it is there is all that matters")]
+        tasks: IgnoredAny,
+    }
+    serde_json::from_slice::<Probe>(body).is_ok()
+}
+
+/// List tasks
+///
+/// The newest first; of one namespace, or of all that you may read. A page may have fewer than `limit`, if they are large: go on
+/// while there is a `next`.
+#[utoipa::path(get, path = "/v1/tasks", tag = "tasks", params(Which), responses((status = 200, body = Tasks)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    principal: Principal,
+    In(which): In<Which>,
+) -> Result<Json<Tasks>, Problem> {
+    let limit = number("limit", which.limit, PAGE)?;
+    for (field, text) in [("kind", &which.kind), ("worker", &which.worker)] {
+        text.as_deref().map_or(Ok(()), |text| short(field, text))?;
+    }
+    let mut filter = TaskFilter {
+        namespace: which.namespace,
+        queue: which.queue,
+        states: states(which.state.as_deref(), "malformed-query", StatusCode::BAD_REQUEST)?,
+        kind: which.kind,
+        worker: which.worker,
+        before: which.before.map(|before| TaskId(before.min(i64::MAX as u64))),
+        limit,
+    };
+    let mut tasks = match readable(&principal, filter.namespace.take())? {
+        None => app.store.tasks(&filter).await?,
+        Some(namespaces) => {
+            let mut all = Vec::new();
+            for namespace in namespaces {
+                filter.namespace = Some(namespace);
+                all.extend(app.store.tasks(&filter).await?);
+            }
+            all.sort_by_key(|task| std::cmp::Reverse(task.id));
+            all
+        }
+    };
+    let mut more = tasks.len() >= limit as usize;
+    let mut bytes = 0;
+    let fit = tasks.iter().take(limit as usize).take_while(|task| {
+        let output = task.output.as_ref().map_or(0, |output| output.as_str().len());
+        bytes += task.payload.as_str().len() + output;
+        bytes <= PAGE_BYTES
+    });
+    let count = fit.count().max(1);
+    more |= count < tasks.len();
+    tasks.truncate(count);
+    let next = tasks.last().filter(|_| more).map(|task| task.id);
+    Ok(Json(Tasks { tasks, next }))
+}
+
+/// Where somebody may look: `None` if everywhere.
+fn readable(principal: &Principal, namespace: Option<Name>) -> Result<Option<Vec<Name>>, Problem> {
+    if let Some(namespace) = namespace {
+        principal.must(Verb::Read, Some(&namespace))?;
+        return Ok(Some(vec![namespace]));
+    }
+    if principal.may(Verb::Read, None) {
+        return Ok(None);
+    }
+    let named = principal.grants.iter().filter_map(|grant| match &grant.realm {
+        Realm::Namespace(name) if grant.allows(Verb::Read, Some(name)) => Some(name.clone()),
+        _ => None,
+    });
+    let mut namespaces: Vec<_> = named.collect();
+    namespaces.sort();
+    namespaces.dedup();
+    Ok(Some(namespaces))
+}
+
+/// Show a task
+///
+/// Where it stands, who has it, what went wrong before and what came of it.
+#[utoipa::path(get, path = "/v1/tasks/{task}", tag = "tasks", params(("task" = u64, Path), Within),
+    responses((status = 200, body = TaskView)))]
+pub(crate) async fn show(
+    State(app): State<App>,
+    At(task): At<u64>,
+    In(within): In<Within>,
+) -> Result<Json<TaskView>, Problem> {
+    find(&app, &within.namespace, task).await.map(Json)
+}
+
+/// Ask why a task waits
+///
+/// What keeps it from being claimed: no worker with its tags, a pause, a limit, a parent that is not completed, a time that has
+/// not come.
+#[utoipa::path(get, path = "/v1/tasks/{task}/why", tag = "tasks", params(("task" = u64, Path), Within),
+    responses((status = 200, body = Reasons)))]
+pub(crate) async fn why(
+    State(app): State<App>,
+    At(task): At<u64>,
+    In(within): In<Within>,
+) -> Result<Json<Reasons>, Problem> {
+    let why = app.store.why(&within.namespace, plausible_task(task)?).await?;
+    Ok(Json(Reasons { why: why.ok_or_else(|| none(task))? }))
+}
+
+/// Cancel a task
+///
+/// Calls it off, and with it all that wait for it. A worker that has it is told, and refused if it goes on.
+#[utoipa::path(post, path = "/v1/tasks/{task}/cancel", tag = "tasks", params(("task" = u64, Path), Within),
+    request_body = Option<Nothing>,
+    responses((status = 200, body = Ordered), (status = 409, body = Problem, description = "It is finished already.")))]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    by: By,
+    At(task): At<u64>,
+    In(within): In<Within>,
+    MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
+) -> Result<Json<Ordered>, Problem> {
+    order_one(&app, &by, &within.namespace, task, Order::Cancel).await
+}
+
+/// Retry a task
+///
+/// Gives it another attempt at once, with as many to follow as it had at first: a dead or cancelled one comes back, with the
+/// children that shared its fate; a scheduled one need not wait.
+#[utoipa::path(post, path = "/v1/tasks/{task}/retry", tag = "tasks", params(("task" = u64, Path), Within),
+    request_body = Option<Nothing>,
+    responses((status = 200, body = Ordered), (status = 409, body = Problem, description = "There is nothing to retry.")))]
+pub(crate) async fn retry(
+    State(app): State<App>,
+    by: By,
+    At(task): At<u64>,
+    In(within): In<Within>,
+    MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
+) -> Result<Json<Ordered>, Problem> {
+    order_one(&app, &by, &within.namespace, task, Order::Retry).await
+}
+
+/// Cancel many tasks
+///
+/// By their numbers, or all of a queue that stand somewhere: `{"queue": "mail", "state": "ready"}`. While `more`, send it again.
+#[utoipa::path(post, path = "/v1/tasks/cancel", tag = "tasks", params(Within), request_body = Those,
+    responses((status = 200, body = Ordered)))]
+pub(crate) async fn cancel_many(
+    State(app): State<App>,
+    by: By,
+    In(within): In<Within>,
+    Given(those): Given<Those>,
+) -> Result<Json<Ordered>, Problem> {
+    order_many(&app, &by, &within.namespace, those, Order::Cancel).await
+}
+
+/// Retry many tasks
+///
+/// By their numbers, or all of a queue that stand somewhere: `{"queue": "mail", "state": "dead"}`. While `more`, send it again.
+#[utoipa::path(post, path = "/v1/tasks/retry", tag = "tasks", params(Within), request_body = Those,
+    responses((status = 200, body = Ordered)))]
+pub(crate) async fn retry_many(
+    State(app): State<App>,
+    by: By,
+    In(within): In<Within>,
+    Given(those): Given<Those>,
+) -> Result<Json<Ordered>, Problem> {
+    order_many(&app, &by, &within.namespace, those, Order::Retry).await
+}
+
+async fn order_one(
+    app: &App,
+    by: &By,
+    namespace: &Name,
+    task: u64,
+    order: Order,
+) -> Result<Json<Ordered>, Problem> {
+    let id = plausible_task(task)?;
+    let tasks = app.store.order(namespace, &[id], order).await?;
+    if tasks.is_empty() {
+        let view = find(app, namespace, task).await?;
+        let (code, remedy) = match order {
+            Order::Cancel => ("finished-already", "nothing needs to be called off"),
+            Order::Retry => ("nothing-to-retry", "wait for the attempt that is under way, or submit it anew"),
+        };
+        let detail = format!("task {task} is {}", view.state.as_str());
+        return Err(Problem::new(StatusCode::CONFLICT, code, detail).field("task").remedy(remedy));
+    }
+    record_of(app, by, action(order), namespace, &task.to_string(), also(tasks.len() - 1)).await;
+    Ok(Json(Ordered { tasks, more: false }))
+}
+
+async fn order_many(
+    app: &App,
+    by: &By,
+    namespace: &Name,
+    those: Those,
+    order: Order,
+) -> Result<Json<Ordered>, Problem> {
+    let ordered = match (those.ids, those.queue) {
+        (Some(ids), None) if those.state.is_none() && those.kind.is_none() => {
+            order_named(app, namespace, ids, order).await?
+        }
+        (None, Some(queue)) => {
+            let states = states(those.state.as_deref(), "unfit", StatusCode::UNPROCESSABLE_ENTITY)?;
+            if states.is_empty() {
+                return Err(unfit("state", "all tasks of a queue are too many to be meant by leaving something out")
+                    .remedy("say where they stand: \"dead\", or \"ready,scheduled\""));
+            }
+            those.kind.as_deref().map_or(Ok(()), |kind| short("kind", kind))?;
+            let filter = TaskFilter {
+                namespace: Some(namespace.clone()),
+                queue: Some(queue),
+                states,
+                kind: those.kind,
+                worker: None,
+                before: None,
+                limit: PAGE.1,
+            };
+            order_found(app, namespace, filter, order).await?
+        }
+        _ => {
+            return Err(unfit("ids", "tasks are meant by their numbers, or by their queue and where they stand")
+                .remedy("send {\"ids\": [1, 2]} or {\"queue\": \"mail\", \"state\": \"dead\"}"));
+        }
+    };
+    if let Some(first) = ordered.tasks.first() {
+        let rest = also(ordered.tasks.len() - 1);
+        record_of(app, by, action(order), namespace, &first.to_string(), rest).await;
+    }
+    Ok(Json(ordered))
+}
+
+async fn order_named(app: &App, namespace: &Name, ids: Vec<u64>, order: Order) -> Result<Ordered, Problem> {
+    if ids.is_empty() || ids.len() > IDS_MAX {
+        return Err(unfit("ids", format!("{} tasks are named", ids.len()))
+            .remedy(format!("name 1 to {IDS_MAX}, or a queue and where they stand")));
+    }
+    let ids = ids.into_iter().map(plausible_task).collect::<Result<Vec<_>, _>>()?;
+    Ok(Ordered { tasks: app.store.order(namespace, &ids, order).await?, more: false })
+}
+
+/// Page by page, so that no statement takes long.
+async fn order_found(
+    app: &App,
+    namespace: &Name,
+    mut filter: TaskFilter,
+    order: Order,
+) -> Result<Ordered, Problem> {
+    let mut tasks = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let page: Vec<_> = app.store.tasks(&filter).await?.into_iter().map(|task| task.id).collect();
+        let Some(last) = page.last().copied() else { return Ok(Ordered { tasks, more: false }) };
+        filter.before = Some(last);
+        tasks.extend(app.store.order(namespace, &page, order).await?);
+    }
+    Ok(Ordered { tasks, more: true })
+}
+
+fn action(order: Order) -> &'static str {
+    match order {
+        Order::Cancel => "task.cancel",
+        Order::Retry => "task.retry",
+    }
+}
+
+fn also(others: usize) -> String {
+    if others == 0 { String::new() } else { format!("and {others} more") }
+}
+
+/// The states that a text names.
+fn states(text: Option<&str>, code: &'static str, status: StatusCode) -> Result<Vec<TaskState>, Problem> {
+    let words = text.unwrap_or_default().split(',').filter(|word| !word.is_empty());
+    let state = |word: &str| {
+        TaskState::from_word(word).ok_or_else(|| {
+            let all = TaskState::ALL.map(TaskState::as_str).join(", ");
+            Problem::new(status, code, format!("tasks do not stand at {word:?}"))
+                .field("state")
+                .remedy(format!("choose among {all}"))
+        })
+    };
+    words.map(state).collect()
+}
+
+/// A task, as the store has it.
+pub(super) async fn find(app: &App, namespace: &Name, task: u64) -> Result<TaskView, Problem> {
+    app.store.task(namespace, plausible_task(task)?).await?.ok_or_else(|| none(task))
+}
+
+/// There is no such task.
+pub(super) fn none(task: u64) -> Problem {
+    let detail = format!("there is no task {task} in this namespace, or it is long finished and forgotten");
+    Problem::new(StatusCode::NOT_FOUND, "no-such-task", detail)
+        .field("task")
+        .remedy("GET /v1/tasks lists those that there are; ?namespace= says where to look")
+}
