@@ -332,9 +332,9 @@ async fn who_does_not_lead_tends_nothing() {
 /// The next hint that is about work.
 async fn hint(hints: &mut Wakes) -> Wake {
     loop {
-        match hints.next().await.expect("hints") {
-            wake @ (Wake::Work(_) | Wake::Recalled(_) | Wake::Pool(_)) => return wake,
-            _ => {}
+        let wake = hints.next().await.expect("hints");
+        if matches!(wake, Wake::Work(_) | Wake::Recalled(_) | Wake::Pool(_)) {
+            return wake;
         }
     }
 }
