@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_look_from_the_beginning_comes_in_time_and_not_too_often() {
-        let (floors, queue) = (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
+        let (floors, queue) =
+            (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
         assert!(floors.start(&queue, at(0)).whole);
         floors.end(&queue, last((100, 1)), Some(Duration::from_millis(1)), at(0));
         let start = floors.start(&queue, at(49));
@@ -143,7 +144,8 @@ mod tests {
 
     #[test]
     fn a_place_moves_on_and_goes_back_only_after_a_whole_look() {
-        let (floors, queue) = (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
+        let (floors, queue) =
+            (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
         let place = |floors: &Floors| floors.start(&queue, at(1)).floors;
         floors.end(&queue, last((100, 5)), Some(Duration::ZERO), at(0));
         floors.end(&queue, last((100, 3)), None, at(0));
