@@ -15,12 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure::port::{
-    Backend, Finished, PoolKey, PoolView, QueueKey, QueueView, StoreError, TaskFilter, TaskId, TaskState,
-    TaskView, Trouble, Why, WorkerView,
+    Backend, Deed, Finished, PoolKey, PoolView, QueueKey, QueueView, StoreError, TaskFilter, TaskId,
+    TaskState, TaskView, Trouble, Why, WorkerView,
 };
 use tenure::runtime::Runtime;
 use tenure::{Moment, Name};
 use tokio::task::AbortHandle;
+
+use crate::pages::Laid;
 
 /// How far back a queue's picture goes.
 pub(crate) const WINDOW: Duration = Duration::from_secs(300);
@@ -40,8 +42,10 @@ const MEASURED: (usize, u32) = (24, 500);
 const KEPT: usize = 64;
 /// Of how many finished tasks the statistics of a queue are made.
 pub(crate) const STATISTICS: u32 = 1000;
-/// The most relatives of a task that are read.
-const RELATIVES: usize = 24;
+/// The most relatives of a task that are read, and the most of whose outputs are kept.
+const RELATIVES: (usize, usize) = (24, 8);
+/// Among how many deeds of a namespace those of one thing are looked for.
+const DEEDS: u32 = 200;
 
 /// What is known of work and resources.
 pub(crate) struct Floor {
@@ -60,6 +64,7 @@ struct Desk {
     tasks: Shelf<String, Arc<[TaskView]>>,
     finished: Shelf<QueueKey, Arc<[Finished]>>,
     task: Shelf<(Name, TaskId), Option<Arc<Life>>>,
+    deeds: Shelf<Name, Arc<[Deed]>>,
 }
 
 /// All queues, as they were last seen.
@@ -98,10 +103,15 @@ pub(crate) struct Sample {
 /// A task, its relatives, and what keeps it.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
+    /// The task, without what it carries.
     pub(crate) task: TaskView,
     pub(crate) why: Vec<Why>,
-    /// Those it waits for, those that wait for it, and theirs, without what they carry; their outputs for its parents.
+    /// Those it waits for, those that wait for it, and theirs, without what they carry.
     pub(crate) relatives: BTreeMap<TaskId, TaskView>,
+    pub(crate) payload: Laid,
+    /// What its parents have given it.
+    pub(crate) inputs: Vec<(TaskId, Laid)>,
+    pub(crate) output: Option<Laid>,
 }
 
 impl Track {
@@ -163,6 +173,7 @@ impl Floor {
             tasks: Shelf::default(),
             finished: Shelf::default(),
             task: Shelf::default(),
+            deeds: Shelf::default(),
         });
         let watcher = desk.clone();
         let task = tokio::spawn(async move {
@@ -170,6 +181,7 @@ impl Floor {
                 let seen = watcher.look(IDLE).await;
                 let unfit = seen.trouble.as_ref().is_some_and(|error| error.kind == Trouble::Unfit);
                 let pause = if unfit { UNFIT } else { IDLE };
+                watcher.sweep();
                 watcher.runtime.sleep_until(watcher.runtime.now() + pause).await;
             }
         });
@@ -193,6 +205,7 @@ impl Floor {
         desk.tasks.clear();
         desk.finished.clear();
         desk.task.clear();
+        desk.deeds.clear();
         desk.look(Duration::ZERO).await;
     }
 
@@ -229,6 +242,13 @@ impl Floor {
         finished.get(key.clone(), runtime.as_ref(), look).await
     }
 
+    /// The last deeds in a namespace.
+    pub(crate) async fn deeds(&self, namespace: &Name) -> Result<Arc<[Deed]>, StoreError> {
+        let Desk { store, runtime, deeds, .. } = &*self.desk;
+        let look = async { Ok(store.deeds(Some(namespace), None, DEEDS).await?.into()) };
+        deeds.get(namespace.clone(), runtime.as_ref(), look).await
+    }
+
     /// A task, its relatives, and what keeps it; `None` if there is no such task.
     pub(crate) async fn life(&self, namespace: &Name, id: TaskId) -> Result<Option<Arc<Life>>, StoreError> {
         let Desk { store, runtime, task, .. } = &*self.desk;
@@ -246,6 +266,17 @@ impl Drop for Floor {
 impl Desk {
     fn seen(&self) -> Arc<Seen> {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets what nobody has looked at for a while.
+    fn sweep(&self) {
+        let now = self.runtime.now();
+        self.workers.sweep(now);
+        self.pools.sweep(now);
+        self.tasks.sweep(now);
+        self.finished.sweep(now);
+        self.task.sweep(now);
+        self.deeds.sweep(now);
     }
 
     /// What was seen, looked at anew unless that is younger than this, or fresh.
@@ -318,12 +349,12 @@ async fn life(store: &dyn Backend, namespace: &Name, id: TaskId) -> Result<Optio
     let Some(task) = store.task(namespace, id).await? else { return Ok(None) };
     let why =
         if task.state.is_final() { Vec::new() } else { store.why(namespace, id).await?.unwrap_or_default() };
-    let mut relatives = BTreeMap::new();
+    let (mut relatives, mut inputs) = (BTreeMap::new(), Vec::new());
     // The nearest first: parents, then children, then theirs, each in its own direction.
     let mut next: VecDeque<(TaskId, bool)> = task.parents.iter().map(|parent| (*parent, true)).collect();
     next.extend(task.children.iter().map(|child| (*child, false)));
     while let Some((relative, up)) = next.pop_front() {
-        if relatives.len() >= RELATIVES {
+        if relatives.len() >= RELATIVES.0 {
             break;
         }
         if relative == id || relatives.contains_key(&relative) {
@@ -332,10 +363,14 @@ async fn life(store: &dyn Backend, namespace: &Name, id: TaskId) -> Result<Optio
         let Some(view) = store.task(namespace, relative).await? else { continue };
         let further = if up { &view.parents } else { &view.children };
         next.extend(further.iter().map(|one| (*one, up)));
-        let output = task.parents.contains(&relative).then(|| view.output.clone()).flatten();
-        relatives.insert(relative, TaskView { output, ..light(view) });
+        let output = view.output.as_ref().filter(|_| task.parents.contains(&relative));
+        if let Some(output) = output.filter(|_| inputs.len() < RELATIVES.1) {
+            inputs.push((relative, Laid::of(output)));
+        }
+        relatives.insert(relative, light(view));
     }
-    Ok(Some(Arc::new(Life { task, why, relatives })))
+    let (payload, output) = (Laid::of(&task.payload), task.output.as_ref().map(Laid::of));
+    Ok(Some(Arc::new(Life { task: light(task), why, relatives, payload, inputs, output })))
 }
 
 /// A request to the store, bounded: one that hangs must not stop all others.
@@ -380,6 +415,15 @@ impl<K: Eq + Hash, V: Clone> Shelf<K, V> {
         let now = runtime.now();
         *place = Some((now + FRESH.max(now.since(begun) * LEISURE), seen.clone()));
         seen
+    }
+
+    /// Forgets what is not fresh any more.
+    fn sweep(&self, now: Moment) {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is locked is being looked at.
+        places.retain(|_, place| {
+            place.try_lock().map_or(true, |place| place.as_ref().is_some_and(|(until, _)| now < *until))
+        });
     }
 
     fn clear(&self) {
@@ -460,6 +504,9 @@ mod tests {
         for n in 0..200 {
             let _ = shelf.get(n, &System, look()).await;
         }
-        assert!(shelf.0.lock().expect("sound").len() <= KEPT);
+        let kept = || shelf.0.lock().expect("sound").len();
+        assert!((1..=KEPT).contains(&kept()));
+        shelf.sweep(System.now() + Duration::from_secs(60));
+        assert_eq!(kept(), 0);
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn written<'q>(
             Row::of(task, d)
         })
         .collect();
-    let demands: Vec<_> = demands.iter().map(|it| Asked::of(it)).collect();
+    let demands: Vec<_> = demands.iter().map(Asked::of).collect();
     let (demands, tasks) = (text(&demands)?, text(&tasks)?);
     let payloads = texts(submission.tasks.iter().map(|task| Some(task.payload.as_str())));
     let queue = &submission.queue;
