@@ -78,7 +78,7 @@ impl Floors {
             floors: format!("{{{}}}", places.join(",")),
             kinds: queue.demands.iter().map(|(id, demand)| (*id, demand.kind.clone())).collect(),
             whole: due,
-            awake: std::mem::take(&mut queue.dozing),
+            awake: queue.dozing,
         }
     }
 
@@ -103,6 +103,8 @@ impl Floors {
         if let Some(cost) = looked {
             (queue.looked, queue.cost) = (Some(now), cost);
         }
+        // Who got nothing sleeps on.
+        queue.dozing &= last.is_empty();
         if queue.demands.len() + last.len() > DEMANDS_MAX {
             queue.demands.clear();
         }

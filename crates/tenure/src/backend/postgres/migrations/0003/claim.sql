@@ -142,6 +142,7 @@ DECLARE
     found_ integer;
     got integer;
     served integer := 0;
+    served_before integer;
     short boolean := false;
     busy boolean := false;
     coming timestamptz;
@@ -218,6 +219,7 @@ BEGIN
         ) WITH ORDINALITY AS s (name, kinds, tags, session, hold_ms, wanted, n)
     LOOP
         wanted := least(seat_.wanted, allowance);
+        served_before := served;
         SELECT array_agg(d.id),
                array_agg(coalesce(to_timestamp((floors -> d.id::text ->> 0)::double precision / 1000), '-infinity')),
                array_agg(coalesce((floors -> d.id::text ->> 1)::bigint, 0)),
@@ -232,9 +234,6 @@ BEGIN
         IF seat_.session IS NULL THEN
             UPDATE tenure.workers w SET seen_at = now_
             WHERE w.namespace = in_namespace AND w.name = seat_.name AND w.seen_at < now_ - interval '1 second';
-        ELSIF awake THEN
-            DELETE FROM tenure.dozers z
-            WHERE z.namespace = in_namespace AND z.queue = in_queue AND z.session = seat_.session;
         END IF;
         from_start := false;
         held_back := false;
@@ -300,6 +299,11 @@ BEGIN
             END IF;
         END LOOP;
         short := short OR wanted > 0 OR wanted IS NULL OR allowance = 0;
+        -- Who got something is awake. Who got nothing is not: it said that it sleeps before this look.
+        IF awake AND seat_.session IS NOT NULL AND served > served_before THEN
+            DELETE FROM tenure.dozers z
+            WHERE z.namespace = in_namespace AND z.queue = in_queue AND z.session = seat_.session;
+        END IF;
     END LOOP;
 
     IF served > 0 AND stile_turn IS NOT NULL THEN
