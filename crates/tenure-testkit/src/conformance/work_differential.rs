@@ -479,8 +479,14 @@ impl Pair<'_> {
         let mut tasks = Vec::new();
         for side in &self.sides {
             let views = side.store.queues(Some(&namespace)).await.expect("queues");
+            // One that was asked about and never used may be there, or not.
+            let used = |view: &QueueView| {
+                view.settings != QueueSettings::default()
+                    || view.paused.is_some()
+                    || view.counts.values().any(|count| *count > 0)
+            };
             let views: BTreeMap<_, _> =
-                views.into_iter().map(|view| (view.key.clone(), queue_view(view))).collect();
+                views.into_iter().filter(used).map(|view| (view.key.clone(), queue_view(view))).collect();
             queues.push(views);
             let filter = TaskFilter { namespace: Some(namespace.clone()), limit: 1000, ..Default::default() };
             let views = side.store.tasks(&filter).await.expect("tasks");

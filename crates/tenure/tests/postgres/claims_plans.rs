@@ -12,7 +12,7 @@ const MOODS: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
 fn claim(wanted: u32, floors: &str, whole: bool) -> String {
     format!(
         "tenure.claim('default', 'q', 'direct', NULL, NULL, \
-         '[{{\"name\": \"w\", \"kinds\": [], \"tags\": [], \"wanted\": {wanted}, \"session\": \"s\"}}]', '{floors}', {whole}, false)"
+         '[{{\"name\": \"w\", \"kinds\": [], \"tags\": [], \"wanted\": {wanted}, \"session\": \"s\"}}]', '{floors}', {whole})"
     )
 }
 

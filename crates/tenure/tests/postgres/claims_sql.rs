@@ -84,7 +84,7 @@ async fn a_switch_of_mode_waits_for_a_claim_under_way() {
     store.submit(&submission("q", tasks(5))).await.unwrap();
     let mut under_way = store.pool().begin().await.unwrap();
     let claim = "SELECT * FROM tenure.claim('default', 'q', 'direct', NULL, NULL, \
-                 '[{\"name\": \"w\", \"kinds\": [], \"tags\": [], \"wanted\": 1, \"session\": \"s\"}]', '{}', true, false)";
+                 '[{\"name\": \"w\", \"kinds\": [], \"tags\": [], \"wanted\": 1, \"session\": \"s\"}]', '{}', true)";
     sqlx::raw_sql(claim).execute(&mut *under_way).await.unwrap();
     let switcher = store.clone();
     let exclusive = QueueSettings { mode: Mode::Exclusive, ..QueueSettings::default() };

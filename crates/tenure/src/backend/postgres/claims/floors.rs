@@ -34,8 +34,6 @@ struct Queue {
     demands: HashMap<i32, Demand>,
     looked: Option<Moment>,
     cost: Duration,
-    /// Whether a session of ours may be down as asleep.
-    dozing: bool,
 }
 
 struct Demand {
@@ -51,8 +49,6 @@ pub(super) struct Start {
     pub(super) kinds: HashMap<i32, Arc<str>>,
     /// Look from the beginning.
     pub(super) whole: bool,
-    /// A session may be down as asleep.
-    pub(super) awake: bool,
 }
 
 impl Floors {
@@ -60,7 +56,7 @@ impl Floors {
     pub(super) fn start(&self, queue: &QueueKey, now: Moment) -> Start {
         let mut queues = locked(&self.0);
         let Some(queue) = queues.get_mut(queue) else {
-            return Start { floors: "{}".into(), kinds: HashMap::new(), whole: true, awake: false };
+            return Start { floors: "{}".into(), kinds: HashMap::new(), whole: true };
         };
         let due = queue
             .looked
@@ -78,13 +74,7 @@ impl Floors {
             floors: format!("{{{}}}", places.join(",")),
             kinds: queue.demands.iter().map(|(id, demand)| (*id, demand.kind.clone())).collect(),
             whole: due,
-            awake: queue.dozing,
         }
-    }
-
-    /// A session goes to sleep until this queue has work.
-    pub(super) fn doze(&self, queue: &QueueKey) {
-        locked(&self.0).entry(queue.clone()).or_default().dozing = true;
     }
 
     /// What a claim got last of each demand. `looked`: it looked from the beginning, and what that cost.
@@ -103,8 +93,6 @@ impl Floors {
         if let Some(cost) = looked {
             (queue.looked, queue.cost) = (Some(now), cost);
         }
-        // Who got nothing sleeps on.
-        queue.dozing &= last.is_empty();
         if queue.demands.len() + last.len() > DEMANDS_MAX {
             queue.demands.clear();
         }

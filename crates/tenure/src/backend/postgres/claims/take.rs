@@ -57,7 +57,6 @@ impl Postgres {
             seats.as_str().into(),
             start.floors.as_str().into(),
             whole.into(),
-            start.awake.into(),
         ];
         let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
         let rows = self.shared.claims.run(message.then("task_claim", &values)?).await?;

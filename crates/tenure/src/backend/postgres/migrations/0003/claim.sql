@@ -99,12 +99,12 @@ $$;
 -- Hands out tasks of a queue.
 -- `authority`: direct, leader or fallback; of a leader its session and token. `seats`: [{name, kinds, tags, wanted, session,
 -- hold_ms}], served in order. `floors`: {"demand": [ms, id]}, behind which to look first unless `whole`; what comes before is
--- looked at if that does not suffice. `awake`: whether sessions of the seats may be down as asleep.
+-- looked at if that does not suffice.
 -- Rows: a task each, its kind left out if its demand is among the floors; and at the end one with seat = -1, where `note` is
 -- why nothing was handed out, `next_ms` in how long there may be more, and `looked` whether all was looked at.
 CREATE FUNCTION tenure.claim(
     in_namespace text, in_queue text, authority text, leader text, leader_token_ bigint, seats json, floors jsonb,
-    whole boolean, awake boolean
+    whole boolean
 ) RETURNS TABLE (
     seat integer, id bigint, token bigint, demand integer, effective_at_ms bigint, kind text, attempt integer,
     max_attempts integer, priority integer, payload json, deadline_ms bigint, turn bigint,
@@ -142,7 +142,6 @@ DECLARE
     found_ integer;
     got integer;
     served integer := 0;
-    served_before integer;
     short boolean := false;
     busy boolean := false;
     coming timestamptz;
@@ -219,7 +218,6 @@ BEGIN
         ) WITH ORDINALITY AS s (name, kinds, tags, session, hold_ms, wanted, n)
     LOOP
         wanted := least(seat_.wanted, allowance);
-        served_before := served;
         SELECT array_agg(d.id),
                array_agg(coalesce(to_timestamp((floors -> d.id::text ->> 0)::double precision / 1000), '-infinity')),
                array_agg(coalesce((floors -> d.id::text ->> 1)::bigint, 0)),
@@ -299,11 +297,6 @@ BEGIN
             END IF;
         END LOOP;
         short := short OR wanted > 0 OR wanted IS NULL OR allowance = 0;
-        -- Who got something is awake. Who got nothing is not: it said that it sleeps before this look.
-        IF awake AND seat_.session IS NOT NULL AND served > served_before THEN
-            DELETE FROM tenure.dozers z
-            WHERE z.namespace = in_namespace AND z.queue = in_queue AND z.session = seat_.session;
-        END IF;
     END LOOP;
 
     IF served > 0 AND stile_turn IS NOT NULL THEN
