@@ -70,6 +70,16 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     let campaign = r#"{"id":"a","lease_ms":10000,"wait_ms":2000}"#;
     let answer = served.ask("POST", "/v1/elections/nightly/campaign", campaign);
     assert!(answer.contains("\"leading\":true"), "{answer}");
+    // A task from its submission to its end.
+    served.ask("POST", "/v1/queues/mail/tasks", "{}");
+    let claimed = served.ask("POST", "/v1/queues/mail/claim", r#"{"worker":"w"}"#);
+    let number = |field: &str| -> String {
+        let (_, rest) = claimed.split_once(&format!("\"{field}\":")).expect("a task was claimed");
+        rest.chars().take_while(char::is_ascii_digit).collect()
+    };
+    let complete = format!(r#"{{"token":{}}}"#, number("token"));
+    let done = served.ask("POST", &format!("/v1/tasks/{}/complete", number("id")), &complete);
+    assert!(done.contains("\"state\":\"completed\""), "{done}");
     // A term of the server's own ends: it is asked to resign, and is elected again.
     until(
         "the server leads the servers",

@@ -311,7 +311,7 @@ pub(crate) async fn request(
     if !wish.look {
         return Ok(told(app.store.request(&key, &request).await?));
     }
-    Ok(told(waiting::asked(&app, &slot, &key, request, wait).await?))
+    Ok(told(waiting::asked(&app, &slot, &key, &request, wait).await?))
 }
 
 /// Show a request

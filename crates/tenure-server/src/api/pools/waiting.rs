@@ -3,52 +3,35 @@
 use std::time::Duration;
 
 use tenure::port::{
-    Authority, ClaimRefusal, NewRequest, PoolKey, PoolMatch, RequestId, RequestState, RequestView, Wake,
+    Authority, ClaimRefusal, Mode, NewRequest, PoolKey, PoolMatch, RequestId, RequestState, RequestView,
 };
 
+use super::none;
 use crate::App;
 use crate::access::Slot;
+use crate::api::claims::within;
 use crate::problem::Problem;
 
-/// How often it is looked again, hints or no hints.
-const POLL: Duration = Duration::from_secs(1);
-
-/// Asks for a resource, and waits for it.
+/// Asks for a resource: at once, and then, if none fits, for as long as `wait`.
 pub(super) async fn asked(
     app: &App,
     slot: &Slot,
     pool: &PoolKey,
-    request: NewRequest,
+    request: &NewRequest,
     wait: Duration,
 ) -> Result<RequestView, Problem> {
-    let deadline = app.runtime.now() + wait.min(app.timeouts.request * 2 / 3);
-    // First an ear, then a look: nothing falls between the two.
-    let mut hints = app.board.hints();
+    let claims = app.claims().await?;
+    let view = within(app, claims.request(pool, request, Duration::ZERO)).await?;
+    if view.state != RequestState::Waiting || wait.is_zero() {
+        return Ok(view);
+    }
+    slot.lengthen()?;
+    // The answer has to be on its way before the request is given up.
+    let wait = wait.min(app.timeouts.request * 2 / 3);
     let mut closing = app.closing.subscribe();
-    let mut view = app.store.request(pool, &request).await?;
-    loop {
-        // Refused, it waits on: for the leader that hands out, or for the end of a pause.
-        if view.state == RequestState::Waiting {
-            let _ = matched(app, pool, view.id).await?;
-            view = super::find_request(app, &pool.namespace, view.id).await?;
-        }
-        let now = app.runtime.now();
-        if view.state != RequestState::Waiting || now >= deadline || *closing.borrow() {
-            return Ok(view);
-        }
-        slot.lengthen()?;
-        let again = app.runtime.sleep_until(deadline.min(now + POLL));
-        tokio::pin!(again);
-        loop {
-            tokio::select! {
-                hint = hints.recv() => match hint {
-                    Ok(hint) if hint.wake != Wake::Pool(pool.clone()) && hint.wake != Wake::Resync => {}
-                    _ => break,
-                },
-                () = &mut again => break,
-                _ = closing.wait_for(|closing| *closing) => break,
-            }
-        }
+    tokio::select! {
+        waited = claims.await_request(pool, view.id, wait) => waited?.ok_or_else(|| none(view.id)),
+        _ = closing.wait_for(|closing| *closing) => Ok(view),
     }
 }
 
@@ -59,5 +42,12 @@ pub(super) async fn matched(
     request: RequestId,
 ) -> Result<Result<Vec<RequestView>, ClaimRefusal>, Problem> {
     let ask = PoolMatch { pool: pool.clone(), authority: Authority::Direct, request: Some(request) };
-    Ok(app.store.match_pool(&ask).await?)
+    let matched = app.store.match_pool(&ask).await?;
+    if matched != Err(ClaimRefusal::Mode(Mode::Exclusive)) {
+        return Ok(matched);
+    }
+    // The leader hands out, wherever it is.
+    let looked = app.claims().await?.await_request(pool, request, Duration::ZERO);
+    let view = within(app, looked).await?.ok_or_else(|| none(request))?;
+    Ok(Ok(Vec::from_iter(Some(view).filter(|view| view.state == RequestState::Granted))))
 }

@@ -137,6 +137,12 @@ fn drain(crew: &mut Crew<ClaimPlan>, operator: &Operator, progress: &mut Progres
 /// Lives the life of a process.
 pub(crate) fn work(plan: &str) -> Result<(), Failed> {
     let plan: ClaimPlan = serde_json::from_str(plan)?;
+    // Handlers panic as they are told.
+    std::panic::set_hook(Box::new(|panic| {
+        if panic.payload_as_str() != Some(worker::PANIC) {
+            eprintln!("{panic}");
+        }
+    }));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(live(plan))
 }

@@ -78,7 +78,7 @@ impl Floors {
             floors: format!("{{{}}}", places.join(",")),
             kinds: queue.demands.iter().map(|(id, demand)| (*id, demand.kind.clone())).collect(),
             whole: due,
-            awake: std::mem::take(&mut queue.dozing),
+            awake: queue.dozing,
         }
     }
 
@@ -103,6 +103,8 @@ impl Floors {
         if let Some(cost) = looked {
             (queue.looked, queue.cost) = (Some(now), cost);
         }
+        // Who got nothing sleeps on.
+        queue.dozing &= last.is_empty();
         if queue.demands.len() + last.len() > DEMANDS_MAX {
             queue.demands.clear();
         }
@@ -129,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_look_from_the_beginning_comes_in_time_and_not_too_often() {
-        let (floors, queue) = (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
+        let (floors, queue) =
+            (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
         assert!(floors.start(&queue, at(0)).whole);
         floors.end(&queue, last((100, 1)), Some(Duration::from_millis(1)), at(0));
         let start = floors.start(&queue, at(49));
@@ -143,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_place_moves_on_and_goes_back_only_after_a_whole_look() {
-        let (floors, queue) = (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
+        let (floors, queue) =
+            (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
         let place = |floors: &Floors| floors.start(&queue, at(1)).floors;
         floors.end(&queue, last((100, 5)), Some(Duration::ZERO), at(0));
         floors.end(&queue, last((100, 3)), None, at(0));

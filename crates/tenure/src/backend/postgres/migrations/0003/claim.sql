@@ -107,7 +107,7 @@ CREATE FUNCTION tenure.claim(
     whole boolean, awake boolean
 ) RETURNS TABLE (
     seat integer, id bigint, token bigint, demand integer, effective_at_ms bigint, kind text, attempt integer,
-    max_attempts integer, priority integer, enqueued_at_ms bigint, payload text, deadline_ms bigint, turn bigint,
+    max_attempts integer, priority integer, payload json, deadline_ms bigint, turn bigint,
     max_run_ms bigint, backoff_first_ms bigint, backoff_most_ms bigint, leader_token bigint, inputs text,
     note text, next_ms bigint, looked boolean
 ) LANGUAGE plpgsql VOLATILE
@@ -142,6 +142,7 @@ DECLARE
     found_ integer;
     got integer;
     served integer := 0;
+    served_before integer;
     short boolean := false;
     busy boolean := false;
     coming timestamptz;
@@ -218,6 +219,7 @@ BEGIN
         ) WITH ORDINALITY AS s (name, kinds, tags, session, hold_ms, wanted, n)
     LOOP
         wanted := least(seat_.wanted, allowance);
+        served_before := served;
         SELECT array_agg(d.id),
                array_agg(coalesce(to_timestamp((floors -> d.id::text ->> 0)::double precision / 1000), '-infinity')),
                array_agg(coalesce((floors -> d.id::text ->> 1)::bigint, 0)),
@@ -232,9 +234,6 @@ BEGIN
         IF seat_.session IS NULL THEN
             UPDATE tenure.workers w SET seen_at = now_
             WHERE w.namespace = in_namespace AND w.name = seat_.name AND w.seen_at < now_ - interval '1 second';
-        ELSIF awake THEN
-            DELETE FROM tenure.dozers z
-            WHERE z.namespace = in_namespace AND z.queue = in_queue AND z.session = seat_.session;
         END IF;
         from_start := false;
         held_back := false;
@@ -273,13 +272,12 @@ BEGIN
                 session = seat_.session, worker = seat_.name, claimed_at = now_, progress = NULL, give_up_at = NULL,
                 deadline = least(now_ + seat_.hold_ms * interval '1 millisecond',
                                  now_ + t.max_run_ms * interval '1 millisecond'),
-                turn = CASE WHEN authority = 'leader' THEN stile_turn + served + p.n END
-            FROM unnest(picked) WITH ORDINALITY AS p (at, n)
-            WHERE t.ctid = p.at
+                turn = CASE WHEN authority = 'leader' THEN stile_turn + served + array_position(picked, t.ctid) END
+            WHERE t.ctid = ANY (picked)
             RETURNING seat_.n, t.id, t.token, t.demand, (date_part('epoch', t.effective_at) * 1000)::bigint,
                 CASE WHEN t.demand = ANY (known) THEN NULL
                      ELSE (SELECT d.kind FROM tenure.demands d WHERE d.id = t.demand) END,
-                t.attempt, t.max_attempts, t.priority, (date_part('epoch', t.enqueued_at) * 1000)::bigint, t.payload::text,
+                t.attempt, t.max_attempts, t.priority, t.payload,
                 (date_part('epoch', t.deadline) * 1000)::bigint, t.turn, t.max_run_ms, t.backoff_first_ms,
                 t.backoff_most_ms, t.leader_token,
                 CASE WHEN t.open_parents IS NOT NULL THEN (
@@ -301,6 +299,11 @@ BEGIN
             END IF;
         END LOOP;
         short := short OR wanted > 0 OR wanted IS NULL OR allowance = 0;
+        -- Who got something is awake. Who got nothing is not: it said that it sleeps before this look.
+        IF awake AND seat_.session IS NOT NULL AND served > served_before THEN
+            DELETE FROM tenure.dozers z
+            WHERE z.namespace = in_namespace AND z.queue = in_queue AND z.session = seat_.session;
+        END IF;
     END LOOP;
 
     IF served > 0 AND stile_turn IS NOT NULL THEN
