@@ -114,8 +114,7 @@ pub(super) async fn show(
     let key = QueueKey::new(asked.namespace.clone(), queue);
     let found = async {
         let which = Which::of(&asked.state, &asked.kind, &asked.worker)?;
-        let seen = app.floor.queues().await?;
-        let track = seen.queues.get(&key).cloned().ok_or_else(|| unknown(&key))?;
+        let track = app.floor.queue(&key).await?.ok_or_else(|| unknown(&key))?;
         Ok::<_, Problem>((which, track))
     };
     let (which, track) = match found.await {

@@ -47,7 +47,8 @@ async fn session(inside: &Inside) -> String {
 #[tokio::test]
 async fn a_task_is_submitted_claimed_and_completed() {
     let inside = inside();
-    let body = r#"{"kind": "welcome", "payload": {"to":  "ada", "n": 12345678901234567890.25}, "priority": 3}"#;
+    let body =
+        r#"{"kind": "welcome", "payload": {"to":  "ada", "n": 12345678901234567890.25}, "priority": 3}"#;
     let submitted = inside.post_text("/v1/queues/mail/tasks", body).await.of(201);
     let id = submitted["id"].as_u64().unwrap();
     let answer =
@@ -57,7 +58,10 @@ async fn a_task_is_submitted_claimed_and_completed() {
     let tasks = answer.of(200)["tasks"].clone();
     assert_eq!(tasks.as_array().unwrap().len(), 1);
     let claimed = &tasks[0];
-    assert_eq!((&claimed["id"], &claimed["kind"], &claimed["attempt"]), (&json!(id), &json!("welcome"), &json!(1)));
+    assert_eq!(
+        (&claimed["id"], &claimed["kind"], &claimed["attempt"]),
+        (&json!(id), &json!("welcome"), &json!(1))
+    );
     assert!(claimed["deadline_ms"].is_i64(), "without a session, a claim ends by itself");
     assert!(claim(&inside, "mail", json!({"worker": "w-2"})).await.is_empty());
     let path = format!("/v1/tasks/{id}/complete");
@@ -90,7 +94,10 @@ async fn many_are_submitted_together_and_a_key_only_once() {
     assert_eq!(task(&inside, child).await["state"], "waiting");
     let why = inside.get(&format!("/v1/tasks/{child}/why")).await.of(200);
     assert_eq!(why["why"][0], json!({"because": "parents", "tasks": [parent]}));
-    inside.post(&format!("/v1/tasks/{parent}/complete"), json!({"token": token, "output": null})).await.of(200);
+    inside
+        .post(&format!("/v1/tasks/{parent}/complete"), json!({"token": token, "output": null}))
+        .await
+        .of(200);
     let tasks = claim(&inside, "q", json!({"worker": "w"})).await;
     assert_eq!((&tasks[0]["id"], &tasks[0]["inputs"]), (&json!(child), &json!({parent.to_string(): null})));
 }
@@ -114,12 +121,18 @@ async fn what_makes_no_sense_names_the_field() {
     let c = "/v1/queues/q/claim";
     inside.post(c, json!({})).await.problem(422, "unfit", Some("worker"));
     inside.post(c, json!({"worker": ""})).await.problem(422, "unfit", Some("worker"));
-    for (field, value) in [("limit", 0), ("limit", 1001), ("hold_ms", 0), ("hold_ms", 86_400_001), ("wait_ms", 60_001)] {
+    for (field, value) in
+        [("limit", 0), ("limit", 1001), ("hold_ms", 0), ("hold_ms", 86_400_001), ("wait_ms", 60_001)]
+    {
         inside.post(c, json!({"worker": "w", field: value})).await.problem(422, "unfit", Some(field));
     }
     inside.post("/v1/tasks/1/complete", json!({})).await.problem(422, "unfit", Some("token"));
     inside.post("/v1/tasks/1/complete", json!({"token": 1})).await.problem(404, "no-such-task", Some("task"));
-    inside.post("/v1/tasks/x/complete", json!({"token": 1})).await.problem(400, "malformed-path", Some("task"));
+    inside.post("/v1/tasks/x/complete", json!({"token": 1})).await.problem(
+        400,
+        "malformed-path",
+        Some("task"),
+    );
     inside.get("/v1/tasks/18446744073709551615").await.problem(404, "no-such-task", Some("task"));
     inside.get("/v1/tasks?state=lost").await.problem(400, "malformed-query", Some("state"));
     inside.get("/v1/queues/none").await.problem(404, "no-such-queue", Some("queue"));
@@ -155,15 +168,23 @@ async fn an_attempt_that_fails_is_followed_by_another_until_there_is_none() {
     let (_, token) = claim_one(&inside, "q").await;
     let failed = inside.post(&fail, json!({"token": token, "error": "no route\u{0} to host"})).await.of(200);
     assert_eq!(failed["state"], "scheduled", "after its backoff");
-    inside.post(&fail, json!({"token": token, "error": "again"})).await.problem(409, "claim-lost", Some("token"));
+    inside.post(&fail, json!({"token": token, "error": "again"})).await.problem(
+        409,
+        "claim-lost",
+        Some("token"),
+    );
     inside.post(&format!("/v1/tasks/{id}/retry"), json!({})).await.of(200);
     let (_, token) = claim_one(&inside, "q").await;
     let release = inside.post(&format!("/v1/tasks/{id}/release"), json!({"token": token})).await.of(200);
     assert_eq!(release["state"], "ready");
     let (_, token) = claim_one(&inside, "q").await;
     let seen = task(&inside, id).await;
-    assert_eq!((&seen["attempt"], &seen["failures"][0]["error"]), (&json!(1), &json!("no route\u{fffd} to host")));
-    let failed = inside.post(&fail, json!({"token": token, "error": "for good", "retry": false})).await.of(200);
+    assert_eq!(
+        (&seen["attempt"], &seen["failures"][0]["error"]),
+        (&json!(1), &json!("no route\u{fffd} to host"))
+    );
+    let failed =
+        inside.post(&fail, json!({"token": token, "error": "for good", "retry": false})).await.of(200);
     assert_eq!(failed["state"], "dead");
     let failed = inside.post(&fail, json!({"token": token, "error": "x".repeat(20_000)})).await;
     failed.problem(409, "claim-lost", Some("token"));
@@ -207,7 +228,10 @@ async fn a_claim_lives_on_a_session_that_is_its_own() {
     // It has no deadline, and a heartbeat gives it none.
     inside.post(&format!("/v1/tasks/{id}/heartbeat"), json!({"token": tasks[0]["token"]})).await.of(200);
     assert_eq!(task(&inside, id).await["deadline_ms"], Value::Null);
-    inside.send(Request::delete(format!("/v1/sessions/{session}")).body(Body::empty()).unwrap()).await.of(204);
+    inside
+        .send(Request::delete(format!("/v1/sessions/{session}")).body(Body::empty()).unwrap())
+        .await
+        .of(204);
     inside.post(path, with(&session)).await.problem(410, "session-gone", Some("session"));
 }
 
@@ -261,7 +285,11 @@ async fn a_worker_that_is_not_approved_gets_nothing_where_that_is_asked_for() {
     let inside = inside();
     submit(&inside, "q", json!({})).await;
     put(&inside, "/v1/queues/q", json!({"approval": true})).await.of(200);
-    inside.post("/v1/queues/q/claim", json!({"worker": "w"})).await.problem(403, "not-approved", Some("worker"));
+    inside.post("/v1/queues/q/claim", json!({"worker": "w"})).await.problem(
+        403,
+        "not-approved",
+        Some("worker"),
+    );
     let said = json!({"kind": "gpu", "tags": ["cuda"], "queues": ["q"], "location": "rack 7", "capacity": 4});
     put(&inside, "/v1/workers/w", said).await.of(204);
     let approved = inside.post("/v1/workers/w/approve", json!({})).await.of(200);
@@ -272,7 +300,11 @@ async fn a_worker_that_is_not_approved_gets_nothing_where_that_is_asked_for() {
     assert_eq!((&workers[0]["name"], &workers[0]["approved_by"]), (&json!("w"), &json!("local")));
     assert_eq!(workers[0]["location"], "rack 7");
     inside.post("/v1/workers/w/disapprove", json!({})).await.of(200);
-    inside.post("/v1/queues/q/claim", json!({"worker": "w"})).await.problem(403, "not-approved", Some("worker"));
+    inside.post("/v1/queues/q/claim", json!({"worker": "w"})).await.problem(
+        403,
+        "not-approved",
+        Some("worker"),
+    );
 }
 
 #[tokio::test]
@@ -398,7 +430,11 @@ async fn a_resource_is_asked_for_held_extended_and_given_back() {
     let extended = json!({"token": granted["token"], "hold_ms": 3_600_000});
     let extended = inside.post(&at(&granted, "extend"), extended).await.of(200);
     assert!(extended["deadline_ms"].as_i64() > granted["deadline_ms"].as_i64());
-    inside.post(&at(&granted, "release"), json!({"token": 99})).await.problem(409, "claim-lost", Some("token"));
+    inside.post(&at(&granted, "release"), json!({"token": 99})).await.problem(
+        409,
+        "claim-lost",
+        Some("token"),
+    );
     let stranger = json!({"token": granted["token"], "owner": "mallory"});
     inside.post(&at(&granted, "release"), stranger).await.problem(403, "not-your-request", Some("owner"));
     let waiting = {
@@ -440,7 +476,10 @@ async fn the_scrape_shows_how_deep_queues_are() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    assert!(text.contains("tenure_queue_depth{namespace=\"default\",queue=\"scraped\",state=\"ready\"} 1\n"), "{text}");
+    assert!(
+        text.contains("tenure_queue_depth{namespace=\"default\",queue=\"scraped\",state=\"ready\"} 1\n"),
+        "{text}"
+    );
     assert!(text.contains("tenure_queue_depth{namespace=\"default\",queue=\"scraped\",state=\"dead\"} 0\n"));
     assert!(text.contains("tenure_queue_oldest_ready_seconds{namespace=\"default\",queue=\"scraped\"} 0."));
     assert!(text.contains("tenure_queue_paused{namespace=\"default\",queue=\"scraped\"} 0\n"));
