@@ -15,12 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure::port::{
-    Backend, Finished, PoolKey, PoolView, QueueKey, QueueView, StoreError, TaskFilter, TaskId, TaskState,
-    TaskView, Trouble, Why, WorkerView,
+    Backend, Deed, Finished, PoolKey, PoolView, QueueKey, QueueView, StoreError, TaskFilter, TaskId,
+    TaskState, TaskView, Trouble, Why, WorkerView,
 };
 use tenure::runtime::Runtime;
 use tenure::{Moment, Name};
 use tokio::task::AbortHandle;
+
+use crate::pages::Laid;
 
 /// How far back a queue's picture goes.
 pub(crate) const WINDOW: Duration = Duration::from_secs(300);
@@ -40,8 +42,10 @@ const MEASURED: (usize, u32) = (24, 500);
 const KEPT: usize = 64;
 /// Of how many finished tasks the statistics of a queue are made.
 pub(crate) const STATISTICS: u32 = 1000;
-/// The most relatives of a task that are read.
-const RELATIVES: usize = 24;
+/// The most relatives of a task that are read, and the most of whose outputs are kept.
+const RELATIVES: (usize, usize) = (24, 8);
+/// Among how many deeds of a namespace those of one thing are looked for.
+const DEEDS: u32 = 200;
 
 /// What is known of work and resources.
 pub(crate) struct Floor {
@@ -60,6 +64,7 @@ struct Desk {
     tasks: Shelf<String, Arc<[TaskView]>>,
     finished: Shelf<QueueKey, Arc<[Finished]>>,
     task: Shelf<(Name, TaskId), Option<Arc<Life>>>,
+    deeds: Shelf<Name, Arc<[Deed]>>,
 }
 
 /// All queues, as they were last seen.
@@ -80,8 +85,20 @@ pub(crate) struct Track {
     pub(crate) view: QueueView,
     /// The oldest first. Between two that are alike nothing changed.
     pub(crate) samples: VecDeque<Sample>,
-    /// When the last task finished, by the store's wall clock, as far as that was looked at.
-    last_finish_ms: Option<i64>,
+    measure: Measure,
+}
+
+/// How fast tasks of a queue finish, as it was last measured.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measure {
+    /// How many in a second.
+    rate: f64,
+    /// When the last one did, by the store's wall clock, as far as that was looked at.
+    last_ms: Option<i64>,
+    /// What moves when tasks finish, as it was then.
+    ends: [u64; 4],
+    /// When it was measured, by ours.
+    at: Moment,
 }
 
 /// A queue at one moment.
@@ -98,20 +115,25 @@ pub(crate) struct Sample {
 /// A task, its relatives, and what keeps it.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
+    /// The task, without what it carries.
     pub(crate) task: TaskView,
     pub(crate) why: Vec<Why>,
-    /// Those it waits for, those that wait for it, and theirs, without what they carry; their outputs for its parents.
+    /// Those it waits for, those that wait for it, and theirs, without what they carry.
     pub(crate) relatives: BTreeMap<TaskId, TaskView>,
+    pub(crate) payload: Laid,
+    /// What its parents have given it.
+    pub(crate) inputs: Vec<(TaskId, Laid)>,
+    pub(crate) output: Option<Laid>,
 }
 
 impl Track {
     #[cfg(test)]
     pub(crate) fn of(view: QueueView, samples: VecDeque<Sample>) -> Track {
-        Track { view, samples, last_finish_ms: None }
+        Track { view, samples, measure: Measure::default() }
     }
 
     pub(crate) fn rate(&self) -> f64 {
-        self.samples.back().map_or(0.0, |sample| sample.rate)
+        self.measure.rate
     }
 
     fn push(&mut self, sample: Sample) {
@@ -129,10 +151,10 @@ impl Track {
     }
 }
 
-/// Whether tasks finished between the two, or may have.
-fn moved(before: &QueueView, now: &QueueView) -> bool {
-    let ends = [TaskState::Completed, TaskState::Dead, TaskState::Cancelled, TaskState::Claimed];
-    ends.iter().any(|state| before.count(*state) != now.count(*state))
+/// What moves when tasks finish.
+fn ends(view: &QueueView) -> [u64; 4] {
+    [TaskState::Claimed, TaskState::Completed, TaskState::Dead, TaskState::Cancelled]
+        .map(|state| view.count(state))
 }
 
 /// How many finished in a second since the last look, and when the last one did. Only times of the store are compared with
@@ -163,6 +185,7 @@ impl Floor {
             tasks: Shelf::default(),
             finished: Shelf::default(),
             task: Shelf::default(),
+            deeds: Shelf::default(),
         });
         let watcher = desk.clone();
         let task = tokio::spawn(async move {
@@ -170,6 +193,7 @@ impl Floor {
                 let seen = watcher.look(IDLE).await;
                 let unfit = seen.trouble.as_ref().is_some_and(|error| error.kind == Trouble::Unfit);
                 let pause = if unfit { UNFIT } else { IDLE };
+                watcher.sweep();
                 watcher.runtime.sleep_until(watcher.runtime.now() + pause).await;
             }
         });
@@ -185,6 +209,18 @@ impl Floor {
         }
     }
 
+    /// One queue; `None` if it was never used. One that came after the last look is looked at now.
+    pub(crate) async fn queue(&self, key: &QueueKey) -> Result<Option<Arc<Track>>, StoreError> {
+        if let Some(track) = self.queues().await?.queues.get(key) {
+            return Ok(Some(track.clone()));
+        }
+        // A row, before all are counted: whoever asks for what is not there must not cost much.
+        if within(self.desk.store.queue(key)).await?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.desk.look(Duration::ZERO).await.queues.get(key).cloned())
+    }
+
     /// Something was changed from here: what is shown next was looked at after this was called.
     pub(crate) async fn changed(&self) {
         let desk = &self.desk;
@@ -193,6 +229,7 @@ impl Floor {
         desk.tasks.clear();
         desk.finished.clear();
         desk.task.clear();
+        desk.deeds.clear();
         desk.look(Duration::ZERO).await;
     }
 
@@ -229,6 +266,13 @@ impl Floor {
         finished.get(key.clone(), runtime.as_ref(), look).await
     }
 
+    /// The last deeds in a namespace.
+    pub(crate) async fn deeds(&self, namespace: &Name) -> Result<Arc<[Deed]>, StoreError> {
+        let Desk { store, runtime, deeds, .. } = &*self.desk;
+        let look = async { Ok(store.deeds(Some(namespace), None, DEEDS).await?.into()) };
+        deeds.get(namespace.clone(), runtime.as_ref(), look).await
+    }
+
     /// A task, its relatives, and what keeps it; `None` if there is no such task.
     pub(crate) async fn life(&self, namespace: &Name, id: TaskId) -> Result<Option<Arc<Life>>, StoreError> {
         let Desk { store, runtime, task, .. } = &*self.desk;
@@ -246,6 +290,17 @@ impl Drop for Floor {
 impl Desk {
     fn seen(&self) -> Arc<Seen> {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets what nobody has looked at for a while.
+    fn sweep(&self) {
+        let now = self.runtime.now();
+        self.workers.sweep(now);
+        self.pools.sweep(now);
+        self.tasks.sweep(now);
+        self.finished.sweep(now);
+        self.task.sweep(now);
+        self.deeds.sweep(now);
     }
 
     /// What was seen, looked at anew unless that is younger than this, or fresh.
@@ -274,37 +329,59 @@ impl Desk {
     }
 
     async fn track(&self, before: &Seen, views: Vec<QueueView>, at: Moment) -> Seen {
-        let elapsed = at.since(before.at);
+        let measured = self.measure(before, &views, at).await;
         let mut queues = BTreeMap::new();
-        let mut measured = 0;
         for view in views {
             let known = before.queues.get(&view.key);
-            let busy = known.is_none_or(|known| moved(&known.view, &view) || known.rate() > 0.0);
-            let busy = busy && view.counts.iter().any(|(state, n)| *state >= TaskState::Claimed && *n > 0);
-            let mut last_finish_ms = known.and_then(|known| known.last_finish_ms);
-            let mut rate = 0.0;
-            if busy && measured < MEASURED.0 {
-                measured += 1;
-                if let Ok(finished) = within(self.store.finished(&view.key, MEASURED.1)).await {
-                    (rate, last_finish_ms) = throughput(&finished, last_finish_ms, elapsed);
-                }
-            } else if last_finish_ms.is_none() {
-                last_finish_ms = Some(0);
-            }
-            let samples = known.map(|known| known.samples.clone()).unwrap_or_default();
+            let busy = is_busy(known, &view);
+            let measure = measured.get(&view.key).copied().unwrap_or(match known {
+                // It is not its turn to be measured.
+                Some(known) if busy => known.measure,
+                Some(known) => Measure { rate: 0.0, ..known.measure },
+                // Whatever finishes in a queue where nothing has, has just done so.
+                None if !busy => Measure { last_ms: Some(0), at, ..Measure::default() },
+                None => Measure::default(),
+            });
             let sample = Sample {
                 at,
                 ready: view.count(TaskState::Ready),
                 claimed: view.count(TaskState::Claimed),
-                rate,
+                rate: measure.rate,
             };
+            let samples = known.map(|known| known.samples.clone()).unwrap_or_default();
             let key = view.key.clone();
-            let mut track = Track { view, samples, last_finish_ms };
+            let mut track = Track { view, samples, measure };
             track.push(sample);
             queues.insert(key, Arc::new(track));
         }
         Seen { queues, at, until: Moment::ZERO, trouble: None }
     }
+
+    /// Measures the throughput of those in which something finishes; if they are many, of those whose turn it is.
+    async fn measure(&self, before: &Seen, views: &[QueueView], at: Moment) -> HashMap<QueueKey, Measure> {
+        let mut busy: Vec<_> = views
+            .iter()
+            .map(|view| (before.queues.get(&view.key), view))
+            .filter(|(known, view)| is_busy(*known, view))
+            .map(|(known, view)| (known.map_or(Moment::ZERO, |known| known.measure.at), known, view))
+            .collect();
+        busy.sort_by_key(|(measured_at, _, _)| *measured_at);
+        let mut measured = HashMap::new();
+        for (measured_at, known, view) in busy.into_iter().take(MEASURED.0) {
+            // A store that does not answer this will not answer the next.
+            let Ok(finished) = within(self.store.finished(&view.key, MEASURED.1)).await else { break };
+            let last_ms = known.and_then(|known| known.measure.last_ms);
+            let (rate, last_ms) = throughput(&finished, last_ms, at.since(measured_at));
+            measured.insert(view.key.clone(), Measure { rate, last_ms, ends: ends(view), at });
+        }
+        measured
+    }
+}
+
+/// Whether tasks of a queue finish, or may have since it was measured.
+fn is_busy(known: Option<&Arc<Track>>, view: &QueueView) -> bool {
+    let (before, rate) = known.map_or(([0; 4], 0.0), |known| (known.measure.ends, known.measure.rate));
+    ends(view) != before || rate > 0.0
 }
 
 /// A task without what it carries: lists do not show that, and it may be large.
@@ -318,12 +395,12 @@ async fn life(store: &dyn Backend, namespace: &Name, id: TaskId) -> Result<Optio
     let Some(task) = store.task(namespace, id).await? else { return Ok(None) };
     let why =
         if task.state.is_final() { Vec::new() } else { store.why(namespace, id).await?.unwrap_or_default() };
-    let mut relatives = BTreeMap::new();
+    let (mut relatives, mut inputs) = (BTreeMap::new(), Vec::new());
     // The nearest first: parents, then children, then theirs, each in its own direction.
     let mut next: VecDeque<(TaskId, bool)> = task.parents.iter().map(|parent| (*parent, true)).collect();
     next.extend(task.children.iter().map(|child| (*child, false)));
     while let Some((relative, up)) = next.pop_front() {
-        if relatives.len() >= RELATIVES {
+        if relatives.len() >= RELATIVES.0 {
             break;
         }
         if relative == id || relatives.contains_key(&relative) {
@@ -332,10 +409,14 @@ async fn life(store: &dyn Backend, namespace: &Name, id: TaskId) -> Result<Optio
         let Some(view) = store.task(namespace, relative).await? else { continue };
         let further = if up { &view.parents } else { &view.children };
         next.extend(further.iter().map(|one| (*one, up)));
-        let output = task.parents.contains(&relative).then(|| view.output.clone()).flatten();
-        relatives.insert(relative, TaskView { output, ..light(view) });
+        let output = view.output.as_ref().filter(|_| task.parents.contains(&relative));
+        if let Some(output) = output.filter(|_| inputs.len() < RELATIVES.1) {
+            inputs.push((relative, Laid::of(output)));
+        }
+        relatives.insert(relative, light(view));
     }
-    Ok(Some(Arc::new(Life { task, why, relatives })))
+    let (payload, output) = (Laid::of(&task.payload), task.output.as_ref().map(Laid::of));
+    Ok(Some(Arc::new(Life { task: light(task), why, relatives, payload, inputs, output })))
 }
 
 /// A request to the store, bounded: one that hangs must not stop all others.
@@ -382,6 +463,15 @@ impl<K: Eq + Hash, V: Clone> Shelf<K, V> {
         seen
     }
 
+    /// Forgets what is not fresh any more.
+    fn sweep(&self, now: Moment) {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is locked is being looked at.
+        places.retain(|_, place| {
+            place.try_lock().map_or(true, |place| place.as_ref().is_some_and(|(until, _)| now < *until))
+        });
+    }
+
     fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -408,7 +498,7 @@ mod tests {
             counts: BTreeMap::new(),
             oldest_ready_ms: None,
         };
-        Track { view, samples: VecDeque::new(), last_finish_ms: None }
+        Track::of(view, VecDeque::new())
     }
 
     fn finished(at_ms: i64) -> Finished {
@@ -460,6 +550,49 @@ mod tests {
         for n in 0..200 {
             let _ = shelf.get(n, &System, look()).await;
         }
-        assert!(shelf.0.lock().expect("sound").len() <= KEPT);
+        let kept = || shelf.0.lock().expect("sound").len();
+        assert!((1..=KEPT).contains(&kept()));
+        shelf.sweep(System.now() + Duration::from_secs(60));
+        assert_eq!(kept(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_finishes_in_many_queues_is_measured_in_all_of_them() {
+        use tenure::backend::memory::Memory;
+        use tenure::port::{
+            Authority, ClaimAnswer, ClaimAsk, NewTask, Outcome, Profile, Seat, Settlement, Submission,
+            Tasks as _,
+        };
+        let store = Memory::new();
+        let floor = Floor::watching(Arc::new(store.clone()), Arc::new(System));
+        let namespace = Name::default_namespace();
+        let keys: Vec<_> = (0..2 * MEASURED.0 + 1)
+            .map(|n| QueueKey::new(namespace.clone(), format!("q{n}").parse().expect("a name")))
+            .collect();
+        for key in &keys {
+            let tasks = vec![NewTask::new("a")];
+            store.submit(&Submission { queue: key.clone(), tasks }).await.expect("submitted");
+        }
+        floor.changed().await;
+        for key in &keys {
+            let worker = Profile { name: "w".into(), ..Profile::default() };
+            let seats = vec![Seat { worker, limit: 1, session: None, hold_ms: Some(60_000) }];
+            let ask = ClaimAsk { queue: key.clone(), authority: Authority::Direct, seats };
+            let Ok(ClaimAnswer::Served { tasks, .. }) = store.claim(&ask).await else { panic!("refused") };
+            let (task, token) = (tasks[0][0].id, tasks[0][0].token);
+            let outcome = Outcome::Complete(None);
+            let done = Settlement { namespace: namespace.clone(), task, token, outcome };
+            store.settle(&[done]).await.expect("settled");
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for look in 1..=3 {
+            floor.changed().await;
+            let now = floor.queues().await.expect("queues");
+            seen.extend(
+                now.queues.iter().filter(|(_, track)| track.rate() > 0.0).map(|(key, _)| key.clone()),
+            );
+            assert!(seen.len() <= look * MEASURED.0, "{} were measured at once", seen.len());
+        }
+        assert_eq!(seen.len(), keys.len());
     }
 }

@@ -18,6 +18,26 @@
 //! # tenure.close().await }
 //! ```
 //!
+//! # Work
+//!
+//! Tasks wait in queues of the same store; workers claim them, and a claim is a lease like any other: it lives on the worker's
+//! session, carries a token, and returns to the queue by itself. See [`Worker`], [`Claims`] for the API one by one, and
+//! [`Pool`] for resources that requests wait for.
+//!
+//! ```
+//! # use tenure::{Tenure, backend::memory::Memory, port::NewTask};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+//! tenure.claims().submit(&tenure.queue("mail")?, vec![NewTask::new("welcome")]).await?;
+//! let worker = tenure
+//!     .worker("mail")
+//!     .kind("welcome", |task| async move { println!("attempt {} of {}", task.attempt(), task.id()) })
+//!     .start()
+//!     .await?;
+//! worker.drain().await?;
+//! # tenure.close().await }
+//! ```
+//!
 //! # What it promises
 //!
 //! At most one process believes that it leads, at any moment: on SQLite because the kernel knows who is dead, on

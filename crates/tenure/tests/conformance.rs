@@ -19,6 +19,8 @@ fn in_memory() -> Subject {
 
 #[cfg(feature = "sqlite")]
 conformance_tests!(sqlite, in_a_file());
+#[cfg(feature = "sqlite")]
+claims_conformance_tests!(sqlite_claims, in_a_file());
 
 #[cfg(feature = "sqlite")]
 fn in_a_file() -> Subject {

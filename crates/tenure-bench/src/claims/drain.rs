@@ -253,7 +253,7 @@ async fn over_http(bench: &DrainBench, url: &str, name: &str, tasks: u64) -> Res
         wires.push(served.wire().await?);
     }
     let claim =
-        Wire::request("POST", &format!("/v1/queues/{name}/claim"), "{\"worker\":{\"name\":\"bench\"}}");
+        Wire::request("POST", &format!("/v1/queues/{name}/claim"), "{\"worker\":\"bench\"}");
     let start = now();
     let running: Vec<_> = wires
         .into_iter()

@@ -86,7 +86,7 @@ pub(super) fn pools(visit: &Visit) -> Markup {
         visit,
         "POST",
         "/v1/pools/hosts/requests",
-        r#"{"key": "build-1", "owner": "me", "requires": ["ssd"], "hold_ms": 60000, "wait_ms": 2000}"#,
+        r#"{"key": "build-1", "requires": ["ssd"], "hold_ms": 60000, "wait_ms": 2000}"#,
     );
     html! {
         section.card aria-labelledby="first" {

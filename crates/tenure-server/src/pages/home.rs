@@ -63,7 +63,10 @@ pub(super) async fn show(
     let visible: Vec<_> = seen
         .elections
         .values()
-        .filter(|view| view.key != *SERVERS && visit.may(Verb::Read, Some(&view.key.namespace)))
+        // What servers and workers elect among themselves is shown where it matters.
+        .filter(|view| {
+            view.key.namespace != SERVERS.namespace && visit.may(Verb::Read, Some(&view.key.namespace))
+        })
         .collect();
     // How the store is set up is for those who look after it.
     let findings = match seen.trouble.is_none() && visit.may(Verb::Read, None) {

@@ -56,6 +56,7 @@ use http::request::Parts;
 use tenure::port::Verb;
 
 pub(crate) use self::frame::{Visit, page};
+pub(crate) use self::pretty::Laid;
 use crate::App;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};

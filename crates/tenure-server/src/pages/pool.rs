@@ -8,7 +8,6 @@ use serde::Deserialize;
 use tenure::Name;
 use tenure::port::{Deed, PoolKey, PoolView, RequestView, ResourceView, Verb};
 
-use super::election::within;
 use super::frame::{Visit, page, trouble};
 use super::given::Got;
 use super::pools::{self, Standing};
@@ -18,8 +17,6 @@ use crate::problem::Problem;
 
 /// More than this are not read by anybody.
 const SHOWN: usize = 300;
-/// Among how many deeds of a namespace those of this pool are looked for.
-const DEEDS: u32 = 200;
 
 /// What the address of a pool's page may say.
 #[derive(Debug, Deserialize)]
@@ -50,7 +47,7 @@ pub(super) async fn show(
         Err(error) => return trouble(&visit, &error.into()),
     };
     let Some(view) = found.first() else { return trouble(&visit, &unknown(&key)) };
-    let deeds = within(app.store.deeds(Some(&key.namespace), None, DEEDS)).await;
+    let deeds = app.floor.deeds(&key.namespace).await;
     let wall = app.runtime.wall_ms();
     let content = html! {
         (head(view, &visit, wall))

@@ -1,10 +1,29 @@
 //! JSON, laid out for people, without losing a digit: only white space is put between what is there.
 
+use tenure::port::Json;
+
 /// More than this is not read by anybody.
 const SHOWN: usize = 64 * 1024;
 
+/// JSON as it is shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Laid {
+    pub(crate) text: String,
+    /// Whether that is all of it.
+    pub(crate) whole: bool,
+    /// How long it is in truth.
+    pub(crate) bytes: usize,
+}
+
+impl Laid {
+    pub(crate) fn of(json: &Json) -> Laid {
+        let (text, whole) = pretty(json.as_str());
+        Laid { text, whole, bytes: json.as_str().len() }
+    }
+}
+
 /// The text laid out, and whether that is all of it.
-pub(super) fn pretty(json: &str) -> (String, bool) {
+fn pretty(json: &str) -> (String, bool) {
     let mut text = String::with_capacity(json.len().min(SHOWN) * 2);
     let mut depth = 0usize;
     let mut chars = json.chars().peekable();

@@ -11,7 +11,6 @@ use tenure::port::{
     TaskId, TaskState, TaskView, Verb, WorkerView,
 };
 
-use super::election::within;
 use super::frame::{Visit, page, trouble};
 use super::given::Got;
 use super::{audit, chart, parts, queues, words, workers};
@@ -21,8 +20,6 @@ use crate::problem::Problem;
 
 /// How many tasks are on a page.
 const PAGE: u32 = 20;
-/// Among how many deeds of a namespace those of this queue are looked for.
-const DEEDS: u32 = 200;
 
 /// What the address of a queue's page may say.
 #[derive(Debug, Deserialize)]
@@ -117,8 +114,7 @@ pub(super) async fn show(
     let key = QueueKey::new(asked.namespace.clone(), queue);
     let found = async {
         let which = Which::of(&asked.state, &asked.kind, &asked.worker)?;
-        let seen = app.floor.queues().await?;
-        let track = seen.queues.get(&key).cloned().ok_or_else(|| unknown(&key))?;
+        let track = app.floor.queue(&key).await?.ok_or_else(|| unknown(&key))?;
         Ok::<_, Problem>((which, track))
     };
     let (which, track) = match found.await {
@@ -129,7 +125,7 @@ pub(super) async fn show(
     let filter = which.filter(&key, which.state.into_iter().collect(), before, PAGE + 1);
     let (tasks, finished, all) =
         tokio::join!(app.floor.tasks(&filter), app.floor.finished(&key), app.floor.workers());
-    let deeds = within(app.store.deeds(Some(&key.namespace), None, DEEDS)).await;
+    let deeds = app.floor.deeds(&key.namespace).await;
     let (now, wall) = (app.runtime.now(), app.runtime.wall_ms());
     let content = html! {
         (head(&track, &visit))
@@ -315,15 +311,16 @@ fn table(tasks: &[TaskView], wall: i64) -> Markup {
 }
 
 fn row(task: &TaskView, wall: i64) -> Markup {
+    let plain = task.state == TaskState::Ready && task.failures.is_empty();
     html! {
         tr data-key=(format!("task-{}", task.id)) {
             th scope="row" { a href=(parts::task_href(&task.namespace, task.id, "")) { (task.id) } }
             td data-label="State" { (parts::task_state(task.state)) }
             td.none[task.kind.is_empty()] data-label="Kind" { @if task.kind.is_empty() { span.soft { "–" } } @else { (task.kind) } }
-            td.num data-label="Priority" { (task.priority) }
+            td.num.none[task.priority == 0] data-label="Priority" { (task.priority) }
             td.num.nowrap data-label="Attempt" { (task.attempt) span.soft { " of " (task.max_attempts) } }
             td.none[task.worker.is_none()] data-label="Worker" { @match &task.worker { Some(worker) => (worker), None => span.soft { "–" } } }
-            td.wide.about data-label="About" { (about(task, wall)) }
+            td.wide.about.none[plain] data-label="About" { (about(task, wall)) }
             td.nowrap data-label="Submitted" { (words::ago(task.enqueued_at_ms, wall)) }
         }
     }

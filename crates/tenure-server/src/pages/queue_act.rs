@@ -382,18 +382,8 @@ async fn orders(
 ) -> Result<(&'static str, Which), Problem> {
     let which = Which::of(&deed.state, &deed.kind, &deed.worker)?;
     let states = meant(order, which.state)?;
-    let mut before = Some(TaskId(deed.before));
     let mut count = 0;
-    for _ in 0..BATCH.1 {
-        let batch = within(app.store.tasks(&which.filter(key, states.clone(), before, BATCH.0))).await?;
-        let ids: Vec<_> = batch.iter().map(|task| task.id).collect();
-        let Some(last) = ids.last() else { break };
-        before = Some(*last);
-        count += within(app.store.order(&key.namespace, &ids, order)).await?.len();
-        if ids.len() < BATCH.0 as usize {
-            break;
-        }
-    }
+    let ended = batches(app, key, &which, &states, deed.before, order, &mut count).await;
     let word = match order {
         Order::Cancel => "cancel",
         Order::Retry => "retry",
@@ -404,5 +394,29 @@ async fn orders(
         visit.record(app, &format!("queue.{word}"), Some(&key.namespace), key.name.as_str(), detail).await;
     }
     app.floor.changed().await;
-    Ok((if count > 0 { word } else { "nothing" }, which))
+    // Whatever became of the rest, what was done was done, and is written down.
+    ended.map(|()| (if count > 0 { word } else { "nothing" }, which))
+}
+
+async fn batches(
+    app: &App,
+    key: &QueueKey,
+    which: &Which,
+    states: &[TaskState],
+    before: u64,
+    order: Order,
+    count: &mut usize,
+) -> Result<(), Problem> {
+    let mut before = Some(TaskId(before));
+    for _ in 0..BATCH.1 {
+        let batch = within(app.store.tasks(&which.filter(key, states.to_vec(), before, BATCH.0))).await?;
+        let ids: Vec<_> = batch.iter().map(|task| task.id).collect();
+        let Some(last) = ids.last() else { break };
+        before = Some(*last);
+        *count += within(app.store.order(&key.namespace, &ids, order)).await?.len();
+        if ids.len() < BATCH.0 as usize {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
-use tenure::port::{Pause, TaskState, Verb};
+use tenure::port::{Pause, TaskState, Verb, claims_election};
 use tenure::{Moment, Name};
 
 use super::election::within;
@@ -17,6 +17,7 @@ use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::{chart, first, words};
 use crate::App;
+use crate::board::Seen;
 use crate::floor::Track;
 use crate::problem::Problem;
 
@@ -92,6 +93,7 @@ pub(super) async fn show(
             div {
                 h1 { "Queues" }
                 p { "What waits to be done, what is under way, and how fast it goes." }
+                div #broker data-live { (broker(&board, &visit)) }
             }
             (actions(&visit, &filter, &visible))
         }
@@ -103,6 +105,23 @@ pub(super) async fn show(
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
     page(&visit, "Queues", "Queues", content)
+}
+
+/// Who hands out what is exclusive, for those who may see it.
+fn broker(seen: &Seen, visit: &Visit) -> Markup {
+    let key = claims_election();
+    let view = seen.elections.get(&key).filter(|_| visit.may(Verb::Read, Some(&key.namespace)));
+    html! {
+        @if let Some(view) = view {
+            p {
+                "What is exclusive is handed out by "
+                a href=(parts::href(&key, "")) {
+                    @match view.holders().next() { Some((_, holder)) => (parts::holder_id(view, holder)), None => "nobody now" }
+                }
+                ", who also returns what was lost."
+            }
+        }
+    }
 }
 
 /// What can be done with all queues of a namespace: of the one that is looked at, or of the only one.

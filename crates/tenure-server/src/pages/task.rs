@@ -6,13 +6,13 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tenure::Name;
-use tenure::port::{Json, Order, QueueKey, TaskId, TaskState, TaskView, Verb, Why};
+use tenure::port::{Order, QueueKey, TaskId, TaskState, TaskView, Verb, Why};
 
 use super::election::within;
 use super::frame::{Visit, go, page, trouble};
 use super::given::{Got, Posted};
 use super::parts::{self, Question};
-use super::pretty::pretty;
+use super::pretty::Laid;
 use super::queue_act::{CANCELLED, RETRIED};
 use super::queues::{Where, no_such_action};
 use super::{graph, words};
@@ -172,7 +172,7 @@ fn reason(why: &Why, task: &TaskView, wall: i64) -> Markup {
         ),
         Why::NoLeader => said(
             html! { "The queue is exclusive, and " span.strong { "nobody leads" } "." },
-            html! { "The election " a href="/elections/claims?namespace=tenure" { "tenure/claims" } " decides who hands out." },
+            html! { "The election " code { "tenure/claims" } " decides who hands out." },
         ),
     }
 }
@@ -197,7 +197,7 @@ fn moments(task: &TaskView) -> Vec<Moment> {
     )];
     let due = task.run_at_ms.filter(|at| *at > task.enqueued_at_ms);
     if let Some(at) = due {
-        let again = task.failures.last().is_some_and(|failure| failure.at_ms <= at);
+        let again = task.failures.first().is_some_and(|failure| failure.at_ms <= at);
         all.push(plain(at, "later", html! { @if again { "Next attempt due" } @else { "Due" } }));
     }
     if let Some(at) = task.ready_at_ms.filter(|at| Some(*at) != due) {
@@ -334,17 +334,15 @@ fn family(life: &Life) -> Markup {
 }
 
 fn carries(life: &Life) -> Markup {
-    let task = &life.task;
-    let inputs = task.parents.iter().filter_map(|id| Some((id, life.relatives.get(id)?.output.as_ref()?)));
     html! {
         section.card aria-labelledby="carried" {
             header { h2 #carried { "What it carries" } }
             div.body {
-                (json("payload", html! { "Payload" }, &task.payload, true))
-                @for (id, output) in inputs { (json(&format!("input-{id}"), html! { "Input from task " (id) }, output, false)) }
-                @match &task.output {
+                (json("payload", html! { "Payload" }, &life.payload, true))
+                @for (id, input) in &life.inputs { (json(&format!("input-{id}"), html! { "Input from task " (id) }, input, false)) }
+                @match &life.output {
                     Some(output) => (json("output", html! { "Output" }, output, true)),
-                    None if task.state == TaskState::Completed => p.soft { "It was completed without an output." },
+                    None if life.task.state == TaskState::Completed => p.soft { "It was completed without an output." },
                     None => {},
                 }
             }
@@ -352,13 +350,12 @@ fn carries(life: &Life) -> Markup {
     }
 }
 
-fn json(id: &str, name: Markup, json: &Json, open: bool) -> Markup {
-    let (text, whole) = pretty(json.as_str());
+fn json(id: &str, name: Markup, json: &Laid, open: bool) -> Markup {
     html! {
         details id={ "fold-" (id) } open[open] {
-            summary { (name) ", " (words::number(json.as_str().len() as u64)) " bytes" }
-            div.command { pre.json id=(id) tabindex="0" { (text) @if !whole { "…" } } button.button.slim type="button" data-copy=(id) hidden { "Copy" } }
-            @if !whole { p.soft.small { "Only the beginning is shown." } }
+            summary { (name) ", " (words::number(json.bytes as u64)) " bytes" }
+            div.command { pre.json id=(id) tabindex="0" { (json.text) @if !json.whole { "…" } } button.button.slim type="button" data-copy=(id) hidden { "Copy" } }
+            @if !json.whole { p.soft.small { "Only the beginning is shown." } }
         }
     }
 }

@@ -324,3 +324,16 @@ async fn a_page_shows_what_was_just_done_and_what_the_same_key_meant_before() {
     let already = send(&app, "POST", "/queues/mail/pause", "reason=later").await;
     assert!(already.headers[LOCATION].to_str().unwrap().ends_with("done=already"));
 }
+
+#[tokio::test]
+async fn a_queue_that_is_new_is_never_called_unknown() {
+    let store = Memory::new();
+    let app = open(&store).await;
+    for n in 0..20 {
+        // Just looked at, and so not looked at again soon.
+        get(&app, "/queues").await;
+        let queue = QueueKey::new(Name::default_namespace(), name(&format!("q{n}")));
+        store.submit(&Submission { queue, tasks: vec![NewTask::new("a")] }).await.unwrap();
+        assert!(get(&app, &format!("/queues/q{n}")).await.contains("The last minutes"));
+    }
+}

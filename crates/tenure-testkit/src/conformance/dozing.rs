@@ -57,6 +57,35 @@ pub async fn a_submission_wakes_a_sleeper_once(subject: &Subject) {
     assert_eq!(scene.rang().await, 0);
 }
 
+/// Whoever goes to sleep says so, and then looks once more: that look must not take the word back.
+pub async fn who_looks_and_finds_nothing_sleeps_on(subject: &Subject) {
+    let mut scene = Scene::of(subject).await;
+    let looker = Floor { store: scene.sleeper.store.clone(), key: scene.floor.key.clone() };
+    // Twice: the first may find a store that has never heard of the queue.
+    for _ in 0..2 {
+        scene.doze(std::slice::from_ref(&looker.key)).await;
+        for _ in 0..3 {
+            assert_eq!(looker.claim(seat_on(&scene.sleeper, 1)).await, []);
+        }
+        scene.floor.submit(ordinary(1)).await;
+        assert_eq!(scene.rang().await, 1);
+        assert_eq!(looker.claim(seat_on(&scene.sleeper, 1)).await.len(), 1);
+    }
+}
+
+/// Whoever sleeps may find something by itself; its word stands until it is rung for.
+pub async fn who_finds_something_by_itself_sleeps_on(subject: &Subject) {
+    let mut scene = Scene::of(subject).await;
+    let looker = Floor { store: scene.sleeper.store.clone(), key: scene.floor.key.clone() };
+    scene.floor.submit(ordinary(1)).await;
+    scene.doze(std::slice::from_ref(&looker.key)).await;
+    for found in [1, 0] {
+        assert_eq!(looker.claim(seat_on(&scene.sleeper, 9)).await.len(), found);
+    }
+    scene.floor.submit(ordinary(1)).await;
+    assert_eq!(scene.rang().await, 1);
+}
+
 /// While nobody sleeps, nobody is rung for; and what can not be claimed wakes nobody.
 pub async fn nobody_is_woken_for_nothing(subject: &Subject) {
     let mut scene = Scene::of(subject).await;

@@ -471,6 +471,8 @@ macro_rules! claims_conformance_tests {
             reasons::missing_workers_are_reasons,
             reasons::a_missing_approval_is_a_reason,
             dozing::a_submission_wakes_a_sleeper_once,
+            dozing::who_looks_and_finds_nothing_sleeps_on,
+            dozing::who_finds_something_by_itself_sleeps_on,
             dozing::nobody_is_woken_for_nothing,
             dozing::whatever_makes_a_task_ready_wakes_a_sleeper,
             dozing::a_cancelled_claim_is_recalled,

@@ -125,7 +125,7 @@ pub async fn a_step_of_the_stores_clock_expires_nothing(subject: &Subject) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     // Nor does a reckoning that runs ahead of the store expire anything early.
-    let late = Tend { clock_ms: Some(i64::MAX), ..keeper.tending() };
+    let late = Tend { clock_ms: Some(deadline + 10 * HOUR_MS.cast_signed()), ..keeper.tending() };
     floor.submit(ordinary(1)).await;
     let lasting = floor.claim_one().await;
     assert_eq!(keeper.actor.store.tend(&late).await.unwrap().returned, 1);

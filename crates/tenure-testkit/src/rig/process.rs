@@ -144,6 +144,10 @@ pub(crate) fn stop(pid: u32) -> Result<()> {
         let stat = stat.context(|| format!("process {pid} ended before it stopped"))?;
         // The name before the state may hold anything, `)` too.
         let state = stat.rsplit(") ").next().unwrap_or_default();
+        // Ended, and its parent is stopped already: nobody reaps it, and nothing stops it any more.
+        if state.starts_with('Z') {
+            return Err(Error::new(format!("process {pid} ended before it stopped")));
+        }
         Ok(state.starts_with('T').then_some(()))
     })
 }

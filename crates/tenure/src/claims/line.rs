@@ -37,6 +37,9 @@ use crate::metrics;
 /// How many looks of one queue are under way at once where order is approximate anyhow.
 const LOOKS_AT_ONCE: usize = 2;
 
+/// The most tickets in one look.
+const TICKETS_MAX: usize = CLAIM_MAX as usize;
+
 /// When to look again after a look that found nothing, counted from that look; then the last, for ever, give or take a fifth.
 const NAPS: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(100), Duration::from_secs(1)];
 
@@ -234,7 +237,11 @@ impl Tender {
         let over: Vec<Ticket> = {
             let tickets = &mut self.line.locked().tickets;
             tickets.retain(|_, ticket| !ticket.asker.is_gone());
-            let over = tickets.iter().filter(|(_, ticket)| ticket.looked && ticket.until <= now);
+            // A first look comes even when there is no time to wait; but not for ever, if the line is that long.
+            let late = self.hub.call_limit();
+            let over =
+                |ticket: &Ticket| now >= if ticket.looked { ticket.until } else { ticket.until + late };
+            let over = tickets.iter().filter(|(_, ticket)| over(ticket));
             let over: Vec<u64> = over.map(|(number, _)| *number).collect();
             over.iter().filter_map(|number| tickets.remove(number)).collect()
         };
@@ -243,7 +250,7 @@ impl Tender {
 
     fn look_if_due(&mut self) {
         let now = self.hub.runtime.now();
-        let fresh = self.line.locked().tickets.values().any(|ticket| !ticket.looked);
+        let fresh = self.line.locked().tickets.values().take(TICKETS_MAX).any(|ticket| !ticket.looked);
         if (fresh && self.looks.len() < self.looks_at_once())
             || (self.looks.is_empty() && self.sleep.next <= now)
         {
@@ -271,22 +278,16 @@ impl Tender {
                 return;
             }
         };
-        let seats = tickets.iter().map(|(_, ticket)| ticket.seat.clone()).collect();
+        let seats = seats(tickets.iter().map(|(_, ticket)| &ticket.seat));
         let ask = ClaimAsk { queue: key, authority, seats };
         self.looks.push(look(hub, ask, tickets, doze, reign, self.line.lane).boxed());
     }
 
-    /// As many as fit into one call, in order.
+    /// As many as fit into one call, in order. Who wants much leaves room for one task for each of the others: a look serves
+    /// all that it can, and nobody's turn waits for somebody else's work to come.
     fn batch(&self) -> Vec<(u64, Ticket)> {
         let mut state = self.line.locked();
-        let (mut seats, mut count) = (0, 0);
-        for ticket in state.tickets.values() {
-            if count > 0 && seats + ticket.seat.limit > CLAIM_MAX {
-                break;
-            }
-            seats += ticket.seat.limit;
-            count += 1;
-        }
+        let count = state.tickets.len().min(TICKETS_MAX);
         (0..count).filter_map(|_| state.tickets.pop_first()).collect()
     }
 
@@ -407,6 +408,18 @@ impl Tender {
     }
 }
 
+/// The seats of one call: together no more than one call hands out, and at least one task for each.
+fn seats<'a>(wishes: impl ExactSizeIterator<Item = &'a Seat>) -> Vec<Seat> {
+    let (mut room, mut others) = (CLAIM_MAX, u32::try_from(wishes.len()).unwrap_or(CLAIM_MAX));
+    let seat = |wish: &Seat| {
+        others = others.saturating_sub(1);
+        let limit = wish.limit.min(room.saturating_sub(others));
+        room -= limit;
+        Seat { limit, ..wish.clone() }
+    };
+    wishes.map(seat).collect()
+}
+
 fn refuse(ticket: Ticket, refusal: ClaimRefusal) {
     ticket.asker.answer(Outcome::Refused(refusal));
 }
@@ -469,5 +482,26 @@ fn answers_all(answer: ClaimAnswer, seats: usize) -> Result<ClaimAnswer, StoreEr
             format!("the store served {} of {seats} seats; this is a bug", tasks.len()),
         )),
         _ => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(limits: &[u32]) -> Vec<u32> {
+        let wishes: Vec<Seat> = limits
+            .iter()
+            .map(|limit| Seat { worker: Default::default(), limit: *limit, session: None, hold_ms: None })
+            .collect();
+        seats(wishes.iter()).iter().map(|seat| seat.limit).collect()
+    }
+
+    #[test]
+    fn who_wants_much_leaves_one_for_each_of_the_others() {
+        assert_eq!(shares(&[5, 3]), [5, 3]);
+        assert_eq!(shares(&[1000, 1000, 7]), [998, 1, 1]);
+        assert_eq!(shares(&[500, 300, 1000]), [500, 300, 200]);
+        assert_eq!(shares(&vec![1000; 1000]), vec![1; 1000]);
     }
 }

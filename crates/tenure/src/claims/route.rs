@@ -159,7 +159,14 @@ impl Hub {
             Told::Refused(refusal) => self.heed(queue, Outcome::Refused(refusal)),
             Told::Failed(error) => {
                 self.doubt(&queue.namespace);
-                Step::Done(Outcome::Failed(error))
+                let may_pass =
+                    matches!(error.kind, Trouble::Unreachable | Trouble::Timeout | Trouble::Unavailable);
+                // It is the leader that can not reach the store; another may lead soon.
+                if may_pass && self.runtime.now() < until {
+                    Step::NotNow
+                } else {
+                    Step::Done(Outcome::Failed(error))
+                }
             }
             // It may have been served; what was is found later. The wish is still there.
             Told::Lost | Told::Matched => {

@@ -181,6 +181,36 @@ fn a_seat_whose_session_is_gone_spoils_nothing_for_the_others() {
     });
 }
 
+/// A sleeper that wants a thousand once filled every look of the leader's lane by itself, and who came later was never looked
+/// after.
+#[test]
+fn who_waits_for_a_thousand_keeps_nobody_else_from_one() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let tenure = process(&clock, &store, "a").await;
+        let (claims, mail) = (tenure.claims(), queue("mail"));
+        for mode in [Mode::Exclusive, Mode::Distributed] {
+            set_mode(&store, &mail, mode, Fallback::None).await;
+            claims.stand().await.unwrap();
+            clock.advance(SECOND).await;
+            let kind = |kind: &str, limit: u32| {
+                let mut seat = seat(&tenure, kind, limit);
+                seat.worker.kinds = vec![kind.into()];
+                seat
+            };
+            let sleeper = tokio::spawn({
+                let (claims, mail, seat) = (claims.clone(), mail.clone(), kind("never", 1000));
+                async move { claims.claim(&mail, seat, 3600 * SECOND).await }
+            });
+            clock.settle().await;
+            claims.submit(&mail, many(1)).await.unwrap();
+            let got = tasks(claims.claim(&mail, kind("k", 1), Duration::ZERO).await.unwrap());
+            assert_eq!(got.len(), 1, "{mode:?}");
+            sleeper.abort();
+        }
+    });
+}
+
 #[test]
 fn who_leaves_the_line_leaves_nothing_claimed() {
     block_on(async {

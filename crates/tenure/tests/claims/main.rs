@@ -4,6 +4,7 @@ mod direct;
 mod exclusive;
 mod link;
 mod pool;
+mod real;
 mod spy;
 mod support;
 mod worker;

@@ -101,12 +101,8 @@ async fn of_many_submissions_with_one_key_one_makes_a_task() {
         // In different orders: they wait for each other, and not in a circle.
         let one = keyed([&keys[0], &keys[1], &keys[2]]);
         let other = keyed([&keys[2], &keys[0], &keys[1]]);
-        let (a, b, c, d) = tokio::join!(
-            store.submit(&one),
-            store.submit(&other),
-            store.submit(&one),
-            store.submit(&other)
-        );
+        let (a, b, c, d) =
+            tokio::join!(store.submit(&one), store.submit(&other), store.submit(&one), store.submit(&other));
         let [a, b, c, d] = [a, b, c, d].map(Result::unwrap);
         assert_eq!([&a, &b, &c, &d].iter().flat_map(|it| it.iter()).filter(|it| it.new).count(), 3);
         assert_eq!((a[0].id, a[1].id, a[2].id), (b[1].id, b[2].id, b[0].id));

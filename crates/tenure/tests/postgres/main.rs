@@ -2,6 +2,8 @@
 #![cfg(feature = "postgres")]
 
 mod claims;
+mod claims_plans;
+mod claims_sql;
 mod connection;
 mod controls;
 mod errors;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, Executor, Row, SqliteConnection};
@@ -331,9 +332,9 @@ async fn who_does_not_lead_tends_nothing() {
 /// The next hint that is about work.
 async fn hint(hints: &mut Wakes) -> Wake {
     loop {
-        match hints.next().await.expect("hints") {
-            wake @ (Wake::Work(_) | Wake::Recalled(_) | Wake::Pool(_)) => return wake,
-            _ => {}
+        let wake = hints.next().await.expect("hints");
+        if matches!(wake, Wake::Work(_) | Wake::Recalled(_) | Wake::Pool(_)) {
+            return wake;
         }
     }
 }
@@ -443,4 +444,41 @@ async fn no_statement_reads_through_all_tasks() {
         }
     }
     assert!(looked_at > 100);
+}
+
+/// Prints how fast a queue drains: `cargo test --release --test sqlite drain -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures, and asserts nothing"]
+async fn drain() {
+    let dir =
+        tempfile::tempdir_in(std::env::var_os("TENURE_TEST_FOLDER").unwrap_or("/var/tmp".into())).unwrap();
+    let store = open(&dir.path().join("t.db")).await;
+    let (mut claims, mut settles) = (Duration::ZERO, Duration::ZERO);
+    let before = tenure::runtime::now();
+    for _ in 0..20 {
+        store.submit(&some(1_000)).await.unwrap();
+    }
+    let submits = tenure::runtime::now().since(before);
+    let mut n = 0;
+    loop {
+        let before = tenure::runtime::now();
+        let claimed = claim(&store, &direct("q", seat("w", 100))).await;
+        let between = tenure::runtime::now();
+        let done: Vec<_> = claimed.iter().map(|it| settlement(it, Outcome::Complete(None))).collect();
+        store.settle(&done).await.unwrap();
+        claims += between.since(before);
+        settles += tenure::runtime::now().since(between);
+        n += done.len();
+        if done.is_empty() {
+            break;
+        }
+    }
+    let rate = |n: usize, span: Duration| (n as f64 / span.as_secs_f64()) as u64;
+    println!(
+        "{n} tasks: {}/s submitted by 1000; {}/s claimed, {}/s completed, {}/s both, by 100",
+        rate(n, submits),
+        rate(n, claims),
+        rate(n, settles),
+        rate(n, claims + settles)
+    );
 }

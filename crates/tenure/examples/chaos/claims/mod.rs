@@ -40,8 +40,8 @@ use crate::{Failed, Options};
 /// The lease of all processes: short, so that many fit into a run.
 const LEASE: Duration = Duration::from_millis(1500);
 
-/// How long what is left may take once all is healed.
-const DRAIN: Duration = Duration::from_secs(45);
+/// How long nothing may be finished of what is left once all is healed.
+const STALL: Duration = Duration::from_secs(30);
 
 /// Runs the stages, and tells whether all is well.
 pub(crate) fn run(
@@ -114,7 +114,7 @@ fn stage(
     runtime.block_on(judge(name, &crew, &operator, &faults, lease_ns))
 }
 
-/// Nothing more is submitted; waits until all that is there is finished, or it has taken too long.
+/// Nothing more is submitted; waits until all that is there is finished, or nothing of it is any more.
 fn drain(crew: &mut Crew<ClaimPlan>, operator: &Operator, progress: &mut Progress) -> Result<(), Failed> {
     progress.doing("draining");
     for hand in 0..crew.hands.len() {
@@ -123,10 +123,13 @@ fn drain(crew: &mut Crew<ClaimPlan>, operator: &Operator, progress: &mut Progres
             Role::Works => crew.start(hand)?,
         }
     }
-    let until_ns = true_boottime_ns() + u64::try_from(DRAIN.as_nanos())?;
-    while true_boottime_ns() < until_ns {
-        if operator.unfinished().is_ok_and(|left| left == 0) {
-            break;
+    let stall_ns = u64::try_from(STALL.as_nanos())?;
+    let (mut least, mut since_ns) = (u64::MAX, true_boottime_ns());
+    while true_boottime_ns() < since_ns + stall_ns {
+        match operator.unfinished() {
+            Ok(0) => break,
+            Ok(left) if left < least => (least, since_ns) = (left, true_boottime_ns()),
+            _ => {}
         }
         std::thread::sleep(Duration::from_millis(100));
         progress.tick();
@@ -137,6 +140,12 @@ fn drain(crew: &mut Crew<ClaimPlan>, operator: &Operator, progress: &mut Progres
 /// Lives the life of a process.
 pub(crate) fn work(plan: &str) -> Result<(), Failed> {
     let plan: ClaimPlan = serde_json::from_str(plan)?;
+    // Handlers panic as they are told.
+    std::panic::set_hook(Box::new(|panic| {
+        if panic.payload_as_str() != Some(worker::PANIC) {
+            eprintln!("{panic}");
+        }
+    }));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(live(plan))
 }

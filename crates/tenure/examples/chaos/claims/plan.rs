@@ -94,7 +94,7 @@ pub(crate) fn mixed(entropy: &mut SplitMix) -> Vec<NewTask> {
         2 => vec![task(Does::Panics, takes_ms, None, &[])],
         3 => vec![task(Does::Well, 400 + takes_ms * 20, None, &[])],
         4..6 => {
-            let key = format!("key-{}", entropy.next_u64() % 3);
+            let key = format!("key-{}", entropy.next_u64() % 12);
             vec![task(Does::Well, takes_ms, Some(&key), &[]), task(Does::Well, takes_ms, Some(&key), &[])]
         }
         6 => vec![NewTask { requires: vec!["even".into()], ..task(Does::Well, takes_ms, None, &[]) }],

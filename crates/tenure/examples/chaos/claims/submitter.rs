@@ -56,7 +56,7 @@ async fn persist(tenure: &Tenure, queue: &QueueKey, tasks: Vec<NewTask>, noteboo
 
 async fn crowded(tenure: &Tenure, queue: &QueueKey) -> bool {
     match tenure.store().queue(queue).await {
-        Ok(Some(view)) => view.count(TaskState::Ready) > BACKLOG,
+        Ok(Some(view)) => view.count(TaskState::Ready) + view.count(TaskState::Held) > BACKLOG,
         Ok(None) => false,
         Err(_) => true,
     }

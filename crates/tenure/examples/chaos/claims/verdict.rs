@@ -62,7 +62,7 @@ pub(crate) async fn judge(
     }
     let tasks = operator.tasks().await?;
     let acknowledged = verdict.judge_submissions(&all_notes, &tasks);
-    verdict.judge_tasks(&tasks);
+    verdict.judge_tasks(&tasks, &all);
     verdict.judge_holdings(operator, &all, &acknowledged);
     verdict.judge_stale(&all_notes, &tasks);
     verdict.recoveries = blamed(recoveries(&all), faults, lease_ns);
@@ -99,7 +99,7 @@ impl Verdict {
     }
 
     /// Everything came to an end, and to the right one.
-    fn judge_tasks(&mut self, tasks: &[TaskView]) {
+    fn judge_tasks(&mut self, tasks: &[TaskView], all: &[Holding]) {
         self.submitted = tasks.len();
         let states: HashMap<u64, TaskState> = tasks.iter().map(|task| (task.id.0, task.state)).collect();
         for task in tasks {
@@ -115,13 +115,9 @@ impl Verdict {
                     }
                 }
                 TaskState::Cancelled => self.cancelled += 1,
-                state => {
+                _ => {
                     self.unfinished += 1;
-                    let failures: Vec<_> = task.failures.iter().map(|it| it.error.as_str()).collect();
-                    self.violations.push(format!(
-                        "task {} of {} is still {state:?} after everything was healed (attempt {}, {failures:?})",
-                        task.id, task.queue, task.attempt
-                    ));
+                    self.violations.push(unfinished(task, all));
                 }
             }
         }
@@ -179,6 +175,22 @@ impl Verdict {
             self.violations.push(format!("too little happened to prove anything: {figures}"));
         }
     }
+}
+
+/// What is known of a task that did not come to its end.
+fn unfinished(task: &TaskView, all: &[Holding]) -> String {
+    let TaskView { id, queue, state, attempt, worker, .. } = task;
+    let run = all.iter().find(|it| it.run.task == id.0 && it.run.token == task.token.as_u64());
+    let run = match run {
+        None => "whose run never began",
+        Some(run) if run.ended => "whose run said that it was done",
+        Some(_) => "whose run was stopped",
+    };
+    let worker = worker.as_deref().unwrap_or("nobody");
+    let failures: Vec<_> = task.failures.iter().map(|it| it.error.as_str()).collect();
+    format!(
+        "task {id} of {queue} is still {state:?} after everything was healed: attempt {attempt}, by {worker}, {run}; {failures:?}"
+    )
 }
 
 /// Each recovery, put down to the latest fault that hit its last worker, or everybody, before the loss.

@@ -17,6 +17,9 @@ use super::notes::{Note, Notebook, Run};
 use super::plan::{ClaimPlan, Does, Done, Errand, MIXED, ORDERS};
 use crate::Failed;
 
+/// What handlers say that panic as they are told.
+pub(crate) const PANIC: &str = "it panics, as it was told";
+
 /// How often a run that takes long looks whether the claim is still its own.
 const SAMPLE: Duration = Duration::from_millis(10);
 
@@ -97,7 +100,7 @@ async fn run(shared: Arc<Shared>, task: TaskContext) -> Result<Done, TaskError> 
     watch.end();
     match errand.does {
         Does::Badly => Err(TaskError::fail("it always does")),
-        Does::Panics if task.attempt() == 1 => panic!("as it was told"),
+        Does::Panics if task.attempt() == 1 => panic!("{PANIC}"),
         _ => Ok(Done { token: task.token().as_u64() }),
     }
 }

@@ -77,7 +77,10 @@ impl Lane {
     }
 
     /// The same, with the rows of every statement of the message, in order.
-    pub(super) async fn run_all(self: &Arc<Self>, message: Message<'_>) -> Result<Vec<Vec<PgRow>>, StoreError> {
+    pub(super) async fn run_all(
+        self: &Arc<Self>,
+        message: Message<'_>,
+    ) -> Result<Vec<Vec<PgRow>>, StoreError> {
         let answer = self.try_all(message.quick(), message.whole()).await?;
         answer.map_err(|error| explain(&error, &self.place))
     }

@@ -179,9 +179,7 @@ impl Inner {
     /// Passes a hint on. What no other process may say, or what is no hint at all, is nobody's business.
     fn hear(&self, payload: &str) {
         let wake = serde_json::from_str(payload).ok();
-        let by_others = |wake: &Wake| {
-            !matches!(wake, Wake::Died(_) | Wake::Severed(_) | Wake::Resync)
-        };
+        let by_others = |wake: &Wake| !matches!(wake, Wake::Died(_) | Wake::Severed(_) | Wake::Resync);
         if let Some(wake) = wake.filter(by_others) {
             self.tell(wake);
         }

@@ -27,8 +27,9 @@ const DURABLE: &str = "SET LOCAL synchronous_commit = on;\n";
 /// disk before the next grant is, since that comes later in the log.
 const LAZY: &str = "SET LOCAL synchronous_commit = off;\n";
 
-/// Plan once, not for each set of arguments: every statement here finds its rows by keys.
-const PLAN_ONCE: &str = "SET LOCAL plan_cache_mode = force_generic_plan;\n";
+/// Plan once, not for each set of arguments: every statement here finds its rows by keys. And do not compile what touches a few
+/// rows: where the planner knows nothing of the tables yet it thinks that worth while, and the keeper's look took seconds.
+const PLAN_ONCE: &str = "SET LOCAL plan_cache_mode = force_generic_plan;\nSET LOCAL jit = off;\n";
 
 /// In front of what strict mode must not lose.
 pub(super) const STRICT: &str = "SELECT tenure.strict()";

@@ -34,8 +34,6 @@ struct Queue {
     demands: HashMap<i32, Demand>,
     looked: Option<Moment>,
     cost: Duration,
-    /// Whether a session of ours may be down as asleep.
-    dozing: bool,
 }
 
 struct Demand {
@@ -51,8 +49,6 @@ pub(super) struct Start {
     pub(super) kinds: HashMap<i32, Arc<str>>,
     /// Look from the beginning.
     pub(super) whole: bool,
-    /// A session may be down as asleep.
-    pub(super) awake: bool,
 }
 
 impl Floors {
@@ -60,7 +56,7 @@ impl Floors {
     pub(super) fn start(&self, queue: &QueueKey, now: Moment) -> Start {
         let mut queues = locked(&self.0);
         let Some(queue) = queues.get_mut(queue) else {
-            return Start { floors: "{}".into(), kinds: HashMap::new(), whole: true, awake: false };
+            return Start { floors: "{}".into(), kinds: HashMap::new(), whole: true };
         };
         let due = queue
             .looked
@@ -78,13 +74,7 @@ impl Floors {
             floors: format!("{{{}}}", places.join(",")),
             kinds: queue.demands.iter().map(|(id, demand)| (*id, demand.kind.clone())).collect(),
             whole: due,
-            awake: std::mem::take(&mut queue.dozing),
         }
-    }
-
-    /// A session goes to sleep until this queue has work.
-    pub(super) fn doze(&self, queue: &QueueKey) {
-        locked(&self.0).entry(queue.clone()).or_default().dozing = true;
     }
 
     /// What a claim got last of each demand. `looked`: it looked from the beginning, and what that cost.
@@ -129,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_look_from_the_beginning_comes_in_time_and_not_too_often() {
-        let (floors, queue) = (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
+        let (floors, queue) =
+            (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
         assert!(floors.start(&queue, at(0)).whole);
         floors.end(&queue, last((100, 1)), Some(Duration::from_millis(1)), at(0));
         let start = floors.start(&queue, at(49));
@@ -143,7 +134,8 @@ mod tests {
 
     #[test]
     fn a_place_moves_on_and_goes_back_only_after_a_whole_look() {
-        let (floors, queue) = (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
+        let (floors, queue) =
+            (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
         let place = |floors: &Floors| floors.start(&queue, at(1)).floors;
         floors.end(&queue, last((100, 5)), Some(Duration::ZERO), at(0));
         floors.end(&queue, last((100, 3)), None, at(0));

@@ -5,9 +5,7 @@
 
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
-use tenure_core::claim::{
-    Facts, Formula, Free, Wish, assign, check_pool, check_request, check_resources,
-};
+use tenure_core::claim::{Facts, Formula, Free, Wish, assign, check_pool, check_request, check_resources};
 use tenure_core::ledger::{another_owner, held_resource, no_such_pool};
 use tenure_core::port::{
     Authority, ClaimRefusal, Handle, NewRequest, NewResource, PoolKey, PoolMatch, PoolSettings, PoolView,

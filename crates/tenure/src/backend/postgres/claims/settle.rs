@@ -134,7 +134,8 @@ fn completions<'q, 's>(
     namespace: &str,
     completed: impl Iterator<Item = &'s Settlement> + Clone,
 ) -> Result<Message<'q>, StoreError> {
-    let outputs = completed.clone().any(|it| output(it).is_some()).then(|| texts(completed.clone().map(output)));
+    let outputs =
+        completed.clone().any(|it| output(it).is_some()).then(|| texts(completed.clone().map(output)));
     let ids = array(completed.clone().map(|settlement| settlement.task.0));
     let tokens = array(completed.map(|settlement| settlement.token.as_u64()));
     let values =

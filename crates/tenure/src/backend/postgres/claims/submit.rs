@@ -16,10 +16,7 @@ use super::super::{QUERIES, get};
 
 /// Submits tasks in the transaction on this connection: they are there if it commits, and whoever sleeps is woken then. One round
 /// trip; it works behind a pooler in transaction mode.
-pub async fn submit(
-    conn: &mut PgConnection,
-    submission: &Submission,
-) -> Result<Vec<Submitted>, StoreError> {
+pub async fn submit(conn: &mut PgConnection, submission: &Submission) -> Result<Vec<Submitted>, StoreError> {
     let message = written(Message::for_user(&QUERIES), submission, false)?;
     let rows = last_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
     read(&rows)
@@ -46,7 +43,7 @@ pub(super) fn written<'q>(
             Row::of(task, d)
         })
         .collect();
-    let demands: Vec<_> = demands.iter().map(|it| Asked::of(it)).collect();
+    let demands: Vec<_> = demands.iter().map(Asked::of).collect();
     let (demands, tasks) = (text(&demands)?, text(&tasks)?);
     let payloads = texts(submission.tasks.iter().map(|task| Some(task.payload.as_str())));
     let queue = &submission.queue;
@@ -201,7 +198,10 @@ mod tests {
     #[test]
     fn arrays_are_written_as_the_server_reads_them() {
         assert_eq!(array([1, u64::MAX].into_iter()), "{1,9223372036854775807}");
-        assert_eq!(texts([Some(r#"{"a":"\n"}"#), None, Some("")].into_iter()), r#"{"{\"a\":\"\\n\"}",NULL,""}"#);
+        assert_eq!(
+            texts([Some(r#"{"a":"\n"}"#), None, Some("")].into_iter()),
+            r#"{"{\"a\":\"\\n\"}",NULL,""}"#
+        );
         assert_eq!(texts(std::iter::empty()), "{}");
     }
 }

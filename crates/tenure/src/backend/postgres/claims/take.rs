@@ -9,8 +9,8 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use tenure_core::claim::check_seats;
 use tenure_core::port::{
-    Authority, Backoff, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Json, Mode, QueueKey,
-    Seat, StoreError, TaskId,
+    Authority, Backoff, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Json, Mode,
+    PRIORITY_STEP_MS, QueueKey, Seat, StoreError, TaskId,
 };
 use tenure_core::{SessionId, Token};
 
@@ -57,7 +57,6 @@ impl Postgres {
             seats.as_str().into(),
             start.floors.as_str().into(),
             whole.into(),
-            start.awake.into(),
         ];
         let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
         let rows = self.shared.claims.run(message.then("task_claim", &values)?).await?;
@@ -101,7 +100,10 @@ fn grouped(seats: &[Seat]) -> (Vec<Group<'_>>, Vec<(usize, usize)>) {
 }
 
 /// Gives each seat its share of what its group got, in order.
-fn dealt(groups: BTreeMap<usize, Vec<(Place, ClaimedTask)>>, limits: &[(usize, usize)]) -> Vec<Vec<ClaimedTask>> {
+fn dealt(
+    groups: BTreeMap<usize, Vec<(Place, ClaimedTask)>>,
+    limits: &[(usize, usize)],
+) -> Vec<Vec<ClaimedTask>> {
     let mut groups: HashMap<usize, _> = groups
         .into_iter()
         .map(|(group, mut tasks)| {
@@ -155,16 +157,18 @@ impl Taken {
             Some(kind) => kind.into(),
             None => kinds.get(&demand).cloned().ok_or_else(|| garbled("a task", "its kind is missing"))?,
         };
-        let usual = Backoff::default();
-        let (first, most): (Option<i64>, Option<i64>) = (at(row, 14)?, at(row, 15)?);
+        let (usual, priority) = (Backoff::default(), at::<i32>(row, 8)?);
+        let (first, most): (Option<i64>, Option<i64>) = (at(row, 13)?, at(row, 14)?);
         let task = ClaimedTask {
             id: TaskId(number(id, "a task's number")?),
             token: Token::from_u64(number(at::<i64>(row, 2)?, "a token")?),
             queue: queue.name.clone(),
             kind: kind.to_string(),
-            payload: json(at(row, 10)?)?,
-            inputs: match at::<Option<&str>>(row, 17)? {
-                Some(inputs) => serde_json::from_str(inputs).map_err(|error| garbled("a task's inputs", error))?,
+            payload: payload(row, 9)?,
+            inputs: match at::<Option<&str>>(row, 16)? {
+                Some(inputs) => {
+                    serde_json::from_str(inputs).map_err(|error| garbled("a task's inputs", error))?
+                }
                 None => BTreeMap::new(),
             },
             attempt: number(at::<i32>(row, 6)?, "an attempt")?,
@@ -173,12 +177,13 @@ impl Taken {
                 first_ms: first.map_or(Ok(usual.first_ms), |ms| number(ms, "a backoff"))?,
                 most_ms: most.map_or(Ok(usual.most_ms), |ms| number(ms, "a backoff"))?,
             },
-            priority: at(row, 8)?,
-            max_run_ms: at::<Option<i64>>(row, 13)?.map(|ms| number(ms, "a time")).transpose()?,
-            deadline_ms: at(row, 11)?,
-            enqueued_at_ms: at(row, 9)?,
-            turn: at::<Option<i64>>(row, 12)?.map(|turn| number(turn, "a turn")).transpose()?,
-            leader_token: at::<Option<i64>>(row, 16)?
+            priority,
+            max_run_ms: at::<Option<i64>>(row, 12)?.map(|ms| number(ms, "a time")).transpose()?,
+            deadline_ms: at(row, 10)?,
+            // The other way round of how its place was found.
+            enqueued_at_ms: effective_at + i64::from(priority) * PRIORITY_STEP_MS,
+            turn: at::<Option<i64>>(row, 11)?.map(|turn| number(turn, "a turn")).transpose()?,
+            leader_token: at::<Option<i64>>(row, 15)?
                 .map(|token| number(token, "a token").map(Token::from_u64))
                 .transpose()?,
         };
@@ -206,7 +211,10 @@ pub(super) fn duration(ms: Option<i64>) -> Result<Option<Duration>, StoreError> 
     ms.map(|ms| Ok(Duration::from_millis(number(ms, "a time")?))).transpose()
 }
 
-fn json(text: String) -> Result<Json, StoreError> {
+/// A column of JSON, to the letter.
+fn payload(row: &PgRow, column: usize) -> Result<Json, StoreError> {
+    // Not as what the driver takes for JSON, which would read it.
+    let text: String = row.try_get_unchecked(column).map_err(|error| garbled("a payload", error))?;
     text.try_into().map_err(|error| garbled("a payload", error))
 }
 

@@ -42,7 +42,6 @@ impl Tasks for Postgres {
     }
 
     async fn doze(&self, session: &SessionId, queues: &[QueueKey]) -> Result<(), StoreError> {
-        queues.iter().for_each(|queue| self.shared.floors.doze(queue));
         self.call("doze", &[session.as_str().into(), json(queues)?]).await.map(drop)
     }
 

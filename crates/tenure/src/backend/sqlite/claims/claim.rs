@@ -1,6 +1,6 @@
 //! Handing out tasks.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use sqlx::Row;
@@ -94,7 +94,8 @@ impl Sqlite {
         let ordered = matches!(ask.authority, Authority::Leader { .. });
         let tasks = self.give(&mut change, ask, &demands, &handing, ordered.then_some(look.turn)).await?;
         let used_to = rate.as_ref().map_or(look.rate_used_to, |rate| rate.spend(now, given));
-        if given > 0 && (ordered || rate.is_some()) {
+        let set_back = rate.as_ref().is_some_and(|rate| rate.is_beyond(now));
+        if set_back || (given > 0 && (ordered || rate.is_some())) {
             let turns = if ordered { number(given as u64) } else { 0 };
             let spend = query(self.queries.get("queue_spend")).bind(look.queue).bind(turns).bind(used_to);
             change.transaction.execute(spend).await?;
@@ -210,8 +211,8 @@ impl Sqlite {
                 handing.unfinished = true;
                 return Ok(());
             }
-            // The more had to be held back, the further it looks.
-            let reach = number((wanted << round.min(10)).min(4_000).max(wanted) as u64);
+            // The more had to be held back, the further it looks. What was given is still ready in the table.
+            let reach = number(((wanted << round).min(4_000).max(wanted) + handing.given.len()) as u64);
             let heads = self.heads(change, &at_once, &later, reach, ready_before).await?;
             self.count_keys(change, &heads, &mut handing.keys).await?;
             let held = crews.serve(&heads, ready_before, handing);
@@ -463,7 +464,8 @@ impl Crews {
 
     /// Serves the seats in their order, each in the order of the queue. Those that must be held back.
     fn serve(&self, heads: &[Head], ready_before: i64, handing: &mut Handing) -> Vec<i64> {
-        let mut gone = vec![false; heads.len()];
+        let given: HashSet<i64> = handing.given.iter().map(|(id, _)| *id).collect();
+        let mut gone: Vec<bool> = heads.iter().map(|head| given.contains(&head.id)).collect();
         let mut reached = vec![0; self.fits.len()];
         let mut held = Vec::new();
         for (seat, crew) in self.crew.iter().enumerate() {
@@ -510,6 +512,11 @@ impl Bucket {
     /// By how much it runs ahead of the clock. Not by more than it may, should the clock have been put back.
     fn ahead(&self, now: i64) -> f64 {
         (self.used_to - now as f64).clamp(0.0, self.rate.per_ms as f64)
+    }
+
+    /// Whether it runs ahead by more than it may: the clock was put back, and nobody waits until it has caught up.
+    fn is_beyond(&self, now: i64) -> bool {
+        self.used_to > now as f64 + self.rate.per_ms as f64
     }
 
     /// How many claims may begin now.

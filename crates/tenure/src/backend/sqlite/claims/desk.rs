@@ -100,6 +100,8 @@ impl Sqlite {
                 change.transaction.one(set).await?.is_some()
             }
             (Some(queue), None) => {
+                let make = get("queue_make").bind(queue.as_str()).bind(change.wall_ms);
+                change.transaction.execute(make).await?;
                 change.transaction.one(get("queue_resume").bind(queue.as_str())).await?.is_some()
             }
             (None, Some(pause)) => {

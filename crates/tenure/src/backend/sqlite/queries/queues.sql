@@ -12,7 +12,9 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT (namespace, name) DO UPDATE SET
     mode = excluded.mode, fallback = excluded.fallback, approval = excluded.approval, rate_count = excluded.rate_count,
     rate_per_ms = excluded.rate_per_ms, max_claimed = excluded.max_claimed, prefer_ms = excluded.prefer_ms,
-    keep_ms = excluded.keep_ms, keep_dead_ms = excluded.keep_dead_ms
+    keep_ms = excluded.keep_ms, keep_dead_ms = excluded.keep_dead_ms,
+    -- At most as much is used up as the new rate can be.
+    rate_used_to = min(tenure_queues.rate_used_to, ?3 + coalesce(excluded.rate_per_ms, 0))
 RETURNING id;
 
 -- name: queue_pause

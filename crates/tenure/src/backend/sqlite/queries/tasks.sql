@@ -140,7 +140,7 @@ WHERE t.id = c.value ->> 0;
 UPDATE tenure_tasks AS t
 SET state = c.value ->> 'state', attempt = c.value ->> 'attempt', 
     run_at = CASE WHEN json_type(c.value, '$.run_at') IS NULL THEN t.run_at ELSE c.value ->> 'run_at' END,
-    ready_at = CASE c.value ->> 'state' WHEN 'ready' THEN ?2 WHEN 'dead' THEN t.ready_at END,
+    ready_at = CASE WHEN c.value ->> 'state' = 'ready' THEN ?2 ELSE t.ready_at END,
     wait_until = CASE WHEN c.value ->> 'state' = 'ready' THEN ?2 + t.max_wait_ms END,
     failures = c.value ->> 'failures', reason = c.value ->> 'reason',
     finished_at = CASE WHEN c.value ->> 'state' = 'dead' THEN ?2 END, session = NULL, deadline = NULL
@@ -157,7 +157,7 @@ WHERE t.id = c.value ->> 0;
 -- Those that waited for the last of their parents.
 UPDATE tenure_tasks AS t
 SET state = CASE WHEN t.run_at > ?2 THEN 'scheduled' ELSE 'ready' END,
-    ready_at = CASE WHEN t.run_at > ?2 THEN NULL ELSE ?2 END,
+    ready_at = CASE WHEN t.run_at > ?2 THEN t.ready_at ELSE ?2 END,
     wait_until = CASE WHEN t.run_at > ?2 THEN NULL ELSE ?2 + t.max_wait_ms END
 WHERE t.id IN (SELECT e.child FROM json_each(?1) j CROSS JOIN tenure_task_parents e ON e.parent = j.value)
   AND +t.state = 'waiting'
@@ -349,7 +349,7 @@ ORDER BY e.parent;
 -- name: task_retry
 -- They wait; those that wait for nobody are let go next. Who was named need not wait for its time.
 UPDATE tenure_tasks
-SET state = 'waiting', attempt = 0, output = NULL, finished_at = NULL, fate = NULL, reason = NULL, ready_at = NULL,
+SET state = 'waiting', attempt = 0, output = NULL, finished_at = NULL, fate = NULL, reason = NULL,
     wait_until = NULL, run_at = CASE WHEN id IN (SELECT j.value FROM json_each(?2) j) THEN NULL ELSE run_at END
 WHERE id IN (SELECT j.value FROM json_each(?1) j);
 
@@ -363,7 +363,7 @@ WHERE t.id = c.value ->> 0;
 -- Of these, those that wait for nobody.
 UPDATE tenure_tasks AS t
 SET state = CASE WHEN t.run_at > ?2 THEN 'scheduled' ELSE 'ready' END,
-    ready_at = CASE WHEN t.run_at > ?2 THEN NULL ELSE ?2 END,
+    ready_at = CASE WHEN t.run_at > ?2 THEN t.ready_at ELSE ?2 END,
     wait_until = CASE WHEN t.run_at > ?2 THEN NULL ELSE ?2 + t.max_wait_ms END
 WHERE t.id IN (SELECT j.value FROM json_each(?1) j) AND +t.state = 'waiting'
   AND NOT EXISTS (SELECT 1 FROM tenure_task_parents o JOIN tenure_tasks p ON p.id = o.parent

@@ -99,15 +99,15 @@ $$;
 -- Hands out tasks of a queue.
 -- `authority`: direct, leader or fallback; of a leader its session and token. `seats`: [{name, kinds, tags, wanted, session,
 -- hold_ms}], served in order. `floors`: {"demand": [ms, id]}, behind which to look first unless `whole`; what comes before is
--- looked at if that does not suffice. `awake`: whether sessions of the seats may be down as asleep.
+-- looked at if that does not suffice.
 -- Rows: a task each, its kind left out if its demand is among the floors; and at the end one with seat = -1, where `note` is
 -- why nothing was handed out, `next_ms` in how long there may be more, and `looked` whether all was looked at.
 CREATE FUNCTION tenure.claim(
     in_namespace text, in_queue text, authority text, leader text, leader_token_ bigint, seats json, floors jsonb,
-    whole boolean, awake boolean
+    whole boolean
 ) RETURNS TABLE (
     seat integer, id bigint, token bigint, demand integer, effective_at_ms bigint, kind text, attempt integer,
-    max_attempts integer, priority integer, enqueued_at_ms bigint, payload text, deadline_ms bigint, turn bigint,
+    max_attempts integer, priority integer, payload json, deadline_ms bigint, turn bigint,
     max_run_ms bigint, backoff_first_ms bigint, backoff_most_ms bigint, leader_token bigint, inputs text,
     note text, next_ms bigint, looked boolean
 ) LANGUAGE plpgsql VOLATILE
@@ -232,9 +232,6 @@ BEGIN
         IF seat_.session IS NULL THEN
             UPDATE tenure.workers w SET seen_at = now_
             WHERE w.namespace = in_namespace AND w.name = seat_.name AND w.seen_at < now_ - interval '1 second';
-        ELSIF awake THEN
-            DELETE FROM tenure.dozers z
-            WHERE z.namespace = in_namespace AND z.queue = in_queue AND z.session = seat_.session;
         END IF;
         from_start := false;
         held_back := false;
@@ -273,13 +270,12 @@ BEGIN
                 session = seat_.session, worker = seat_.name, claimed_at = now_, progress = NULL, give_up_at = NULL,
                 deadline = least(now_ + seat_.hold_ms * interval '1 millisecond',
                                  now_ + t.max_run_ms * interval '1 millisecond'),
-                turn = CASE WHEN authority = 'leader' THEN stile_turn + served + p.n END
-            FROM unnest(picked) WITH ORDINALITY AS p (at, n)
-            WHERE t.ctid = p.at
+                turn = CASE WHEN authority = 'leader' THEN stile_turn + served + array_position(picked, t.ctid) END
+            WHERE t.ctid = ANY (picked)
             RETURNING seat_.n, t.id, t.token, t.demand, (date_part('epoch', t.effective_at) * 1000)::bigint,
                 CASE WHEN t.demand = ANY (known) THEN NULL
                      ELSE (SELECT d.kind FROM tenure.demands d WHERE d.id = t.demand) END,
-                t.attempt, t.max_attempts, t.priority, (date_part('epoch', t.enqueued_at) * 1000)::bigint, t.payload::text,
+                t.attempt, t.max_attempts, t.priority, t.payload,
                 (date_part('epoch', t.deadline) * 1000)::bigint, t.turn, t.max_run_ms, t.backoff_first_ms,
                 t.backoff_most_ms, t.leader_token,
                 CASE WHEN t.open_parents IS NOT NULL THEN (

@@ -68,7 +68,7 @@ BEGIN
 END
 $$;
 
--- Completes claims: task by task, under its token. The numbers of those that are completed under it now, by this call or an
+-- Completes claims, each under its token. `ids` are in order, and none is there twice. The numbers of those that are completed under it now, by this call or an
 -- earlier one, with commas in between. `outputs`: null, or one for each.
 CREATE FUNCTION tenure.complete(in_namespace text, ids bigint[], tokens bigint[], outputs text[])
 RETURNS text LANGUAGE plpgsql VOLATILE
@@ -84,14 +84,14 @@ DECLARE
 BEGIN
     SELECT array_agg(q.id), bool_or(q.max_claimed IS NOT NULL) INTO queues_, limited
     FROM tenure.queues q WHERE q.namespace = in_namespace;
-    -- Each is looked up by its number, whatever the planner knows of the table: hence the subquery with a limit. And then updated
-    -- where it was found, if it is still so.
+    -- By the primary key, whatever the planner knows of the table: no other index fits these conditions. width_bucket finds the
+    -- place of a number among those given.
     WITH settled AS (
         UPDATE tenure.tasks t
-        SET state = 'completed', finished_at = now_, output = s.output::json, session = NULL, deadline = NULL
-        FROM unnest(ids, tokens, outputs) AS s (id, token, output)
-        CROSS JOIN LATERAL (SELECT f.ctid AS at FROM tenure.tasks f WHERE f.id = s.id LIMIT 1) found
-        WHERE t.ctid = found.at AND t.token = s.token AND t.state = 'claimed' AND t.queue = ANY (queues_)
+        SET state = 'completed', finished_at = now_, output = outputs[width_bucket(t.id, ids)]::json, session = NULL,
+            deadline = NULL
+        WHERE t.id = ANY (ids) AND t.token = tokens[width_bucket(t.id, ids)] AND t.state = 'claimed'
+          AND t.queue = ANY (queues_)
         RETURNING t.id, t.has_children, t.concurrency_key
     )
     SELECT array_agg(s.id), array_agg(s.id) FILTER (WHERE s.has_children),
@@ -113,9 +113,9 @@ BEGIN
     IF coalesce(cardinality(done), 0) < cardinality(ids) THEN
         -- An answer that was lost may be asked for again.
         done := done || ARRAY(
-            SELECT t.id FROM unnest(ids, tokens) AS s (id, token) JOIN tenure.tasks t ON t.id = s.id
-            WHERE t.token = s.token AND t.state = 'completed' AND t.queue = ANY (queues_)
-              AND NOT coalesce(t.id = ANY (done), false));
+            SELECT t.id FROM tenure.tasks t
+            WHERE t.id = ANY (ids) AND t.token = tokens[width_bucket(t.id, ids)] AND t.state = 'completed'
+              AND t.queue = ANY (queues_) AND NOT coalesce(t.id = ANY (done), false));
     END IF;
     RETURN array_to_string(done, ',');
 END
