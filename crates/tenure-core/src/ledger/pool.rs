@@ -15,6 +15,8 @@ use crate::{Name, Token};
 pub(super) struct Pool {
     pub(super) settings: PoolSettings,
     pub(super) resources: BTreeMap<Name, Resource>,
+    /// Those that were taken out: one that is put in again goes on with its token.
+    pub(super) removed: BTreeMap<Name, Resource>,
 }
 
 /// A resource.
@@ -83,7 +85,8 @@ impl Ledger {
         let pool = self.pools.entry(key.clone()).or_default();
         for new in resources {
             let fresh = Resource { new: new.clone(), token: Token::ZERO, holder: None, cooling_until: None };
-            pool.resources.entry(new.name.clone()).or_insert(fresh).new = new.clone();
+            let before = pool.removed.remove(&new.name);
+            pool.resources.entry(new.name.clone()).or_insert(before.unwrap_or(fresh)).new = new.clone();
         }
         self.wakes.push(Wake::Pool(key.clone()));
         Ok(())
@@ -95,7 +98,11 @@ impl Ledger {
         match pool.resources.get(name).map(|resource| resource.holder) {
             None => Ok(false),
             Some(Some(holder)) => Err(held_resource(key, name, holder)),
-            Some(None) => Ok(pool.resources.remove(name).is_some()),
+            Some(None) => {
+                let removed = pool.resources.remove(name);
+                pool.removed.extend(removed.map(|resource| (name.clone(), resource)));
+                Ok(true)
+            }
         }
     }
 

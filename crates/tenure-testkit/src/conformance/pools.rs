@@ -252,6 +252,23 @@ pub async fn a_resource_is_removed_when_it_is_free(subject: &Subject) {
     assert_eq!(pool.take(wanting("2")).await.state, RequestState::Waiting);
 }
 
+/// A fence that has seen its last holder goes on to hold.
+pub async fn a_resource_that_comes_back_goes_on_with_its_token(subject: &Subject) {
+    let pool = Pool::of(subject).await;
+    let name: Name = "h1".parse().unwrap();
+    let mut last = Token::ZERO;
+    for n in 0..3 {
+        pool.add("h1", &[]).await;
+        let held = pool.take(wanting(&format!("k{n}"))).await;
+        let token = held.token.expect("granted");
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        pool.release(&held).await;
+        assert_eq!(pool.store.remove_resource(&pool.key, &name).await, Ok(true));
+        assert_eq!(pool.view().await.resources, []);
+    }
+}
+
 /// Its owner, under its token, and only once.
 pub async fn a_resource_is_given_back_under_its_token(subject: &Subject) {
     let pool = Pool::of(subject).await;

@@ -169,12 +169,14 @@ CREATE TABLE tenure.pools (
     UNIQUE (namespace, name)
 );
 
--- `request` is who has it; null while it is free.
+-- `request` is who has it; null while it is free. A name that was taken out and put in again goes on with its token: the row
+-- stays, `removed`.
 CREATE TABLE tenure.resources (
     pool          integer,
     name          text COLLATE "C",
     tags          jsonb   NOT NULL DEFAULT '[]',
     enabled       boolean NOT NULL DEFAULT true,
+    removed       boolean NOT NULL DEFAULT false,
     token         bigint  NOT NULL DEFAULT 0,
     request       bigint,
     cooling_until timestamptz,
