@@ -15,6 +15,8 @@ use crate::{Name, Token};
 pub(super) struct Pool {
     pub(super) settings: PoolSettings,
     pub(super) resources: BTreeMap<Name, Resource>,
+    /// Of those that were taken out: put in again, they go on from there.
+    tokens: BTreeMap<Name, Token>,
 }
 
 /// A resource.
@@ -82,7 +84,8 @@ impl Ledger {
         check_resources(resources)?;
         let pool = self.pools.entry(key.clone()).or_default();
         for new in resources {
-            let fresh = Resource { new: new.clone(), token: Token::ZERO, holder: None, cooling_until: None };
+            let token = pool.tokens.remove(&new.name).unwrap_or(Token::ZERO);
+            let fresh = Resource { new: new.clone(), token, holder: None, cooling_until: None };
             pool.resources.entry(new.name.clone()).or_insert(fresh).new = new.clone();
         }
         self.wakes.push(Wake::Pool(key.clone()));
@@ -95,7 +98,11 @@ impl Ledger {
         match pool.resources.get(name).map(|resource| resource.holder) {
             None => Ok(false),
             Some(Some(holder)) => Err(held_resource(key, name, holder)),
-            Some(None) => Ok(pool.resources.remove(name).is_some()),
+            Some(None) => {
+                let removed = pool.resources.remove(name);
+                pool.tokens.extend(removed.map(|it| (name.clone(), it.token)));
+                Ok(true)
+            }
         }
     }
 

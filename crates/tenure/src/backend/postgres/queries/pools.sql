@@ -13,7 +13,7 @@ SELECT json_build_object(
             'holder', (SELECT tenure.request_view(h) FROM tenure.pool_requests h WHERE h.id = s.request),
             'cooling_until_ms', CASE WHEN s.cooling_until > clock_timestamp() THEN tenure.ms(s.cooling_until) END)
             ORDER BY s.name)
-        FROM tenure.resources s WHERE s.pool = p.id), '[]'),
+        FROM tenure.resources s WHERE s.pool = p.id AND NOT s.removed), '[]'),
     'waiting', coalesce((
         SELECT json_agg(tenure.request_view(r) ORDER BY r.id)
         FROM tenure.pool_requests r WHERE r.pool = p.id AND r.state = 'waiting'), '[]'))::text AS pool,
@@ -45,7 +45,7 @@ WITH pool AS (
     INSERT INTO tenure.resources (pool, name, tags, enabled)
     SELECT DISTINCT ON (g.r ->> 'name') pool.id, g.r ->> 'name', g.r -> 'tags', (g.r ->> 'enabled')::boolean
     FROM pool, jsonb_array_elements($3) WITH ORDINALITY AS g (r, n) ORDER BY g.r ->> 'name', g.n DESC
-    ON CONFLICT (pool, name) DO UPDATE SET tags = EXCLUDED.tags, enabled = EXCLUDED.enabled
+    ON CONFLICT (pool, name) DO UPDATE SET tags = EXCLUDED.tags, enabled = EXCLUDED.enabled, removed = false
 )
 SELECT tenure.pool_wake(pool.id) FROM pool;
 
@@ -53,9 +53,10 @@ SELECT tenure.pool_wake(pool.id) FROM pool;
 -- $1 namespace, $2 name of the pool, $3 resource. No row: it is not there. `holder`: who has it, and so it stays.
 WITH found AS (
     SELECT s.pool, s.name, s.request FROM tenure.resources s JOIN tenure.pools p ON p.id = s.pool
-    WHERE p.namespace = $1 AND p.name = $2 AND s.name = $3 FOR UPDATE OF s
+    WHERE p.namespace = $1 AND p.name = $2 AND s.name = $3 AND NOT s.removed FOR UPDATE OF s
 ), removed AS (
-    DELETE FROM tenure.resources s USING found f WHERE s.pool = f.pool AND s.name = f.name AND f.request IS NULL
+    UPDATE tenure.resources s SET removed = true, enabled = false FROM found f
+    WHERE s.pool = f.pool AND s.name = f.name AND f.request IS NULL
 )
 SELECT f.request AS holder FROM found f;
 
@@ -120,7 +121,7 @@ SELECT p.id, p.priority, tenure.ms(clock_timestamp()) AS now_ms,
                OR EXISTS (SELECT FROM tenure.sessions s WHERE s.id = r.session AND s.state = 'live')))::text AS waiting,
        (SELECT json_agg(json_build_object('name', s.name, 'tags', s.tags, 'enabled', s.enabled) ORDER BY s.name)
         FROM tenure.resources s
-        WHERE s.pool = p.id AND s.enabled AND s.request IS NULL
+        WHERE s.pool = p.id AND s.enabled AND NOT s.removed AND s.request IS NULL
           AND (s.cooling_until IS NULL OR s.cooling_until <= clock_timestamp()))::text AS free
 FROM tenure.pools p WHERE p.namespace = $1 AND p.name = $2;
 

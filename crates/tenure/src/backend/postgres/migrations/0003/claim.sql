@@ -202,6 +202,8 @@ BEGIN
                    s.parts + greatest(0, floor(date_part('epoch', now_ - s.filled_at) * 1000))::numeric * queue_.rate_count,
                    queue_.rate_count * queue_.rate_per_ms::numeric))
         INTO stile_turn, stile_parts FROM tenure.turnstiles s WHERE s.queue = queue_id_ FOR NO KEY UPDATE;
+        -- The clock was put back, by more than anybody waits for that lock: nothing would come in until it has caught up.
+        UPDATE tenure.turnstiles s SET filled_at = now_ WHERE s.queue = queue_id_ AND s.filled_at > now_ + interval '2 seconds';
         -- Others waited for that lock; what they claimed is seen from here on.
         allowance := least(div(stile_parts, queue_.rate_per_ms)::integer, queue_.max_claimed - CASE WHEN queue_.max_claimed > 0 THEN (
             SELECT (SELECT count(*) FROM tenure.tasks t
@@ -302,7 +304,7 @@ BEGIN
     IF served > 0 AND stile_turn IS NOT NULL THEN
         stile_parts := stile_parts - served * queue_.rate_per_ms;
         UPDATE tenure.turnstiles s
-        SET parts = stile_parts, filled_at = now_,
+        SET parts = stile_parts, filled_at = greatest(s.filled_at, now_),
             turn = CASE WHEN authority = 'leader' THEN s.turn + served ELSE s.turn END
         WHERE s.queue = queue_id_;
     END IF;

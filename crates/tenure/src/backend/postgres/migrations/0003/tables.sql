@@ -112,6 +112,8 @@ CREATE INDEX tasks_scheduled ON tenure.tasks (queue, run_at) WHERE run_at IS NOT
 CREATE UNIQUE INDEX tasks_key ON tenure.tasks (queue, key) WHERE key IS NOT NULL;
 CREATE INDEX tasks_deadline ON tenure.tasks (deadline) WHERE deadline IS NOT NULL;
 CREATE INDEX tasks_give_up ON tenure.tasks (give_up_at) WHERE give_up_at IS NOT NULL;
+CREATE INDEX tasks_waiting ON tenure.tasks (queue) WHERE open_parents IS NOT NULL AND state = 'waiting';
+CREATE INDEX tasks_held ON tenure.tasks (queue) WHERE concurrency_key IS NOT NULL AND state = 'held';
 CREATE INDEX tasks_keyed ON tenure.tasks (concurrency_key, state, demand, effective_at, id)
     WHERE concurrency_key IS NOT NULL AND state IN ('ready', 'held', 'claimed');
 
@@ -169,12 +171,14 @@ CREATE TABLE tenure.pools (
     UNIQUE (namespace, name)
 );
 
--- `request` is who has it; null while it is free.
+-- `request` is who has it; null while it is free. A name that is taken out and put in again goes on with its token: the row
+-- stays, removed.
 CREATE TABLE tenure.resources (
     pool          integer,
     name          text COLLATE "C",
     tags          jsonb   NOT NULL DEFAULT '[]',
     enabled       boolean NOT NULL DEFAULT true,
+    removed       boolean NOT NULL DEFAULT false,
     token         bigint  NOT NULL DEFAULT 0,
     request       bigint,
     cooling_until timestamptz,

@@ -2,7 +2,8 @@
 
 -- Returns claims whose session or time is over, gives up what waited too long, lets go what is due, forgets what is old: at
 -- most `most` of each. Nothing happens unless this session leads tenure/claims under this token; and it goes on leading until
--- the transaction is over. `clock_ms`: what the keeper thinks that our clock shows at least.
+-- the transaction is over. `clock_ms`: what the keeper thinks that our clock shows at least; null: it does not know, and nothing
+-- is over that goes by the clock.
 CREATE FUNCTION tenure.tend(
     in_session text, in_token bigint, clock_ms bigint, most integer,
     OUT leads boolean, OUT returned bigint, OUT dead bigint, OUT due bigint, OUT forgotten bigint, OUT freed bigint,
@@ -12,7 +13,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
-    clock_ timestamptz := least(tenure.at(least(clock_ms, tenure.ms(now_))), now_);
+    clock_ timestamptz := CASE WHEN clock_ms IS NULL THEN '-infinity'
+                               ELSE least(tenure.at(least(clock_ms, tenure.ms(now_))), now_) END;
     found_ bigint[];
     task record;
     queue_ record;
@@ -126,6 +128,7 @@ BEGIN
         SELECT z.ctid FROM tenure.dozers z
         WHERE NOT EXISTS (SELECT FROM tenure.sessions s WHERE s.id = z.session AND s.state = 'live')
         LIMIT most FOR UPDATE SKIP LOCKED));
+    PERFORM tenure.forget_workers(clock_, most);
     PERFORM tenure.forget_demands();
 
     -- Over is what is past: one more millisecond.
@@ -137,7 +140,7 @@ BEGIN
             (SELECT min(r.deadline) FROM tenure.pool_requests r WHERE r.state = 'granted'),
             (SELECT min(r.created_at + r.max_wait_ms * interval '1 millisecond')
              FROM tenure.pool_requests r WHERE r.state = 'waiting')
-        )) + 1 - tenure.ms(clock_),
+        )) + 1 - CASE WHEN isfinite(clock_) THEN tenure.ms(clock_) END,
         tenure.ms(least(
             (SELECT min(f.run_at) FROM tenure.queues q CROSS JOIN LATERAL (
                 SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at IS NOT NULL
@@ -148,27 +151,47 @@ BEGIN
 END
 $$;
 
--- Lets in who is held back by a concurrency key that nobody uses any more. That should not be; but if it ever is, it does not
--- last.
+-- Lets in who is held back by a concurrency key although there is room: whoever should have let it in did not come to it.
 CREATE FUNCTION tenure.unhold_strays(most integer, now_ timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
     key_ text := '';
-    queue_ integer;
-    namespace_ text;
+    head record;
+    demand_ integer;
+    room integer;
+    rings integer[] := '{}';
 BEGIN
     FOR n IN 1..most LOOP
-        SELECT t.concurrency_key, t.queue INTO key_, queue_ FROM tenure.tasks t
+        SELECT t.concurrency_key INTO key_ FROM tenure.tasks t
         WHERE t.state = 'held' AND t.concurrency_key > key_ AND t.concurrency_key IS NOT NULL
         ORDER BY t.concurrency_key LIMIT 1;
         EXIT WHEN NOT FOUND;
-        IF NOT EXISTS (SELECT FROM tenure.tasks t
-                       WHERE t.concurrency_key = key_ AND t.state IN ('ready', 'claimed') AND t.concurrency_key IS NOT NULL) THEN
-            SELECT q.namespace INTO namespace_ FROM tenure.queues q WHERE q.id = queue_;
-            PERFORM tenure.unhold(namespace_, ARRAY[key_], now_);
-        END IF;
+        demand_ := -1;
+        LOOP
+            -- The first of each demand.
+            SELECT t.ctid AS place, t.demand, t.queue, t.concurrency_limit INTO head FROM tenure.tasks t
+            WHERE t.state = 'held' AND t.concurrency_key = key_ AND t.concurrency_key IS NOT NULL
+              AND t.demand > demand_
+            ORDER BY t.demand, t.effective_at, t.id LIMIT 1;
+            EXIT WHEN NOT FOUND;
+            demand_ := head.demand;
+            SELECT greatest(0, head.concurrency_limit - count(*)) INTO room FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue
+            WHERE t.state = 'claimed' AND t.concurrency_key = key_ AND t.concurrency_key IS NOT NULL
+              AND q.namespace = (SELECT h.namespace FROM tenure.queues h WHERE h.id = head.queue);
+            -- Those of this demand that have been let in may still come.
+            CONTINUE WHEN room <= (SELECT count(*) FROM (
+                SELECT FROM tenure.tasks t
+                WHERE t.state = 'ready' AND t.concurrency_key = key_ AND t.concurrency_key IS NOT NULL
+                  AND t.demand = demand_ LIMIT room) r);
+            UPDATE tenure.tasks t SET state = 'ready' WHERE t.ctid = ANY (ARRAY(
+                SELECT h.ctid FROM tenure.tasks h WHERE h.ctid = head.place AND h.state = 'held' FOR UPDATE SKIP LOCKED));
+            IF FOUND THEN
+                rings := rings || head.queue;
+            END IF;
+        END LOOP;
     END LOOP;
+    PERFORM tenure.ring(q.namespace, q.name, true) FROM tenure.queues q WHERE q.id = ANY (rings);
 END
 $$;
 
@@ -206,6 +229,15 @@ $$;
 CREATE FUNCTION tenure.is_wanted(in_task bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT EXISTS (SELECT FROM tenure.parents e JOIN tenure.tasks c ON c.id = e.child
                    WHERE e.parent = in_task AND c.state <> 'completed')
+$$;
+
+-- Forgets workers that nobody has seen for a day. An approval is somebody's word about a name, and stays until it is taken back.
+CREATE FUNCTION tenure.forget_workers(clock_ timestamptz, most integer) RETURNS void LANGUAGE sql VOLATILE AS $$
+    DELETE FROM tenure.workers d WHERE d.ctid = ANY (ARRAY(
+        SELECT w.ctid FROM tenure.workers w LEFT JOIN tenure.sessions s ON s.id = w.session
+        WHERE w.approved_by IS NULL AND coalesce(s.state, '') <> 'live'
+          AND greatest(w.seen_at, s.beat_at) < clock_ - interval '1 day'
+        LIMIT most FOR UPDATE OF w SKIP LOCKED))
 $$;
 
 -- Forgets demands that no task has any more, now and then, where there are many.
