@@ -23,6 +23,9 @@ impl Ledger {
         if let Err(refusal) = self.admit(ask, queue, witness) {
             return ClaimAnswer::Refused(refusal);
         }
+        if let Some(queue) = self.queues.get_mut(&ask.queue) {
+            queue.set_back(now_ms);
+        }
         self.promote(&ask.queue, now_ms, u32::MAX);
         let in_order = matches!(ask.authority, Authority::Leader { .. });
         let mut round = Round {

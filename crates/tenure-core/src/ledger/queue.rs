@@ -99,6 +99,13 @@ impl Queue {
         rate.min(most.saturating_sub(self.count(TaskState::Claimed)))
     }
 
+    /// A clock that was put back: the bucket fills from here on, and nobody waits until the clock has caught up.
+    pub(super) fn set_back(&mut self, now_ms: i64) {
+        if let (Some(bucket), Some(rate)) = (self.bucket, self.settings.rate) {
+            self.bucket = Some(bucket.now(rate, bucket.at_ms().min(now_ms)));
+        }
+    }
+
     /// A claim begins.
     pub(super) fn begin(&mut self, now_ms: i64) {
         if let Some((rate, mut bucket)) = self.bucket(now_ms) {

@@ -23,6 +23,11 @@ impl Bucket {
         Bucket { parts, at_ms: now_ms }
     }
 
+    /// Up to when it was filled.
+    pub(super) fn at_ms(self) -> i64 {
+        self.at_ms
+    }
+
     /// How many claims may begin.
     pub(super) fn claims(self, rate: RateLimit) -> u64 {
         u64::try_from(self.parts / u128::from(rate.per_ms.max(1))).unwrap_or(u64::MAX)

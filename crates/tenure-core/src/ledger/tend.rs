@@ -14,8 +14,8 @@ impl Ledger {
             return tended;
         }
         tended.leads = true;
-        // A step of our clock expires nothing.
-        let clock_ms = tend.clock_ms.map_or(now_ms, |clock| clock.min(now_ms));
+        // A step of our clock expires nothing; without a reckoning of it, nothing is over that goes by it.
+        let clock_ms = tend.clock_ms.map_or(i64::MIN, |clock| clock.min(now_ms));
         let limit = tend.limit as usize;
         self.return_lost(&mut tended, witness, clock_ms, now_ms, limit);
         self.give_up(&mut tended, clock_ms, now_ms, limit);
@@ -26,6 +26,7 @@ impl Ledger {
             sessions.retain(|session| witness.is_live(session));
             !sessions.is_empty()
         });
+        self.forget_workers(witness, clock_ms);
         tended.next_in = self.next_due(clock_ms, now_ms);
         tended
     }
@@ -129,7 +130,8 @@ impl Ledger {
         let due = self.queues.values().filter_map(|queue| queue.scheduled.first()).map(|(at, _)| *at);
         let by_now = due.chain(self.rested()).min();
         // Over is what is past: one more millisecond.
-        let by_clock = by_clock.map(|at| at.saturating_add(1).saturating_sub(clock_ms));
+        let by_clock =
+            by_clock.filter(|_| clock_ms > i64::MIN).map(|at| at.saturating_add(1).saturating_sub(clock_ms));
         let in_ms = by_clock.into_iter().chain(by_now.map(|at| at.saturating_sub(now_ms))).min()?;
         Some(Duration::from_millis(u64::try_from(in_ms).unwrap_or(0)))
     }

@@ -9,6 +9,9 @@ use crate::port::{NewWorker, QueueKey, WorkerView};
 /// For how long a worker without a session counts as living after it was seen, in milliseconds.
 const SEEN_FOR_MS: i64 = 60_000;
 
+/// For how long a worker is remembered that nobody sees, in milliseconds.
+const KEPT_FOR_MS: i64 = 86_400_000;
+
 /// A worker that made itself known.
 #[derive(Clone, Debug)]
 pub(super) struct Worker {
@@ -46,6 +49,18 @@ impl Ledger {
         let known: BTreeSet<&(Name, String)> =
             self.workers.keys().chain(self.approvals.keys()).filter(wanted).collect();
         known.into_iter().map(|key| self.worker(key, witness, now_ms)).collect()
+    }
+
+    /// Those that nobody has seen for long. An approval is somebody's word about a name, and stays until it is taken back.
+    pub(super) fn forget_workers(&mut self, witness: &dyn Witness, clock_ms: i64) {
+        let approvals = &self.approvals;
+        self.workers.retain(|key, worker| {
+            let session = worker.new.session.as_ref().and_then(|id| witness.session(id));
+            let seen_at = session.map_or(worker.seen_at, |it| it.beat_at_ms.max(worker.seen_at));
+            approvals.contains_key(key)
+                || session.is_some_and(|session| session.live)
+                || seen_at.saturating_add(KEPT_FOR_MS) >= clock_ms
+        });
     }
 
     fn worker(&self, key: &(Name, String), witness: &dyn Witness, now_ms: i64) -> WorkerView {

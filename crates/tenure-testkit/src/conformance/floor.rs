@@ -189,9 +189,9 @@ impl Keeper {
         Authority::Leader { session: self.actor.id.clone(), token: self.token }
     }
 
-    /// What it asks of the store.
+    /// What it asks of the store, by whose clock it goes.
     pub fn tending(&self) -> Tend {
-        Tend { session: self.actor.id.clone(), token: self.token, clock_ms: None, limit: 1000 }
+        Tend { session: self.actor.id.clone(), token: self.token, clock_ms: Some(i64::MAX), limit: 1000 }
     }
 
     /// Tends once.

@@ -354,6 +354,7 @@ macro_rules! claims_conformance_tests {
                 recovery::an_extended_claim_is_kept,
                 recovery::what_was_done_before_it_was_taken_away_counts,
                 recovery::a_step_of_the_stores_clock_expires_nothing,
+                recovery::without_a_reckoning_nothing_goes_by_the_clock,
                 recovery::the_last_attempt_that_is_lost_is_dead,
                 recovery::what_waited_too_long_is_dead,
                 recovery::what_was_claimed_in_time_has_not_waited_too_long,

@@ -132,6 +132,33 @@ pub async fn a_step_of_the_stores_clock_expires_nothing(subject: &Subject) {
     assert_eq!(floor.states(&[task.id, lasting.id]).await, [TaskState::Ready, TaskState::Claimed]);
 }
 
+/// A keeper that has just begun does not know whether the clock was put forward: it returns what sessions left, no more.
+pub async fn without_a_reckoning_nothing_goes_by_the_clock(subject: &Subject) {
+    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
+    floor.set(QueueSettings { keep_ms: 0, ..QueueSettings::default() }).await;
+    floor.submit(ordinary(2)).await;
+    let done = floor.claim_one().await;
+    floor.complete(&done).await;
+    let short = floor.claim(Seat { hold_ms: Some(1), ..seat("w", 1) }).await.remove(0);
+    let waits = floor.submit_one(NewTask { max_wait_ms: Some(1), ..NewTask::default() }).await;
+    let deadline = floor.task(short.id).await.deadline_ms.expect("it has one");
+    lost_claim(subject, &floor.beside(super::floor::queue("other"))).await;
+    let unsure = Tend { clock_ms: None, ..keeper.tending() };
+    let (mut returned, mut late) = (0, false);
+    while !late {
+        let tended = keeper.actor.store.tend(&unsure).await.unwrap();
+        assert_eq!((tended.leads, tended.dead, tended.forgotten), (true, 0, 0));
+        returned += tended.returned;
+        late = tended.store_ms > deadline + 5;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(returned, 1, "the session's is lost, whatever the clock shows");
+    let ids = [done.id, short.id, waits];
+    assert_eq!(floor.states(&ids).await, [TaskState::Completed, TaskState::Claimed, TaskState::Ready]);
+    let tended = keeper.tend_until(|sum| sum.returned + sum.dead + sum.forgotten >= 3).await;
+    assert_eq!((tended.returned, tended.dead, tended.forgotten), (1, 1, 1));
+}
+
 /// A worker that dies on a task every time does so only so often.
 pub async fn the_last_attempt_that_is_lost_is_dead(subject: &Subject) {
     let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);

@@ -390,7 +390,7 @@ impl Pair<'_> {
         let mut answers = Vec::new();
         for side in &self.sides {
             let (session, token) = side.keeper.clone().expect("it leads");
-            let tend = Tend { session, token, clock_ms: None, limit: 1000 };
+            let tend = Tend { session, token, clock_ms: Some(i64::MAX), limit: 1000 };
             let tended = side.store.tend(&tend).await.expect("tend");
             answers.push((tended.leads, tended.returned, tended.dead, tended.due, tended.forgotten));
         }
@@ -408,7 +408,7 @@ impl Pair<'_> {
             side.store.set_queue(&key, &settings).await.expect("set_queue");
             tokio::time::sleep(Duration::from_millis(2)).await;
             let (session, token) = side.keeper.clone().expect("it leads");
-            let tend = Tend { session, token, clock_ms: None, limit: 1000 };
+            let tend = Tend { session, token, clock_ms: Some(i64::MAX), limit: 1000 };
             while side.store.tend(&tend).await.expect("tend").forgotten > 0 {}
             side.store.set_queue(&key, &kept).await.expect("set_queue");
         }

@@ -67,7 +67,7 @@ async fn keeper(store: &Sqlite) -> (Actor, Tend) {
     let actor = Actor::open(Arc::new(store.clone()), "keeper").await;
     actor.stand(&claims_election()).await;
     let token = actor.take(&claims_election(), 0).await;
-    let tend = Tend { session: actor.id.clone(), token, clock_ms: None, limit: 100 };
+    let tend = Tend { session: actor.id.clone(), token, clock_ms: Some(i64::MAX), limit: 100 };
     (actor, tend)
 }
 
@@ -444,6 +444,34 @@ async fn no_statement_reads_through_all_tasks() {
         }
     }
     assert!(looked_at > 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_nobody_sees_for_a_day_is_forgotten_unless_it_is_approved() {
+    let (store, dir) = fresh().await;
+    let ((_keeper, tend), space) = (keeper(&store).await, Name::default_namespace());
+    let living = Actor::open(Arc::new(store.clone()), "living").await;
+    let over = Actor::open(Arc::new(store.clone()), "over").await;
+    let sessions = [None, None, Some(living.id.clone()), Some(over.id.clone())];
+    for (name, session) in ["approved", "gone", "lives", "over"].into_iter().zip(sessions) {
+        let worker = serde_json::from_value(serde_json::json!({ "name": name, "session": session })).unwrap();
+        store.register(&space, &worker).await.unwrap();
+    }
+    over.store.end(&over.id).await.unwrap();
+    assert!(store.approve(&space, "approved", Some("ada")).await.unwrap());
+    let known = async || {
+        let workers = store.workers(None).await.unwrap();
+        workers.into_iter().map(|it| it.worker.name).collect::<Vec<_>>()
+    };
+    store.tend(&tend).await.unwrap();
+    assert_eq!(known().await, ["approved", "gone", "lives", "over"]);
+    let mut conn = plain(&dir.path().join("t.db")).await;
+    conn.execute("UPDATE tenure_workers SET seen_at = seen_at - 90000000").await.unwrap();
+    conn.execute("UPDATE tenure_sessions SET beat_at = beat_at - 90000000").await.unwrap();
+    store.tend(&Tend { clock_ms: None, ..tend.clone() }).await.unwrap();
+    assert_eq!(known().await.len(), 4, "without a reckoning of the clock");
+    store.tend(&tend).await.unwrap();
+    assert_eq!(known().await, ["approved", "lives"]);
 }
 
 /// Prints how fast a queue drains: `cargo test --release --test sqlite drain -- --ignored --nocapture`.

@@ -177,3 +177,16 @@ fn a_queue_may_ask_for_approved_workers() {
     assert!(yard.ledger.approve(&space, "w", None));
     assert_eq!(yard.refusal(Authority::Direct, seat(1)), refused);
 }
+
+#[test]
+fn a_clock_that_was_put_back_does_not_stop_a_rate() {
+    let mut yard = Yard::new();
+    let rate = Some(RateLimit { count: 1, per_ms: 1_000 });
+    yard.ledger.set_queue(&queue(), &QueueSettings { rate, ..QueueSettings::default() });
+    yard.submit(vec![task(); 3]);
+    assert_eq!(yard.claim(3).len(), 1);
+    yard.now -= 3_600_000;
+    assert_eq!(yard.claim(3).len(), 0, "nothing is brought by that");
+    yard.now += 1_000;
+    assert_eq!(yard.claim(3).len(), 1);
+}

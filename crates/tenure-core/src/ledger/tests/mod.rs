@@ -192,7 +192,7 @@ impl Yard {
     }
 
     fn tend(&mut self) -> Tended {
-        self.tend_by(None, 1_000)
+        self.tend_by(Some(i64::MAX), 1_000)
     }
 
     fn order(&mut self, tasks: &[TaskId], order: Order) -> Vec<TaskId> {

@@ -69,6 +69,33 @@ fn a_worker_lives_as_long_as_its_session_or_for_a_minute_after_it_was_seen() {
 }
 
 #[test]
+fn a_worker_that_nobody_sees_for_a_day_is_forgotten_unless_it_is_approved() {
+    let mut yard = Yard::new();
+    let (space, living, over) = (Name::default_namespace(), yard.session(), yard.session());
+    let named =
+        |name: &str| serde_json::from_value::<NewWorker>(serde_json::json!({ "name": name })).unwrap();
+    for (name, session) in
+        [("approved", None), ("gone", None), ("lives", Some(living)), ("over", Some(over.clone()))]
+    {
+        yard.ledger.register(&space, &NewWorker { session, ..named(name) }, yard.now);
+    }
+    yard.ledger.approve(&space, "approved", Some("ada"));
+    yard.book.end(&over, yard.now);
+    let known = |yard: &Yard| {
+        let views = yard.ledger.workers(None, &yard.book, yard.now);
+        views.iter().map(|it| it.worker.name.clone()).collect::<Vec<_>>()
+    };
+    yard.now += 86_400_000;
+    yard.tend();
+    assert_eq!(known(&yard), ["approved", "gone", "lives", "over"]);
+    yard.now += 1;
+    yard.tend_by(None, 1_000);
+    assert_eq!(known(&yard).len(), 4, "without a reckoning of the clock");
+    yard.tend();
+    assert_eq!(known(&yard), ["approved", "lives"]);
+}
+
+#[test]
 fn why_says_what_is_known() {
     let mut yard = Yard::new();
     let space = Name::default_namespace();

@@ -163,7 +163,8 @@ pub struct Tend {
     pub token: Token,
     /// What the store's wall clock shows at least, by the keeper's own reckoning (see [`SteadyClock`](crate::claim::SteadyClock)).
     /// Deadlines and longest waits are compared with the lesser of this and the store's clock, so that a step of that clock
-    /// expires nothing, not even the first time after it. `None`: the keeper has just begun, and has no reckoning.
+    /// expires nothing, not even the first time after it. `None`: the keeper has just begun, and has no
+    /// reckoning: nothing is over then that goes by the clock.
     pub clock_ms: Option<i64>,
     /// How many of each at most.
     pub limit: u32,

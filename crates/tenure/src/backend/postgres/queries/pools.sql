@@ -121,7 +121,7 @@ SELECT p.id, p.priority, tenure.ms(clock_timestamp()) AS now_ms,
                OR EXISTS (SELECT FROM tenure.sessions s WHERE s.id = r.session AND s.state = 'live')))::text AS waiting,
        (SELECT json_agg(json_build_object('name', s.name, 'tags', s.tags, 'enabled', s.enabled) ORDER BY s.name)
         FROM tenure.resources s
-        WHERE s.pool = p.id AND s.enabled AND s.request IS NULL
+        WHERE s.pool = p.id AND s.enabled AND NOT s.removed AND s.request IS NULL
           AND (s.cooling_until IS NULL OR s.cooling_until <= clock_timestamp()))::text AS free
 FROM tenure.pools p WHERE p.namespace = $1 AND p.name = $2;
 

@@ -1,11 +1,16 @@
 -- name: queue_list
 -- $1 namespace, or null for all. As JSON in the form that the library reads.
-SELECT tenure.queue_view(q)::text AS queue FROM tenure.queues q WHERE $1::text IS NULL OR q.namespace = $1
+WITH claimed AS (
+    SELECT c.queue, sum(c.tasks)::bigint AS tasks FROM tenure.claims_now() c GROUP BY c.queue
+)
+SELECT tenure.queue_view(q, c.tasks)::text AS queue FROM tenure.queues q LEFT JOIN claimed c ON c.queue = q.id
+WHERE $1::text IS NULL OR q.namespace = $1
 ORDER BY q.namespace, q.name;
 
 -- name: queue_show
 -- $1 namespace, $2 name.
-SELECT tenure.queue_view(q)::text AS queue FROM tenure.queues q WHERE q.namespace = $1 AND q.name = $2;
+SELECT tenure.queue_view(q, (SELECT sum(c.tasks)::bigint FROM tenure.claims_now() c WHERE c.queue = q.id))::text AS queue
+FROM tenure.queues q WHERE q.namespace = $1 AND q.name = $2;
 
 -- name: queue_make
 -- $1 namespace, $2 name. And waits for the claims under way, which hold this lock together: none of them is committed after

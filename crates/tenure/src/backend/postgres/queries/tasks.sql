@@ -44,8 +44,15 @@ ORDER BY f.finished_at DESC, f.id DESC;
 
 -- name: task_look
 -- $1 namespace, $2 which. What is needed to say why it waits. No row: there is no such task.
-SELECT tenure.task_view(t)::text AS task, tenure.queue_view(q)::text AS queue,
-       (SELECT json_agg(tenure.worker_view(w)) FROM tenure.workers w WHERE w.namespace = $1)::text AS workers,
+WITH claimed AS (
+    SELECT c.queue, q.namespace, c.worker, c.tasks FROM tenure.claims_now() c JOIN tenure.queues q ON q.id = c.queue
+)
+SELECT tenure.task_view(t)::text AS task,
+       tenure.queue_view(q, (SELECT sum(c.tasks)::bigint FROM claimed c WHERE c.queue = q.id))::text AS queue,
+       (SELECT json_agg(tenure.worker_view(w, c.tasks)) FROM tenure.workers w LEFT JOIN (
+            SELECT c.worker, sum(c.tasks)::bigint AS tasks FROM claimed c WHERE c.namespace = $1 GROUP BY c.worker
+        ) c ON c.worker = w.name
+        WHERE w.namespace = $1)::text AS workers,
        (SELECT json_agg(p.id ORDER BY p.id) FROM tenure.parents e JOIN tenure.tasks p ON p.id = e.parent
         WHERE e.child = t.id AND p.state <> 'completed')::text AS open_parents,
        (SELECT count(*) FROM tenure.demands d CROSS JOIN LATERAL (

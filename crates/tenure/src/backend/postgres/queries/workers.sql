@@ -8,7 +8,13 @@ SET kind = EXCLUDED.kind, tags = EXCLUDED.tags, kinds = EXCLUDED.kinds, queues =
 
 -- name: worker_list
 -- $1 namespace, or null for all. As JSON in the form that the library reads.
-SELECT tenure.worker_view(w)::text AS worker FROM tenure.workers w WHERE $1::text IS NULL OR w.namespace = $1
+WITH claimed AS (
+    SELECT q.namespace, c.worker, sum(c.tasks)::bigint AS tasks
+    FROM tenure.claims_now() c JOIN tenure.queues q ON q.id = c.queue GROUP BY 1, 2
+)
+SELECT tenure.worker_view(w, c.tasks)::text AS worker
+FROM tenure.workers w LEFT JOIN claimed c ON c.namespace = w.namespace AND c.worker = w.name
+WHERE $1::text IS NULL OR w.namespace = $1
 ORDER BY w.namespace, w.name;
 
 -- name: worker_approve

@@ -19,6 +19,12 @@ use super::{Failed, json};
 /// For how long a sleeper is believed: it says so again, if it still sleeps.
 const DOZE_MS: i64 = 10 * 60_000;
 
+/// Before any time that is written: with room to subtract from it.
+const NEVER: i64 = i64::MIN / 2;
+
+/// For how long a worker is remembered that nobody sees.
+const WORKER_MS: i64 = 86_400_000;
+
 impl Sqlite {
     pub(super) async fn tend_all(&self, tend: &Tend) -> Result<Tended, Failed> {
         let mut change = self.change().await?;
@@ -31,8 +37,8 @@ impl Sqlite {
             return Ok(Tended { store_ms, ..Tended::default() });
         }
         let mut round = Round {
-            // A clock that was put forward ends nothing before its time.
-            clock: tend.clock_ms.map_or(change.wall_ms, |clock| clock.min(change.wall_ms)),
+            // A clock that was put forward ends nothing before its time; without a reckoning of it, nothing goes by it.
+            clock: tend.clock_ms.map_or(NEVER, |clock| clock.min(change.wall_ms)),
             limit: i64::from(tend.limit.max(1)),
             tended: Tended { leads: true, store_ms: change.wall_ms, ..Tended::default() },
         };
@@ -50,8 +56,10 @@ impl Sqlite {
             return Ok(None);
         };
         let at = |column| row.try_get::<Option<i64>, _>(column);
-        let (over, due) =
-            (at("over_at")?.map(|at| at + 1 - clock), at("due_at")?.map(|at| at - change.wall_ms));
+        let (over, due) = (
+            at("over_at")?.filter(|_| clock > NEVER).map(|at| at + 1 - clock),
+            at("due_at")?.map(|at| at - change.wall_ms),
+        );
         let next = over.into_iter().chain(due).min();
         Ok(next.map(|ms| Duration::from_millis(ms.max(0).cast_unsigned())))
     }
@@ -136,6 +144,9 @@ impl Sqlite {
         change.transaction.execute(demands).await?;
         let requests = query(self.queries.get("pool_request_forget")).bind(round.clock).bind(round.limit);
         change.transaction.execute(requests).await?;
+        let workers =
+            query(self.queries.get("worker_forget")).bind(round.clock - WORKER_MS).bind(round.limit);
+        change.transaction.execute(workers).await?;
         let dozers = query(self.queries.get("dozer_forget")).bind(now - DOZE_MS);
         change.transaction.execute(dozers).await?;
         Ok(())

@@ -20,9 +20,21 @@ UPDATE tenure_workers SET approved_by = NULL, approved_at = NULL
 WHERE namespace = ?1 AND name = ?2 AND approved_by IS NOT NULL;
 
 -- name: worker_list
-SELECT w.*, coalesce(s.state = 'live', 0) AS session_live, s.beat_at,
-       (SELECT count(*) FROM tenure_queues q CROSS JOIN tenure_tasks t
-        WHERE q.namespace = w.namespace AND t.queue = q.id AND t.state = 'claimed' AND t.worker = w.name) AS claimed
+-- One walk over what is claimed, however many there are.
+WITH claimed (namespace, worker, tasks) AS MATERIALIZED (
+    SELECT q.namespace, t.worker, count(*) FROM tenure_queues q CROSS JOIN tenure_tasks t
+    WHERE t.queue = q.id AND t.state = 'claimed'
+    GROUP BY q.namespace, t.worker)
+SELECT w.*, coalesce(s.state = 'live', 0) AS session_live, s.beat_at, coalesce(c.tasks, 0) AS claimed
 FROM tenure_workers w LEFT JOIN tenure_sessions s ON s.id = w.session
+LEFT JOIN claimed c ON c.namespace = w.namespace AND c.worker = w.name
 WHERE ?1 IS NULL OR w.namespace = ?1
 ORDER BY w.namespace, w.name;
+
+-- name: worker_forget
+-- Those that nobody has seen for long. An approval is somebody's word about a name, and stays until it is taken back.
+DELETE FROM tenure_workers WHERE (namespace, name) IN (
+    SELECT w.namespace, w.name FROM tenure_workers w LEFT JOIN tenure_sessions s ON s.id = w.session
+    WHERE w.approved_by IS NULL AND coalesce(s.state, '') <> 'live'
+      AND max(coalesce(w.seen_at, 0), coalesce(s.beat_at, 0)) < ?1
+    LIMIT ?2);

@@ -77,7 +77,7 @@ BEGIN
                    OR EXISTS (SELECT FROM tenure.sessions s WHERE s.id = r.session AND s.state = 'live')));
         UPDATE tenure.resources s
         SET token = greatest(s.token, base) + 1, request = pair.request, cooling_until = NULL
-        WHERE s.pool = in_pool AND s.name = pair.resource AND s.request IS NULL AND s.enabled
+        WHERE s.pool = in_pool AND s.name = pair.resource AND s.request IS NULL AND s.enabled AND NOT s.removed
           AND (s.cooling_until IS NULL OR s.cooling_until <= now_)
         RETURNING s.token INTO token_;
         CONTINUE WHEN NOT FOUND;

@@ -112,6 +112,8 @@ CREATE INDEX tasks_scheduled ON tenure.tasks (queue, run_at) WHERE run_at IS NOT
 CREATE UNIQUE INDEX tasks_key ON tenure.tasks (queue, key) WHERE key IS NOT NULL;
 CREATE INDEX tasks_deadline ON tenure.tasks (deadline) WHERE deadline IS NOT NULL;
 CREATE INDEX tasks_give_up ON tenure.tasks (give_up_at) WHERE give_up_at IS NOT NULL;
+CREATE INDEX tasks_waiting ON tenure.tasks (queue) WHERE open_parents IS NOT NULL AND state = 'waiting';
+CREATE INDEX tasks_held ON tenure.tasks (queue) WHERE concurrency_key IS NOT NULL AND state = 'held';
 CREATE INDEX tasks_keyed ON tenure.tasks (concurrency_key, state, demand, effective_at, id)
     WHERE concurrency_key IS NOT NULL AND state IN ('ready', 'held', 'claimed');
 

@@ -2,7 +2,8 @@
 
 -- Returns claims whose session or time is over, gives up what waited too long, lets go what is due, forgets what is old: at
 -- most `most` of each. Nothing happens unless this session leads tenure/claims under this token; and it goes on leading until
--- the transaction is over. `clock_ms`: what the keeper thinks that our clock shows at least.
+-- the transaction is over. `clock_ms`: what the keeper thinks that our clock shows at least; null: it does not know, and nothing
+-- is over that goes by the clock.
 CREATE FUNCTION tenure.tend(
     in_session text, in_token bigint, clock_ms bigint, most integer,
     OUT leads boolean, OUT returned bigint, OUT dead bigint, OUT due bigint, OUT forgotten bigint, OUT freed bigint,
@@ -12,7 +13,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
-    clock_ timestamptz := least(tenure.at(least(clock_ms, tenure.ms(now_))), now_);
+    clock_ timestamptz := CASE WHEN clock_ms IS NULL THEN '-infinity'
+                               ELSE least(tenure.at(least(clock_ms, tenure.ms(now_))), now_) END;
     found_ bigint[];
     task record;
     queue_ record;
@@ -136,6 +138,7 @@ BEGIN
         SELECT z.ctid FROM tenure.dozers z
         WHERE NOT EXISTS (SELECT FROM tenure.sessions s WHERE s.id = z.session AND s.state = 'live')
         LIMIT most FOR UPDATE SKIP LOCKED));
+    PERFORM tenure.forget_workers(clock_, most);
     PERFORM tenure.forget_demands();
 
     -- Over is what is past: one more millisecond.
@@ -147,7 +150,7 @@ BEGIN
             (SELECT min(r.deadline) FROM tenure.pool_requests r WHERE r.state = 'granted'),
             (SELECT min(r.created_at + r.max_wait_ms * interval '1 millisecond')
              FROM tenure.pool_requests r WHERE r.state = 'waiting')
-        )) + 1 - tenure.ms(clock_),
+        )) + 1 - CASE WHEN isfinite(clock_) THEN tenure.ms(clock_) END,
         tenure.ms(least(
             (SELECT min(f.run_at) FROM tenure.queues q CROSS JOIN LATERAL (
                 SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at IS NOT NULL
@@ -259,6 +262,15 @@ $$;
 CREATE FUNCTION tenure.is_wanted(in_task bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT EXISTS (SELECT FROM tenure.parents e JOIN tenure.tasks c ON c.id = e.child
                    WHERE e.parent = in_task AND c.state <> 'completed')
+$$;
+
+-- Forgets workers that nobody has seen for a day. An approval is somebody's word about a name, and stays until it is taken back.
+CREATE FUNCTION tenure.forget_workers(clock_ timestamptz, most integer) RETURNS void LANGUAGE sql VOLATILE AS $$
+    DELETE FROM tenure.workers d WHERE d.ctid = ANY (ARRAY(
+        SELECT w.ctid FROM tenure.workers w LEFT JOIN tenure.sessions s ON s.id = w.session
+        WHERE w.approved_by IS NULL AND coalesce(s.state, '') <> 'live'
+          AND greatest(w.seen_at, s.beat_at) < clock_ - interval '1 day'
+        LIMIT most FOR UPDATE OF w SKIP LOCKED))
 $$;
 
 -- Forgets demands that no task has any more, now and then, where there are many.

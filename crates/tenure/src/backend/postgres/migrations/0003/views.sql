@@ -21,7 +21,44 @@ CREATE FUNCTION tenure.task_view(t tenure.tasks) RETURNS json LANGUAGE sql STABL
     FROM tenure.queues q, tenure.demands d WHERE q.id = t.queue AND d.id = t.demand
 $$;
 
-CREATE FUNCTION tenure.queue_view(q tenure.queues) RETURNS json LANGUAGE sql STABLE AS $$
+-- What is claimed, by queue and worker. There is one walk over it, however many queues or workers are shown: it is never more
+-- than what workers have in their hands.
+CREATE FUNCTION tenure.claims_now() RETURNS TABLE (queue integer, worker text, tasks bigint) LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+    SELECT c.queue, c.worker, count(*) FROM (
+        SELECT t.queue, t.worker FROM tenure.tasks t WHERE t.session IS NOT NULL AND t.state = 'claimed'
+        UNION ALL
+        SELECT t.queue, t.worker FROM tenure.tasks t
+        WHERE t.deadline IS NOT NULL AND t.session IS NULL AND t.state = 'claimed') c
+    GROUP BY c.queue, c.worker
+$$;
+
+-- How many tasks of a queue stand where, but for those that are claimed: each state from its own index.
+CREATE FUNCTION tenure.counts(in_queue integer) RETURNS TABLE (state text, tasks bigint) LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+    SELECT 'ready', coalesce(sum(r.tasks), 0)::bigint FROM tenure.demands d CROSS JOIN LATERAL (
+        SELECT count(*) AS tasks FROM tenure.tasks t WHERE t.demand = d.id AND t.state = 'ready') r
+    WHERE d.queue = in_queue
+    UNION ALL
+    SELECT 'scheduled', count(*) FROM tenure.tasks t
+    WHERE t.queue = in_queue AND t.run_at IS NOT NULL AND t.state = 'scheduled'
+    UNION ALL
+    SELECT 'waiting', count(*) FROM tenure.tasks t
+    WHERE t.queue = in_queue AND t.open_parents IS NOT NULL AND t.state = 'waiting'
+    UNION ALL
+    SELECT 'held', count(*) FROM tenure.tasks t
+    WHERE t.queue = in_queue AND t.concurrency_key IS NOT NULL AND t.state = 'held'
+    UNION ALL
+    SELECT t.state, count(*) FROM tenure.tasks t
+    WHERE t.queue = in_queue AND t.finished_at IS NOT NULL GROUP BY t.state
+$$;
+
+-- `claimed`: how many of its tasks are, see claims_now.
+CREATE FUNCTION tenure.queue_view(q tenure.queues, claimed bigint) RETURNS json LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
     SELECT json_build_object(
         'namespace', q.namespace, 'name', q.name,
         'settings', json_build_object(
@@ -35,7 +72,8 @@ CREATE FUNCTION tenure.queue_view(q tenure.queues) RETURNS json LANGUAGE sql STA
             ELSE (SELECT json_build_object('by', n.paused_by, 'reason', n.paused_reason, 'at_ms', tenure.ms(n.paused_at))
                   FROM tenure.namespaces n WHERE n.name = q.namespace AND n.paused_at IS NOT NULL) END,
         'counts', coalesce((SELECT json_object_agg(c.state, c.n) FROM (
-            SELECT t.state, count(*) AS n FROM tenure.tasks t WHERE t.queue = q.id GROUP BY t.state) c), '{}'),
+            SELECT n.state, n.tasks AS n FROM tenure.counts(q.id) n WHERE n.tasks > 0
+            UNION ALL SELECT 'claimed', claimed WHERE claimed > 0) c), '{}'),
         'oldest_ready_ms', (
             SELECT greatest(0, tenure.ms(clock_timestamp()) - tenure.ms(min(h.ready_at)))
             FROM tenure.demands d CROSS JOIN LATERAL (
@@ -44,15 +82,15 @@ CREATE FUNCTION tenure.queue_view(q tenure.queues) RETURNS json LANGUAGE sql STA
             WHERE d.queue = q.id HAVING count(*) > 0))
 $$;
 
-CREATE FUNCTION tenure.worker_view(w tenure.workers) RETURNS json LANGUAGE sql STABLE AS $$
+-- `claimed`: how many tasks it has, see claims_now.
+CREATE FUNCTION tenure.worker_view(w tenure.workers, claimed bigint) RETURNS json LANGUAGE sql STABLE AS $$
     SELECT json_build_object(
         'namespace', w.namespace, 'name', w.name, 'kind', w.kind, 'tags', w.tags, 'kinds', w.kinds, 'queues', w.queues,
         'location', w.location, 'capacity', w.capacity, 'session', w.session, 'approved_by', w.approved_by,
         'live', CASE WHEN w.session IS NOT NULL THEN coalesce(s.state = 'live', false)
                      ELSE coalesce(w.seen_at > now() - interval '1 minute', false) END,
         'seen_at_ms', coalesce(tenure.ms(greatest(w.seen_at, s.beat_at)), 0),
-        'claimed', (SELECT count(*) FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue
-                    WHERE t.claimed_at IS NOT NULL AND t.state = 'claimed' AND t.worker = w.name AND q.namespace = w.namespace))
+        'claimed', coalesce(claimed, 0))
     FROM (SELECT) one LEFT JOIN tenure.sessions s ON s.id = w.session
 $$;
 
