@@ -4,8 +4,12 @@
 //! and gives back what the store holds for us and nobody here knows of. [`recall`] runs while there are workers, and tells those
 //! whose claim the store has no longer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tenure_core::port::TaskId;
+use tenure_core::{Name, Token};
 
 use super::holdings::Stop;
 use super::hub::Hub;
@@ -40,11 +44,23 @@ pub(crate) async fn dispel(hub: Arc<Hub>) {
         }
         wait = (wait * 2).min(limit);
     };
-    if held.is_empty() {
-        return;
+    give_back_strays(&hub, held, &namespaces).await;
+    // What was given up may be carried out late, by a server that stood still: once more.
+    let Some(session) = hub.session() else { return };
+    match hub.bounded(hub.store.held(&session)).await {
+        Ok(held) if held.is_empty() => {}
+        Ok(held) => give_back_strays(&hub, held, &namespaces).await,
+        Err(error) => {
+            tracing::debug!("can not see what we hold: {error}");
+            namespaces.iter().for_each(|namespace| hub.doubt(namespace));
+        }
     }
+}
+
+/// Gives back what of this nobody here knows of, once every call that was under way is over.
+async fn give_back_strays(hub: &Arc<Hub>, held: Vec<(TaskId, Token)>, namespaces: &BTreeSet<Name>) {
     tokio::select! {
-        () = hub.pause(limit * 2) => {}
+        () = hub.pause(hub.call_limit() * 2) => {}
         () = hub.closed() => return,
     }
     let lost: Vec<_> = held.into_iter().filter(|(task, token)| !hub.holdings.knows(*task, *token)).collect();
