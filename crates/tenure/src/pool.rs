@@ -4,22 +4,26 @@
 //! a grant lives on the beat of our session, for as long as it was asked for, or both, and carries a token that grows with every
 //! grant of that resource. Who asks has what is free handed out (in exclusive mode the leader does, to all that wait, in strict
 //! order of priority), sleeps until something changes in the pool ([`Wake::Pool`](tenure_core::port::Wake)), and looks
-//! again now and then in any case. When the store is away, who asks gets its error; the request, if it was made, expires with the
-//! session or with its longest wait.
+//! again now and then in any case. When the store is away, who asks gets its error; the request, if it was made, is given back as
+//! soon as the store can be told.
+//!
+//! **Giving back.** Several callers of one process may ask under one key, one after the other or at once, and share a request. So
+//! it is given back with the [`Interest`] of the last of them, and who asks anew and who gives back take turns.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tenure_core::claim;
 use tenure_core::port::{
     BASE_PRIORITY, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId, RequestState,
-    RequestView, StoreError,
+    RequestView, StoreError, Trouble,
 };
 use tenure_core::{Moment, Name, Token};
 
 use crate::claims::Stop;
-use crate::claims::hub::Hub;
+use crate::claims::hub::{Hub, locked};
 use crate::{Error, Tenure};
 
 /// When to look again after a look that found nothing; then the last, for ever, give or take a fifth.
@@ -27,6 +31,9 @@ const NAPS: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(10
 
 /// How often a grant is compared with what the store has, without a hint.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long to wait before trying once more to give back, at first and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// A pool of resources. See [`Tenure::pool`].
 ///
@@ -134,7 +141,8 @@ impl PoolRequest {
         self
     }
 
-    /// Asked again under the same key, while the first waits or has its resource: the same grant. One of its own unless set.
+    /// Asked again under the same key, while the first waits or has its resource: the same grant, which is given back with the last
+    /// [`Grant`] of it. A key is one process's at a time. One of its own unless set.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
@@ -175,68 +183,167 @@ impl PoolRequest {
             // Should we not get to call it off: the store does, a little later.
             max_wait_ms: Some(millis(wait + hub.call_limit() * 2)),
         };
-        let asked = Asked::make(&hub, &pool, &request).await?;
+        let asked = Asked::make(&hub, &pool, request).await?;
         let granted = hub.wait_for_grant(&pool, asked.view.clone(), wait).await?;
         asked.end(tenure, granted).await
     }
 }
 
-/// A request that is called off if nobody waits for it any more.
-struct Asked {
+/// Those of this process who want what was asked for under one key.
+#[derive(Default)]
+pub(crate) struct Wish {
+    /// How many. Changed under the lock of the hub's wishes.
+    wanted: AtomicUsize,
+    /// Who asks, calls off or gives back, one at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// Somebody's interest in a request, from before it is made. With the last one of this process it is given back, whatever became
+/// of it.
+struct Interest {
     hub: Arc<Hub>,
     pool: PoolKey,
-    view: RequestView,
-    /// On our own clock, before it was made.
-    sent: Moment,
+    request: NewRequest,
+    /// Once it is known that it was made.
+    id: Option<RequestId>,
+    wish: Arc<Wish>,
+    /// There is nothing to be given back.
     over: bool,
 }
 
+impl Interest {
+    fn new(hub: &Arc<Hub>, pool: &PoolKey, request: NewRequest) -> Interest {
+        let mut wishes = locked(&hub.wishes);
+        let wish = wishes.entry((pool.clone(), request.key.clone())).or_default().clone();
+        wish.wanted.fetch_add(1, Ordering::AcqRel);
+        drop(wishes);
+        Interest { hub: hub.clone(), pool: pool.clone(), request, id: None, wish, over: false }
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        let wishes = locked(&self.hub.wishes);
+        let last = self.wish.wanted.fetch_sub(1, Ordering::AcqRel) == 1;
+        drop(wishes);
+        let (hub, pool, request, id) = (self.hub.clone(), self.pool.clone(), self.request.clone(), self.id);
+        if last && !self.over {
+            self.hub.handle.spawn(give_back(hub, pool, request, id, self.wish.clone()));
+        } else {
+            forget(&hub, pool, request.key, &self.wish);
+        }
+    }
+}
+
+/// Forgets a wish that nobody has any more: in the map, and in the caller's hand.
+fn forget(hub: &Hub, pool: PoolKey, key: String, wish: &Arc<Wish>) {
+    let mut wishes = locked(&hub.wishes);
+    if wish.wanted.load(Ordering::Acquire) == 0 && Arc::strong_count(wish) <= 2 {
+        wishes.remove(&(pool, key));
+    }
+}
+
+/// Gives back whatever became of a request, unless somebody here wants it by now. It is tried until the store has heard it: the
+/// session on whose beat it lives goes on.
+async fn give_back(
+    hub: Arc<Hub>,
+    pool: PoolKey,
+    request: NewRequest,
+    id: Option<RequestId>,
+    wish: Arc<Wish>,
+) {
+    let mut wait = AGAIN.0;
+    loop {
+        let turn = wish.turn.lock().await;
+        if wish.wanted.load(Ordering::Acquire) > 0 {
+            break;
+        }
+        match hub.bounded(give_back_now(&hub, &pool, &request, id)).await {
+            Ok(true) => break,
+            // Granted at this very moment.
+            Ok(false) => {}
+            Err(error) if error.kind == Trouble::Request => break,
+            Err(error) => {
+                tracing::debug!(%pool, key = request.key, "a resource is not given back yet: {error}");
+            }
+        }
+        drop(turn);
+        tokio::select! {
+            () = hub.pause(wait) => {}
+            () = hub.closed() => break,
+        }
+        wait = (wait * 2).min(AGAIN.1);
+    }
+    forget(&hub, pool, request.key, &wish);
+}
+
+/// Whether it is over.
+async fn give_back_now(
+    hub: &Hub,
+    pool: &PoolKey,
+    request: &NewRequest,
+    id: Option<RequestId>,
+) -> Result<bool, StoreError> {
+    let view = match id {
+        Some(id) => hub.store.pool_request(&pool.namespace, id).await?,
+        // Whether it was made is not known. The same again is the same request.
+        None => Some(hub.store.request(pool, request).await?),
+    };
+    match view {
+        Some(view) if matches!(view.state, RequestState::Waiting | RequestState::Granted) => {
+            let release = Handle::Release;
+            hub.store.handle_request(&pool.namespace, view.id, &request.owner, view.token, release).await
+        }
+        _ => Ok(true),
+    }
+}
+
+/// A request that is called off if nobody waits for it any more.
+struct Asked {
+    interest: Interest,
+    view: RequestView,
+    /// On our own clock, before it was made.
+    sent: Moment,
+}
+
 impl Asked {
-    async fn make(hub: &Arc<Hub>, pool: &PoolKey, request: &NewRequest) -> Result<Asked, Error> {
-        claim::check_request(request).map_err(StoreError::from)?;
+    async fn make(hub: &Arc<Hub>, pool: &PoolKey, request: NewRequest) -> Result<Asked, Error> {
+        claim::check_request(&request).map_err(StoreError::from)?;
+        let mut interest = Interest::new(hub, pool, request);
+        let wish = interest.wish.clone();
+        let turn = wish.turn.lock().await;
         let sent = hub.runtime.now();
-        let view = hub.bounded(hub.store.request(pool, request)).await?;
-        Ok(Asked { hub: hub.clone(), pool: pool.clone(), view, sent, over: false })
+        let made = hub.bounded(hub.store.request(pool, &interest.request)).await;
+        drop(turn);
+        match made {
+            Ok(view) => {
+                interest.id = Some(view.id);
+                Ok(Asked { interest, view, sent })
+            }
+            Err(error) => {
+                interest.over = error.kind == Trouble::Request;
+                Err(error.into())
+            }
+        }
     }
 
-    /// The grant; or else the request is called off, unless it is granted at this very moment.
+    /// The grant; or else the request is called off, unless it is granted at this very moment, or somebody else here waits for it.
     async fn end(mut self, tenure: Tenure, mut view: RequestView) -> Result<Option<Grant>, Error> {
-        if view.state == RequestState::Waiting {
-            let hub = self.hub.clone();
-            let (namespace, owner) = (&self.pool.namespace, view.request.owner.clone());
-            let call = hub.store.handle_request(namespace, view.id, &owner, None, Handle::Release);
-            if !hub.bounded(call).await?
-                && let Some(now) = hub.bounded(hub.store.pool_request(namespace, view.id)).await?
-            {
+        let Interest { hub, pool, wish, .. } = &self.interest;
+        let turn = wish.turn.lock().await;
+        if view.state == RequestState::Waiting && wish.wanted.load(Ordering::Acquire) == 1 {
+            let (namespace, owner) = (&pool.namespace, &view.request.owner);
+            let call = hub.store.handle_request(namespace, view.id, owner, None, Handle::Release);
+            if hub.bounded(call).await? {
+                view.state = RequestState::Cancelled;
+            } else if let Some(now) = hub.bounded(hub.store.pool_request(namespace, view.id)).await? {
                 view = now;
             }
         }
-        self.over = true;
-        Ok(Grant::new(tenure, self.pool.clone(), view, self.sent))
+        drop(turn);
+        self.interest.over = !matches!(view.state, RequestState::Waiting | RequestState::Granted);
+        Ok(Grant::new(tenure, self.interest, view, self.sent))
     }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        if !self.over {
-            give_back(&self.hub, &self.pool.namespace, &self.view);
-        }
-    }
-}
-
-/// Gives back whatever became of a request: nobody here wants it.
-fn give_back(hub: &Arc<Hub>, namespace: &Name, view: &RequestView) {
-    let (hub, namespace, id, owner) = (hub.clone(), namespace.clone(), view.id, view.request.owner.clone());
-    let handle = hub.handle.clone();
-    handle.spawn(async move {
-        let given_back = async {
-            let Some(view) = hub.store.pool_request(&namespace, id).await? else { return Ok(false) };
-            hub.store.handle_request(&namespace, id, &owner, view.token, Handle::Release).await
-        };
-        if let Err(error) = hub.bounded(given_back).await {
-            tracing::warn!(request = %id, "a resource is not given back, it expires with the session: {error}");
-        }
-    });
 }
 
 impl Hub {
@@ -281,16 +388,16 @@ impl Hub {
 pub struct Grant {
     tenure: Tenure,
     pool: PoolKey,
+    interest: Interest,
     view: RequestView,
     resource: Name,
     token: Token,
     /// Until when it is ours on our own clock, if it was asked for a while.
     until: std::sync::Mutex<Option<Moment>>,
-    given_back: bool,
 }
 
 impl Grant {
-    fn new(tenure: Tenure, pool: PoolKey, view: RequestView, sent: Moment) -> Option<Grant> {
+    fn new(tenure: Tenure, interest: Interest, view: RequestView, sent: Moment) -> Option<Grant> {
         let (resource, token) = view.resource.clone().zip(view.token)?;
         if view.state != RequestState::Granted {
             return None;
@@ -298,7 +405,8 @@ impl Grant {
         // Not earlier than it was asked for. It may have been granted later: too short is safe, and `extend` makes it longer.
         let until = view.request.hold_ms.map(|hold| sent + Duration::from_millis(hold));
         let until = std::sync::Mutex::new(until);
-        Some(Grant { tenure, pool, view, resource, token, until, given_back: false })
+        let pool = interest.pool.clone();
+        Some(Grant { tenure, pool, interest, view, resource, token, until })
     }
 
     /// Which resource.
@@ -364,8 +472,8 @@ impl Grant {
     /// Gives it back.
     pub async fn release(mut self) -> Result<(), Error> {
         let released = self.handle(Handle::Release).await;
-        // One that could not be given back is tried once more on the way out.
-        self.given_back = matches!(released, Ok(()) | Err(Error::GrantLost(_)));
+        // One that could not be given back is tried again on the way out.
+        self.interest.over = matches!(released, Ok(()) | Err(Error::GrantLost(_)));
         released
     }
 
@@ -387,14 +495,6 @@ impl Grant {
             return Some(Stop::SessionLost);
         }
         self.until().filter(|until| now >= *until).map(|_| Stop::RunOver)
-    }
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        if !self.given_back {
-            give_back(self.tenure.hub(), &self.pool.namespace, &self.view);
-        }
     }
 }
 

@@ -3,7 +3,9 @@
 //! The first call goes at once. What arrives while as many are under way as may be waits, and goes together when one of them
 //! is back; so with one caller nothing waits, and with many the store sees few statements. Who stops waiting does not call back
 //! what was said. When a batch is refused for what is in it, its parts are tried one by one, so that nobody is refused for
-//! another's mistake; any other error is everybody's, because nobody knows what became of the batch.
+//! another's mistake. When it fails for what one of its parts met (a row that somebody else has locked), it is halved, until the
+//! one is alone with its error ([`Measure::halve`]). Any other error is everybody's, because nobody knows what became of the
+//! batch.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -33,6 +35,8 @@ pub(crate) struct Measure<T> {
     pub(crate) weigh: fn(&T) -> usize,
     /// What may be in one batch only once, and is in one batch under way at most.
     pub(crate) identity: Option<fn(&T) -> u64>,
+    /// Whether such an error may be that of one part, and the others may be said again.
+    pub(crate) halve: fn(&StoreError) -> bool,
 }
 
 /// Collects what comes one by one. Clones share it.
@@ -182,12 +186,50 @@ async fn carry<T: Clone + Send + 'static, O: Send + 'static>(inner: Arc<Inner<T,
                     reply(result.and_then(|mut one| one.pop().ok_or_else(panicked)));
                 }
             }
+            (Err(error), Some(parts)) if (inner.measure.halve)(&error) => {
+                halve(&inner, parts.into_iter().zip(replies).collect(), error).await;
+            }
             (Err(error), _) => replies.into_iter().for_each(|reply| reply(Err(error.clone()))),
             (Ok(results), _) => {
                 results.into_iter().zip(replies).for_each(|(result, reply)| reply(Ok(result)));
             }
         }
         inner.done(&identities);
+    }
+}
+
+/// Says the halves apart, then the halves of that which fails, until what fails is alone. If both fail, the trouble is everybody's.
+async fn halve<T: Clone, O>(inner: &Inner<T, O>, mut parts: Vec<(T, Reply<O>)>, mut error: StoreError) {
+    while parts.len() > 1 {
+        let second = parts.split_off(parts.len() / 2);
+        let first = said(inner, parts).await;
+        let second = said(inner, second).await;
+        (parts, error) = match (first, second) {
+            (None, None) => return,
+            (Some(failed), None) | (None, Some(failed)) => failed,
+            (Some((mut first, trouble)), Some((second, _))) => {
+                first.extend(second);
+                parts = first;
+                error = trouble;
+                break;
+            }
+        };
+    }
+    parts.into_iter().for_each(|(_, reply)| reply(Err(error.clone())));
+}
+
+/// Says them and tells who said them; or they come back with the error.
+async fn said<T: Clone, O>(
+    inner: &Inner<T, O>,
+    parts: Vec<(T, Reply<O>)>,
+) -> Option<(Vec<(T, Reply<O>)>, StoreError)> {
+    let words: Vec<T> = parts.iter().map(|(part, _)| part.clone()).collect();
+    match perform(inner, words, parts.len()).await {
+        Ok(results) => {
+            results.into_iter().zip(parts).for_each(|(result, (_, reply))| reply(Ok(result)));
+            None
+        }
+        Err(error) => Some((parts, error)),
     }
 }
 
@@ -215,7 +257,7 @@ mod tests {
     use super::*;
 
     fn measure(parts: usize) -> Measure<u64> {
-        Measure { parts, weight: usize::MAX, under_way: 1, weigh: |_| 1, identity: None }
+        Measure { parts, weight: usize::MAX, under_way: 1, weigh: |_| 1, identity: None, halve: |_| false }
     }
 
     type Calls = Arc<Mutex<Vec<Vec<u64>>>>;
@@ -259,6 +301,24 @@ mod tests {
         let good: Vec<bool> = futures_util::future::join_all(all).await;
         assert_eq!(good.iter().filter(|good| !**good).count(), 1);
         assert!(!good[6]);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_meets_a_lock_fails_alone_and_a_store_that_is_away_is_not_asked_for_each() {
+        let locked = Measure { halve: |error| error.kind == Trouble::Timeout, ..measure(1000) };
+        for (stuck, failed, most) in [(7..8, 1, 20), (0..101, 100, 4)] {
+            let calls = Arc::new(AtomicUsize::new(0));
+            let count = calls.clone();
+            let batcher = Batcher::new(tokio::runtime::Handle::current(), locked, move |batch: Vec<u64>| {
+                count.fetch_add(1, Ordering::SeqCst);
+                let stuck = batch.iter().any(|part| stuck.contains(part));
+                async move { if stuck { Err(StoreError::new(Trouble::Timeout, "locked")) } else { Ok(batch) } }
+            });
+            let said = futures_util::future::join_all((1..=100).map(|part| batcher.call(part))).await;
+            assert_eq!(said.iter().filter(|one| one.is_err()).count(), failed);
+            let calls = calls.load(Ordering::SeqCst);
+            assert!(calls <= most, "{calls} calls");
+        }
     }
 
     #[tokio::test]

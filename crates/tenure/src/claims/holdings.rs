@@ -184,16 +184,21 @@ impl Holdings {
         }
     }
 
-    /// Every claim on a session for which `lost` holds is lost. How many somebody worked on.
-    pub(crate) fn lose_where(&self, why: Stop, lost: impl Fn(&SessionId) -> bool) -> usize {
+    /// Every claim on another session is lost, and if ours is not trusted, all that somebody works on. How many those were.
+    ///
+    /// A claim of which nobody wants to be told is remembered for as long as its session may come back: who made it works on it.
+    pub(crate) fn lose_all_but(&self, session: Option<&SessionId>, trusted: bool) -> usize {
         let mut count = 0;
         self.locked().retain(|_, holding| {
-            let lost = lost(&holding.session);
-            if lost && let Some(cell) = &holding.cell {
-                cell.stop(why);
-                count += 1;
+            let ours = Some(&holding.session) == session;
+            match &holding.cell {
+                Some(cell) if !ours || !trusted => {
+                    cell.stop(Stop::SessionLost);
+                    count += 1;
+                    false
+                }
+                _ => ours,
             }
-            !lost
         });
         count
     }

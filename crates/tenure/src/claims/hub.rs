@@ -69,6 +69,8 @@ pub(crate) struct Hub {
     pub(crate) settler: Batcher<Settlement, Settled>,
     submitters: Mutex<HashMap<QueueKey, Batcher<NewTask, Submitted>>>,
     pub(crate) matchers: Mutex<HashMap<PoolKey, Batcher<(), super::route::Matched>>>,
+    /// What is asked for of pools, by pool and key.
+    pub(crate) wishes: Mutex<HashMap<(PoolKey, String), Arc<crate::pool::Wish>>>,
     lines: Mutex<HashMap<(QueueKey, Lane), Arc<Line>>>,
     modes: Mutex<HashMap<QueueKey, Mode>>,
     pool_modes: Mutex<HashMap<PoolKey, Mode>>,
@@ -105,6 +107,7 @@ impl Hub {
             settler,
             submitters: Mutex::default(),
             matchers: Mutex::default(),
+            wishes: Mutex::default(),
             lines: Mutex::default(),
             modes: Mutex::default(),
             pool_modes: Mutex::default(),
@@ -256,10 +259,7 @@ async fn bounded<T>(
     tokio::select! {
         biased;
         result = call => result,
-        () = runtime.sleep_until(runtime.now() + limit) => Err(StoreError::new(
-            Trouble::Timeout,
-            format!("the store did not answer within {limit:?}; whether the call happened is not known"),
-        )),
+        () = runtime.sleep_until(runtime.now() + limit) => Err(no_answer(Trouble::Timeout, limit)),
     }
 }
 
@@ -276,12 +276,29 @@ fn settler(
         weigh: weight,
         // Two words about one task are two statements, in their order.
         identity: Some(|settlement: &Settlement| settlement.task.0),
+        // To settle again under the same token is what every caller does who gets such an error.
+        halve: |error| matches!(error.kind, Trouble::Timeout | Trouble::Unavailable),
     };
     let (store, runtime) = (store.clone(), runtime.clone());
     Batcher::new(handle.clone(), measure, move |batch: Vec<Settlement>| {
         let (store, runtime) = (store.clone(), runtime.clone());
-        async move { bounded(runtime.as_ref(), call_limit(timing), store.settle(&batch)).await }
+        async move {
+            tokio::select! {
+                biased;
+                result = store.settle(&batch) => result,
+                // Not a timeout of the store's own, which says that nothing happened.
+                () = runtime.sleep_until(runtime.now() + call_limit(timing)) => {
+                    Err(no_answer(Trouble::Unreachable, call_limit(timing)))
+                }
+            }
+        }
     })
+}
+
+fn no_answer(kind: Trouble, limit: Duration) -> StoreError {
+    let message =
+        format!("the store did not answer within {limit:?}; whether the call happened is not known");
+    StoreError::new(kind, message)
 }
 
 fn weight(settlement: &Settlement) -> usize {
@@ -305,6 +322,7 @@ fn submitter(
         under_way: 2,
         weigh: |task: &NewTask| task.payload.as_str().len(),
         identity: None,
+        halve: |_| false,
     };
     let (store, runtime, key) = (store.clone(), runtime.clone(), key.clone());
     Batcher::new(handle.clone(), measure, move |tasks: Vec<NewTask>| {

@@ -4,8 +4,9 @@
 //! servers, stand for it ([`stand`]). All that the keeper does is fenced by its lease in the same transaction, and safe to repeat
 //! or to leave half done, so its death costs time and nothing else.
 //!
-//! While it leads, three things go on, none of which ends by an error: it *serves* ([`super::link`]), it *tends*
-//! ([`Tasks::tend`](tenure_core::port::Tasks::tend)), and it *watches* the sessions on which claims hang: nobody stands for an
+//! While it leads, four things go on, none of which ends by an error: it *serves* ([`super::link`]), it *tends*
+//! ([`Tasks::tend`](tenure_core::port::Tasks::tend)), it hands out what is free of pools to requests that nobody waits on
+//! ([`match_pools`]), and it *watches* the sessions on which claims hang: nobody stands for an
 //! election in their name, so nobody else would find that they are dead. When it is asked to finish, or loses the lease, all who
 //! wait for it are told, and look for the next.
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::claim::{Deathwatch, SteadyClock};
-use tenure_core::port::{Post, Scope, StoreError, Tend, Wake, claims_election};
+use tenure_core::port::{Authority, Mode, PoolView, Post, Scope, StoreError, Tend, Wake, claims_election};
 use tenure_core::{SessionId, Token};
 use tokio::sync::Notify;
 
@@ -29,6 +30,12 @@ const TEND_MAX: u32 = 1_000;
 
 /// The least time between two calls: what is due by the store's clock may not be by ours.
 const BREATH: Duration = Duration::from_millis(10);
+
+/// How often pools are looked at for requests that nobody waits on.
+const POOLS_EVERY: Duration = Duration::from_secs(2);
+
+/// How many requests of a pool that is not exclusive one look tries.
+const REQUESTS_TRIED: usize = 100;
 
 /// Whether this process stands.
 #[derive(Default)]
@@ -107,6 +114,7 @@ async fn lead(hub: &Arc<Hub>, leadership: Leadership) {
         () = serve(hub, &session, token) => {}
         () = tend(hub, &session, token, &news) => {}
         () = watch(hub, &session, &news) => {}
+        () = match_pools(hub) => {}
     }
     // Looks that are under way hold on to the term; the lease is given back after them.
     hub.reign.send_replace(None);
@@ -184,6 +192,46 @@ async fn tend(hub: &Hub, session: &SessionId, token: Token, news: &Notify) {
             () = news.notified() => {}
         }
     }
+}
+
+/// Who asks has what is free handed out, and looks again while it waits. A request whose owner only asks now and then how it stands
+/// has nobody who does.
+async fn match_pools(hub: &Arc<Hub>) {
+    loop {
+        hub.pause(POOLS_EVERY).await;
+        let pools = match hub.bounded(hub.store.pools(None)).await {
+            Ok(pools) => pools,
+            Err(error) => {
+                tracing::debug!("claims: can not see the pools: {error}");
+                continue;
+            }
+        };
+        for pool in pools.iter().filter(|pool| may_hand_out(pool)) {
+            if let Err(error) = match_pool(hub, pool).await {
+                tracing::debug!(pool = %pool.key, "claims: can not hand out: {error}");
+            }
+        }
+    }
+}
+
+fn may_hand_out(pool: &PoolView) -> bool {
+    let mut resources = pool.resources.iter();
+    pool.paused.is_none()
+        && !pool.waiting.is_empty()
+        && resources.any(|one| one.resource.enabled && one.holder.is_none())
+}
+
+async fn match_pool(hub: &Arc<Hub>, pool: &PoolView) -> Result<(), StoreError> {
+    // A mode that has changed is found at the next look.
+    if pool.settings.mode == Mode::Exclusive {
+        return hub.match_here(&pool.key).await.map(drop);
+    }
+    for request in pool.waiting.iter().take(REQUESTS_TRIED) {
+        if hub.match_as(&pool.key, Authority::Direct, Some(request.id)).await?.is_err() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Expires sessions whose beat stands still, and those of which the store knows that they are gone.

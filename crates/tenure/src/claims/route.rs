@@ -255,7 +255,7 @@ impl Hub {
         matcher.call(()).await
     }
 
-    async fn match_as(
+    pub(crate) async fn match_as(
         &self,
         pool: &PoolKey,
         authority: Authority,
@@ -275,7 +275,14 @@ fn in_doubt() -> StoreError {
 }
 
 fn matcher(hub: &Arc<Hub>, pool: &PoolKey) -> Batcher<(), Matched> {
-    let measure = Measure { parts: 10_000, weight: usize::MAX, under_way: 1, weigh: |()| 1, identity: None };
+    let measure = Measure {
+        parts: 10_000,
+        weight: usize::MAX,
+        under_way: 1,
+        weigh: |()| 1,
+        identity: None,
+        halve: |_| false,
+    };
     let (hub, pool) = (Arc::downgrade(hub), pool.clone());
     Batcher::new(tokio::runtime::Handle::current(), measure, move |batch: Vec<()>| {
         let (hub, pool) = (hub.clone(), pool.clone());

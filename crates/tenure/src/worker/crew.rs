@@ -16,7 +16,7 @@ use tenure_core::SessionId;
 use tenure_core::claim::backoff;
 use tenure_core::port::{
     CLAIM_MAX, ClaimRefusal, Json, NewWorker, Outcome, Profile, QueueKey, Seat, Settled, Settlement,
-    StoreError, TaskId,
+    StoreError, TaskId, Trouble,
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
@@ -356,6 +356,11 @@ impl Crew {
             Ok(Ok(output)) => Outcome::Complete(output),
             Ok(Err(error)) => self.failure(&inner.task, error),
             Err(Stop::RunOver) => self.failure(&inner.task, TaskError::fail("its run time is over")),
+            // It was begun, and may be why: the attempt counts, as it does when the session is found dead.
+            Err(stop @ Stop::SessionLost) => self.failure(
+                &inner.task,
+                TaskError::retry_after(Duration::ZERO, format!("lost: {} while it ran", stop.as_str())),
+            ),
             Err(stop) => {
                 // If the claim is ours after all, it goes back: a word under a lost token changes nothing.
                 tracing::info!(task = %inner.task.id, queue = %self.queue, "handler stopped: {}", stop.as_str());
@@ -407,8 +412,8 @@ impl Crew {
     }
 
     /// Says it again until the store has heard it, or the claim is lost. To complete twice under one token is to complete once.
-    async fn insist(self: Arc<Self>, settlement: Settlement, permit: Option<OwnedSemaphorePermit>) {
-        let mut wait = TROUBLE.0;
+    async fn insist(self: Arc<Self>, mut settlement: Settlement, permit: Option<OwnedSemaphorePermit>) {
+        let (mut wait, mut refused) = (TROUBLE.0, false);
         loop {
             tokio::select! {
                 () = self.hub.pause(wait) => {}
@@ -416,10 +421,16 @@ impl Crew {
             }
             match self.hub.settler.call(settlement.clone()).await {
                 Ok(settled) => return self.acknowledged(&settlement, settled, permit),
-                Err(error) if error.kind == tenure_core::port::Trouble::Request => {
+                Err(error) if error.kind == Trouble::Request && refused => {
+                    tracing::error!(task = %settlement.task, "the store refuses this too: {error}");
+                    return self.hub.give_back(&settlement.namespace, settlement.task, settlement.token);
+                }
+                Err(error) if error.kind == Trouble::Request => {
+                    // Another attempt would say the same.
                     tracing::error!(task = %settlement.task, "the store refuses what was said: {error}");
-                    self.hub.give_back(&settlement.namespace, settlement.task, settlement.token);
-                    return;
+                    let error = format!("the store refuses what the handler said: {error}");
+                    settlement.outcome = Outcome::Fail { error, retry: false, after: Duration::ZERO };
+                    refused = true;
                 }
                 Err(error) => tracing::debug!(task = %settlement.task, "not acknowledged: {error}"),
             }
@@ -487,7 +498,7 @@ async fn watch_trust(hub: Arc<Hub>) {
         let session = sessions.borrow_and_update().clone();
         let until = hub.shared.trust.until();
         let trusted = hub.runtime.now() < until;
-        let lost = hub.holdings.lose_where(Stop::SessionLost, |of| !trusted || Some(of) != session.as_ref());
+        let lost = hub.holdings.lose_all_but(session.as_ref(), trusted);
         if lost > 0 {
             tracing::warn!(tasks = lost, "claims lost: the session is lost, or not trusted any more");
         }

@@ -58,6 +58,98 @@ fn who_stops_waiting_and_who_drops_a_grant_leaves_nothing_behind() {
     });
 }
 
+/// The first caller's give-back is under way when the second asks under the same key: it must not take the second's grant.
+#[test]
+fn who_asks_again_under_a_key_keeps_what_it_gets() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let tenure = process(&clock, &store, "a").await;
+        let hosts = tenure.pool("hosts").unwrap();
+        hosts.add("h1", ["gpu"]).await.unwrap();
+        let other = hosts.request().wait(Duration::ZERO).await.unwrap().unwrap();
+        let first = tokio::spawn(hosts.request().key("k").wait(60 * SECOND));
+        clock.settle().await;
+        store.fault("pool_request", Some(Fault::Waits));
+        first.abort();
+        clock.settle().await;
+        let second = tokio::spawn(hosts.request().key("k").wait(60 * SECOND));
+        clock.settle().await;
+        other.release().await.unwrap();
+        clock.settle().await;
+        store.fault("pool_request", None);
+        clock.settle().await;
+        let second = second.await.unwrap().unwrap().unwrap();
+        clock.advance(30 * SECOND).await;
+        let holder = |view: PoolView| view.resources[0].holder.as_ref().map(|holder| holder.id);
+        let view = hosts.view().await.unwrap().unwrap();
+        assert_eq!(holder(view), Some(second.request().id), "it is the second's, and stays so");
+        // Two at once: the last one gives it back.
+        let third = hosts.request().key("k").wait(Duration::ZERO).await.unwrap().unwrap();
+        assert_eq!(third.token(), second.token());
+        drop(second);
+        clock.settle().await;
+        assert!(holder(hosts.view().await.unwrap().unwrap()).is_some());
+        drop(third);
+        clock.settle().await;
+        assert_eq!(holder(hosts.view().await.unwrap().unwrap()), None);
+    });
+}
+
+#[test]
+fn what_can_not_be_given_back_at_once_is_given_back_later() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let tenure = process(&clock, &store, "a").await;
+        let hosts = tenure.pool("hosts").unwrap();
+        hosts.add("h1", ["gpu"]).await.unwrap();
+        let grant = hosts.request().wait(Duration::ZERO).await.unwrap().unwrap();
+        store.fault("handle_request", Some(Fault::Fails));
+        drop(grant);
+        clock.advance(10 * SECOND).await;
+        store.fault("handle_request", None);
+        clock.advance(10 * SECOND).await;
+        let view = hosts.view().await.unwrap().unwrap();
+        assert!(view.resources[0].holder.is_none(), "{view:?}");
+        // Made, and the answer is lost: nobody knows its number.
+        store.fault("request", Some(Fault::AnswerLost));
+        hosts.request().wait(600 * SECOND).await.unwrap_err();
+        assert_eq!(hosts.view().await.unwrap().unwrap().waiting.len(), 1);
+        store.fault("request", None);
+        clock.advance(10 * SECOND).await;
+        let view = hosts.view().await.unwrap().unwrap();
+        assert!(view.waiting.is_empty() && view.resources[0].holder.is_none(), "{view:?}");
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_nobody_waits_on_is_granted_by_the_keeper() {
+    let store = Spy::new(Memory::new());
+    let tenure = real_process(&store, "a").await;
+    tenure.claims().stand().await.unwrap();
+    for (name, mode) in [("shared", Mode::Distributed), ("strict", Mode::Exclusive)] {
+        let pool = tenure.pool(name).unwrap();
+        pool.set(&PoolSettings { mode, ..PoolSettings::default() }).await.unwrap();
+        let request = NewRequest {
+            key: "k".into(),
+            owner: "ada".into(),
+            requires: Vec::new(),
+            prefers: Vec::new(),
+            base: BASE_PRIORITY,
+            session: tenure.session(),
+            hold_ms: None,
+            max_wait_ms: None,
+        };
+        let made = store.store.request(pool.key(), &request).await.unwrap();
+        pool.add("h1", ["gpu"]).await.unwrap();
+        until("it is granted", async || {
+            let now = store.store.pool_request(&pool.key().namespace, made.id).await.unwrap().unwrap();
+            now.state == RequestState::Granted
+        })
+        .await;
+    }
+    tenure.close().await.unwrap();
+}
+
 #[test]
 fn a_grant_is_lost_with_its_time_its_session_or_by_an_operator() {
     block_on(async {

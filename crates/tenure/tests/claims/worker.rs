@@ -407,3 +407,31 @@ fn a_worker_without_a_handler_does_not_start() {
         assert!(matches!(none, Err(Error::Worker(_))));
     });
 }
+
+/// A process that lost trust, and not its session, remembers the claims that were made by hand: who made them works on them.
+#[test]
+fn a_lapse_of_trust_gives_back_no_claim_that_was_made_by_hand() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let tenure = process(&clock, &store, "a").await;
+        let (claims, mail) = (tenure.claims(), queue("mail"));
+        let worker = tenure.worker("other").handler(|_| async {}).start().await.unwrap();
+        let id = claims.submit(&mail, many(1)).await.unwrap()[0].id;
+        let session = tenure.session();
+        let got = tasks(claims.claim(&mail, seat(&tenure, "w", 1), Duration::ZERO).await.unwrap());
+        // Away for long enough to lose trust, and not so long that anybody has noticed.
+        for call in ["beat", "observe", "claim", "tend", "take", "expire", "sessions"] {
+            store.fault(call, Some(Fault::Fails));
+        }
+        clock.advance(12 * SECOND).await;
+        claims.claim(&mail, seat(&tenure, "w", 1), Duration::ZERO).await.unwrap_err();
+        for call in ["beat", "observe", "claim", "tend", "take", "expire", "sessions"] {
+            store.fault(call, None);
+        }
+        clock.advance(120 * SECOND).await;
+        assert_eq!(tenure.session(), session, "the same session");
+        assert_eq!(state_of(&store, id).await.state, TaskState::Claimed);
+        assert_eq!(claims.settle(complete(&got[0])).await.unwrap(), Settled::Now(TaskState::Completed));
+        drop(worker);
+    });
+}

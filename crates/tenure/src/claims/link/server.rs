@@ -37,6 +37,12 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// How many bytes of answers go out at once, about: what is behind them has not been sent, and can be taken back.
 const WRITE_ABOUT: usize = 1 << 20;
 
+/// How many bytes of them have to move within [`PATIENCE`].
+const PIECE: usize = 64 << 10;
+
+/// The longest first word, of somebody who has not shown yet that it may be there.
+const HELLO_MAX: usize = 4 << 10;
+
 /// The longest wait of one request; askers ask again.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
@@ -80,7 +86,7 @@ async fn connection(
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::with_capacity(64 << 10, read);
     // First their word, then ours: who does not know the secret learns nothing, not even that we do.
-    let hello = within(&hub, PATIENCE, request(&mut read, &mut from_asker)).await?;
+    let hello = within(&hub, PATIENCE, request(&mut read, &mut from_asker, HELLO_MAX)).await?;
     let Some(Request { op: Op::Hello { name }, .. }) = hello else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "no hello"));
     };
@@ -192,7 +198,9 @@ async fn read_requests(
     waiting: &Arc<Waiting>,
     outgoing: mpsc::UnboundedSender<(u64, Word)>,
 ) -> io::Result<()> {
-    while let Some(Request { id, op }) = within(hub, SILENCE_MAX, request(&mut read, &mut seal)).await? {
+    while let Some(Request { id, op }) =
+        within(hub, SILENCE_MAX, request(&mut read, &mut seal, REQUEST_MAX)).await?
+    {
         let say = |word| drop(outgoing.send((id, word)));
         match op {
             Op::Hello { .. } | Op::Ping => say(Word::Other(Answer::Pong)),
@@ -260,7 +268,10 @@ async fn write_answers(
                     drop(handed.take());
                 }
             }
-            within(hub, PATIENCE, write.write_all(&bytes)).await?;
+            // Patience with each piece: what is large may take long, as long as it moves.
+            for piece in bytes.chunks(PIECE) {
+                within(hub, PATIENCE, write.write_all(piece)).await?;
+            }
         }
         bytes.shrink_to(1 << 20);
     }
@@ -312,8 +323,12 @@ fn put(seal: &mut Seal, message: &impl serde::Serialize, to: &mut Vec<u8>) -> io
     seal::seal(seal, &serde_json::to_vec(message)?, to)
 }
 
-async fn request(read: &mut BufReader<OwnedReadHalf>, seal: &mut Seal) -> io::Result<Option<Request>> {
-    match seal::open(read, seal, REQUEST_MAX).await? {
+async fn request(
+    read: &mut BufReader<OwnedReadHalf>,
+    seal: &mut Seal,
+    most: usize,
+) -> io::Result<Option<Request>> {
+    match seal::open(read, seal, most).await? {
         Some(message) => Ok(Some(serde_json::from_slice(&message)?)),
         None => Ok(None),
     }
