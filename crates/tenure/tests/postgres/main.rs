@@ -2,6 +2,7 @@
 #![cfg(feature = "postgres")]
 
 mod claims;
+mod claims_locks;
 mod claims_plans;
 mod claims_sql;
 mod connection;
