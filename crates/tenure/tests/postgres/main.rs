@@ -3,6 +3,7 @@
 
 mod claims;
 mod claims_care;
+mod claims_locks;
 mod claims_plans;
 mod claims_sql;
 mod connection;
