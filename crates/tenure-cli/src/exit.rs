@@ -2,6 +2,8 @@
 
 use tenure::port::{StoreError, Trouble};
 
+use crate::output;
+
 /// Somebody else leads, and we were not to wait (longer). `EX_TEMPFAIL`: try later.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// Leadership was lost, and the child was ended because of it.
@@ -47,7 +49,8 @@ impl Failure {
 
     pub(crate) fn report(&self) {
         if !self.message.is_empty() {
-            eprintln!("{} {}", crate::output::paint_err("tenure:", crate::output::Ink::Red), self.message);
+            let tenure = output::paint_err("tenure:", output::Ink::Red);
+            eprintln!("{tenure} {}", output::plain_lines(&self.message));
         }
     }
 }

@@ -87,7 +87,7 @@ fn painted(text: &str, ink: Ink, colour: bool) -> String {
 /// A line of progress on the error stream, so that a child's output stays its own.
 pub(crate) fn note(global: &Global, ink: Ink, text: &str) {
     if global.output == Format::Table {
-        eprintln!("{} {text}", paint_err("●", ink));
+        eprintln!("{} {}", paint_err("●", ink), plain(text));
     }
 }
 
@@ -237,6 +237,11 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
+/// As [`plain`], line by line.
+pub(crate) fn plain_lines(text: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
 /// `250ms`, `1.2s`, `5s`, `2m05s`, `7d` for people.
 pub(crate) fn span(ms: u64) -> String {
     match (ms, ms % 1000 / 100) {
@@ -263,7 +268,7 @@ fn columns_of(text: &str) -> usize {
 
 /// `3s`, `2m`, `5h`, `4d` for people.
 pub(crate) fn ago(then_ms: i64, now_ms: i64) -> String {
-    let seconds = (now_ms - then_ms).max(0) / 1000;
+    let seconds = now_ms.saturating_sub(then_ms).max(0) / 1000;
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
@@ -281,6 +286,17 @@ mod tests {
         let mut table = Table::new(&["id"]);
         table.row(vec![("a\u{1b}]0;x\u{7}\nb\u{202e}é".into(), Ink::Plain)]);
         assert_eq!(table.render_within(None), "ID\na\\u{1b}]0;x\\u{7}\\nb\\u{202e}é\n");
+    }
+
+    #[test]
+    fn a_failure_keeps_its_lines_and_nothing_else() {
+        assert_eq!(plain_lines("one\r\ntwo\u{1b}[2J\n\tthree"), "one\ntwo\\u{1b}[2J\n\\tthree");
+    }
+
+    #[test]
+    fn what_is_said_to_have_happened_before_all_time_was_long_ago() {
+        assert!(ago(i64::MIN, 1).ends_with('h'));
+        assert_eq!(ago(i64::MAX, i64::MIN), "0s");
     }
 
     #[test]

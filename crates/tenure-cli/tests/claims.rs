@@ -18,7 +18,10 @@ use desk::{
     modes_and_settings_change_and_the_rest_stays, paused_queues_hand_out_nothing_and_say_so,
     workers_wait_for_approval_where_it_is_asked_for,
 };
-use pool::{a_pool_hands_out_what_fits_and_takes_it_back, a_request_can_be_left_waiting};
+use pool::{
+    a_pool_hands_out_what_fits_and_takes_it_back, a_request_can_be_left_waiting,
+    a_request_ends_with_who_waits_for_it,
+};
 use support::World;
 use tasks::{
     a_claim_is_settled_once_and_only_under_its_token, a_file_of_tasks_is_submitted_with_its_graph,
@@ -53,6 +56,7 @@ on_every_store!(
     workers_wait_for_approval_where_it_is_asked_for,
     a_pool_hands_out_what_fits_and_takes_it_back,
     a_request_can_be_left_waiting,
+    a_request_ends_with_who_waits_for_it,
     a_command_runs_for_each_task,
     it_ends_when_nothing_is_left,
     told_once_it_finishes_and_told_twice_it_gives_back,

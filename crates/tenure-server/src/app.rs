@@ -1,10 +1,11 @@
 //! What every handler can reach.
 
+use std::collections::HashSet;
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use axum::extract::DefaultBodyLimit;
-use tenure::port::Backend;
+use tenure::port::{Backend, QueueKey};
 use tenure::runtime::Runtime;
 use tenure::{Claims, ElectionKey, Error, Name, Tenure};
 use tokio::sync::{OnceCell, watch};
@@ -42,6 +43,29 @@ pub struct Inside {
     pub(crate) most_bytes: usize,
     pub(crate) most_large_bytes: usize,
     claims: OnceCell<Claims>,
+    /// Queues that were found to be exclusive: asked for through the leader from then on, whatever becomes of them.
+    pub(crate) routed: Routed,
+}
+
+/// Queues that are not asked for directly any more.
+#[derive(Debug, Default)]
+pub(crate) struct Routed(Mutex<HashSet<QueueKey>>);
+
+impl Routed {
+    /// How many are remembered; then it begins anew.
+    const KEPT: usize = 1024;
+
+    pub(crate) fn contains(&self, queue: &QueueKey) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(queue)
+    }
+
+    pub(crate) fn insert(&self, queue: &QueueKey) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= Self::KEPT {
+            known.clear();
+        }
+        known.insert(queue.clone());
+    }
 }
 
 impl Deref for App {
@@ -77,6 +101,7 @@ impl App {
             most_bytes: settings.limits.body_bytes,
             most_large_bytes: settings.limits.large_body_bytes,
             claims: OnceCell::new(),
+            routed: Routed::default(),
         }))
     }
 

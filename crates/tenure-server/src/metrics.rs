@@ -232,9 +232,8 @@ async fn queues(app: &App, text: &mut String) {
     });
     let help = "For how long the oldest ready task has been ready; 0 if there is none.";
     family(text, "tenure_queue_oldest_ready_seconds", help, oldest);
-    let paused = queues().map(|view| {
-        (format!("{}}}", queue_labels(&view.key)), u8::from(view.paused.is_some()))
-    });
+    let paused =
+        queues().map(|view| (format!("{}}}", queue_labels(&view.key)), u8::from(view.paused.is_some())));
     family(text, "tenure_queue_paused", "Whether an operator has paused it, or its namespace.", paused);
 }
 

@@ -2,6 +2,8 @@
 
 #[path = "remote/access.rs"]
 mod access;
+#[path = "remote/claims.rs"]
+mod claims;
 mod support;
 #[path = "remote/tls.rs"]
 mod tls;
@@ -20,6 +22,10 @@ conformance_tests!(over_sqlite, served(support::sqlite().await).await, through a
 conformance_tests!(over_postgres, served(support::postgres().await).await, through a server);
 
 claims_conformance_tests!(claims_over_memory, served(support::memory()).await, through a server);
+
+claims_conformance_tests!(claims_over_sqlite, served(support::sqlite().await).await, through a server);
+
+claims_conformance_tests!(claims_over_postgres, served(support::postgres().await).await, through a server);
 
 /// Two servers on one store, and clients of either in turn.
 async fn served(store: Kept) -> Subject {

@@ -32,7 +32,7 @@ A payload is JSON: as it is, `-` for the standard input, or @FILE. The number of
 With -f, each line of the file is a task, a JSON object with any of these: kind, payload, priority, requires, prefers, \
 workers, run_at_ms, max_wait_ms, max_run_ms, max_attempts, backoff, parents, key, concurrency_key, concurrency_limit. \
 What the options say is for lines that do not. A parent is {\"task\":ID}, or {\"index\":N}: another task of the file, \
-counted from 0. Up to 10000 are submitted all or none, more in portions of that size. With -o json the numbers are \
+counted from 0. Up to 10000 lines and 8 MiB are submitted all or none, more in portions of that size. With -o json the numbers are \
 printed, one object per line.
 
 Examples:

@@ -1,5 +1,7 @@
 //! `tenure pool`: hosts, devices, licences; who has which, and who waits for one.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tenure::Name;
 use tenure::port::{
@@ -16,7 +18,7 @@ use crate::args::claims::{Listing, PoolArgs, PoolClaim, PoolCommand, RequestArgs
 use crate::args::values::millis;
 use crate::args::{Format, Global};
 use crate::exit::{self, Failure};
-use crate::output::{self, Ink, Table, ago, counted, paint, span};
+use crate::output::{self, Ink, Table, ago, counted, paint, plain, span};
 use crate::store;
 
 pub(crate) async fn run(global: &Global, args: PoolArgs) -> Result<u8, Failure> {
@@ -181,7 +183,7 @@ fn picture(view: &PoolView, now_ms: i64) -> String {
         ms => format!(", rests {} after use", span(ms)),
     };
     let headline = match &view.paused {
-        Some(pause) => paint(&format!("paused by {}", pause.by), Ink::Yellow),
+        Some(pause) => paint(&plain(&format!("paused by {}", pause.by)), Ink::Yellow),
         None => paint("open", Ink::Green),
     };
     let mut text = format!(
@@ -234,9 +236,9 @@ fn waiting(requests: &[RequestView], now_ms: i64) -> String {
 async fn request(global: &Global, args: RequestArgs) -> Result<u8, Failure> {
     let key = store::pool(global, &args.pool)?;
     // In the store for as long as we wait; should we be killed, a moment longer.
-    let stay = args.keep_waiting.unwrap_or(args.wait + std::time::Duration::from_secs(10));
+    let stay = args.keep_waiting.unwrap_or(args.wait + Duration::from_secs(10));
     let request = NewRequest {
-        key: args.key.unwrap_or_else(|| format!("cli-{:016x}", random())),
+        key: args.key.clone().unwrap_or_else(|| format!("cli-{:016x}", random())),
         owner: args.owner.unwrap_or_else(whoami),
         requires: args.requires,
         prefers: args.prefers,
@@ -248,38 +250,100 @@ async fn request(global: &Global, args: RequestArgs) -> Result<u8, Failure> {
     tenure::claim::check_request(&request).map_err(|error| Failure::usage(error.to_string()))?;
     let mut signals = Signals::ending()?;
     let tenure = store::visitor(global).await?;
-    let owner = request.owner.clone();
     keeper::is_there(&tenure).await?;
-    let claims = tenure.claims();
-    let view = tokio::select! {
-        view = claims.request(&key, &request, args.wait) => view,
-        signal = signals.next() => {
-            tenure.close().await?;
-            return Ok(128 + signal as u8);
-        }
+    let asker = Asker {
+        global,
+        store: tenure.store().as_ref(),
+        key: &key,
+        owner: &request.owner,
+        keep: args.keep_waiting.is_some(),
+        alone: args.key.is_none(),
     };
-    let told = match view {
-        Ok(view) => {
-            told(global, tenure.store().as_ref(), &key, &owner, view, args.keep_waiting.is_some()).await
-        }
-        Err(error) => Err(error.into()),
-    };
+    let told = asker.ask(&tenure.claims(), &request, args.wait, &mut signals).await;
     tenure.close().await?;
     told
 }
 
-async fn told(
-    global: &Global,
-    store: &dyn Backend,
-    key: &PoolKey,
-    owner: &str,
-    view: RequestView,
+/// Who asks a pool for something, here and now.
+struct Asker<'a> {
+    global: &'a Global,
+    store: &'a dyn Backend,
+    key: &'a PoolKey,
+    owner: &'a str,
+    /// Whether the request is to wait on when we do not.
     keep: bool,
-) -> Result<u8, Failure> {
-    if let (RequestState::Granted, Some(resource), Some(token)) = (view.state, &view.resource, view.token) {
-        if global.output == Format::Json {
-            output::print_json(&view);
-            return Ok(0);
+    /// Whether nobody else can know the request's key, and have its grant.
+    alone: bool,
+}
+
+impl Asker<'_> {
+    async fn ask(
+        &self,
+        claims: &tenure::Claims,
+        request: &NewRequest,
+        wait: Duration,
+        signals: &mut Signals,
+    ) -> Result<u8, Failure> {
+        // Not given up half way: only what has a number can be called off.
+        let mut view = claims.request(self.key, request, Duration::ZERO).await?;
+        if view.state == RequestState::Waiting && !wait.is_zero() {
+            view = tokio::select! {
+                waited = claims.await_request(self.key, view.id, wait) => waited?.unwrap_or(view),
+                signal = signals.next() => {
+                    self.interrupted(view).await?;
+                    return Ok(128 + signal as u8);
+                }
+            };
+        }
+        if view.state == RequestState::Waiting && !self.keep {
+            view = self.called_off(view).await?;
+        }
+        Ok(match view.state {
+            RequestState::Granted => self.granted(&view),
+            _ => self.nothing(&view),
+        })
+    }
+
+    /// Nobody waits any more.
+    async fn interrupted(&self, view: RequestView) -> Result<(), Failure> {
+        if self.keep {
+            self.waits_on(&view);
+            return Ok(());
+        }
+        let view = self.called_off(view).await?;
+        let (namespace, id) = (&self.key.namespace, view.id);
+        let (text, ink) = match (view.state, view.token) {
+            (RequestState::Granted, Some(token)) if self.alone => {
+                let given =
+                    self.store.handle_request(namespace, id, self.owner, Some(token), Handle::Release).await?;
+                match given {
+                    true => (format!("what request {id} got at that moment is given back"), Ink::Yellow),
+                    false => (format!("request {id} is over"), Ink::Yellow),
+                }
+            }
+            // Somebody else may have asked under the same key, and use it.
+            (RequestState::Granted, Some(token)) => {
+                let then = format!("give it back with: tenure pool release {id} --token {token} --owner {}", self.owner);
+                (format!("request {id} was granted at that moment; {then}"), Ink::Red)
+            }
+            _ => (format!("request {id} was called off"), Ink::Yellow),
+        };
+        output::note(self.global, ink, &text);
+        Ok(())
+    }
+
+    /// A request that waits, after we have called it off: it may have been granted before that.
+    async fn called_off(&self, view: RequestView) -> Result<RequestView, Failure> {
+        let namespace = &self.key.namespace;
+        self.store.handle_request(namespace, view.id, self.owner, None, Handle::Release).await?;
+        Ok(self.store.pool_request(namespace, view.id).await?.unwrap_or(view))
+    }
+
+    fn granted(&self, view: &RequestView) -> u8 {
+        let (Some(resource), Some(token)) = (&view.resource, view.token) else { return self.nothing(view) };
+        if self.global.output == Format::Json {
+            output::print_json(view);
+            return 0;
         }
         let until =
             view.deadline_ms.map(|at| format!(" until in {}", ago(wall_ms(), at))).unwrap_or_default();
@@ -288,29 +352,34 @@ async fn told(
             (resource.to_string(), Ink::Bold),
             (view.id.to_string(), Ink::Plain),
             (token.to_string(), Ink::Green),
-            (owner.to_owned(), Ink::Plain),
+            (self.owner.to_owned(), Ink::Plain),
         ]);
         output::print_text(&table.render());
-        output::note(global, Ink::Green, &format!("{resource} of {key} is yours{until}"));
-        return Ok(0);
+        output::note(self.global, Ink::Green, &format!("{resource} of {} is yours{until}", self.key));
+        0
     }
-    let keep = keep && view.state == RequestState::Waiting;
-    if !keep && view.state == RequestState::Waiting {
-        // Whoever gets it from here on would not know.
-        store.handle_request(&key.namespace, view.id, owner, None, Handle::Release).await?;
+
+    fn nothing(&self, view: &RequestView) -> u8 {
+        if view.state == RequestState::Waiting {
+            if self.global.output == Format::Json {
+                output::print_json(view);
+            }
+            self.waits_on(view);
+        } else {
+            self.note_nothing("the request was called off");
+        }
+        exit::NOT_ACQUIRED
     }
-    if global.output == Format::Json && keep {
-        output::print_json(&view);
+
+    fn waits_on(&self, view: &RequestView) {
+        let (id, key, owner) = (view.id, &view.request.key, self.owner);
+        self.note_nothing(&format!("request {id} goes on waiting; ask again with --key {key} --owner {owner}"));
     }
-    let then = match keep {
-        true => format!(
-            "request {} goes on waiting; ask again with --key {} --owner {owner}",
-            view.id, view.request.key
-        ),
-        false => "the request was called off".to_owned(),
-    };
-    output::note(global, Ink::Yellow, &format!("nothing fitting was free in {key} in time; {then}"));
-    Ok(exit::NOT_ACQUIRED)
+
+    fn note_nothing(&self, then: &str) {
+        let text = format!("nothing fitting was free in {} in time; {then}", self.key);
+        output::note(self.global, Ink::Yellow, &text);
+    }
 }
 
 async fn handle(global: &Global, claim: &PoolClaim, handle: Handle) -> Result<u8, Failure> {

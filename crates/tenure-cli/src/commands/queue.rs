@@ -10,7 +10,7 @@ use crate::args::claims::{Listing, QueueArgs, QueueCommand, QueueSet, WhichQueue
 use crate::args::values::millis;
 use crate::args::{Format, Global};
 use crate::exit::Failure;
-use crate::output::{self, Ink, Table, ago, paint, span};
+use crate::output::{self, Ink, Table, ago, paint, plain, span};
 use crate::store;
 
 pub(crate) async fn run(global: &Global, args: QueueArgs) -> Result<u8, Failure> {
@@ -121,7 +121,8 @@ fn picture(view: &QueueView, now_ms: i64) -> String {
     let headline = match &view.paused {
         Some(pause) => {
             let reason = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
-            paint(&format!("paused by {} {} ago{reason}", pause.by, ago(pause.at_ms, now_ms)), Ink::Yellow)
+            let paused = format!("paused by {} {} ago{reason}", pause.by, ago(pause.at_ms, now_ms));
+            paint(&plain(&paused), Ink::Yellow)
         }
         None => paint("open", Ink::Green),
     };

@@ -42,7 +42,7 @@ pub(crate) async fn show(
             Err(failure) if !shown.is_empty() => match global.output {
                 Format::Json => failure.report(),
                 Format::Table => {
-                    output::redraw(&format!("{shown}\n{}\n", output::paint(failure.message(), Ink::Yellow)))
+                    output::redraw(&format!("{shown}\n{}\n", output::paint(&output::plain_lines(failure.message()), Ink::Yellow)))
                 }
             },
             Err(failure) => return Err(failure),

@@ -41,7 +41,10 @@ pub(crate) async fn run(global: &Global, args: WatchArgs) -> Result<u8, Failure>
                 }
             }
             // The store may come back; say so and go on.
-            Err(error) => eprintln!("{} {error}", output::paint_err("store:", Ink::Yellow)),
+            Err(error) => {
+                let error = output::plain_lines(&error.to_string());
+                eprintln!("{} {error}", output::paint_err("store:", Ink::Yellow));
+            }
         }
         if !output::is_read() {
             return Ok(0);

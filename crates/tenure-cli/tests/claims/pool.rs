@@ -1,8 +1,10 @@
 //! `tenure pool`.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
-use crate::support::World;
+use crate::support::{Candidate, World, until};
 use crate::{refused, said};
 
 fn request(world: &World, args: &[&str]) -> Value {
@@ -60,4 +62,17 @@ pub fn a_request_can_be_left_waiting(world: &World) {
     world.ok(&["pool", "release", &id, "--token", &token, "--owner", "a"]);
     let got = request(world, &["--owner", "b", "--key", "mine", "--wait", "30s"]);
     assert_eq!((&got["resource"], &got["state"]), (&json!("node-1"), &json!("granted")));
+}
+
+pub fn a_request_ends_with_who_waits_for_it(world: &World) {
+    world.ok(&["pool", "add", "hosts", "node-1"]);
+    request(world, &["--owner", "a", "--hold", "1h"]);
+    let mut command = world.command(&["pool", "request", "hosts", "--owner", "b", "--wait", "1h"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut waits = Candidate { process: command.spawn().expect("tenure runs"), name: "b".into() };
+    let shown = || world.ok(&["pool", "show", "hosts"]);
+    until("b waits", || shown().contains("WAITS"), shown);
+    waits.signal("INT");
+    assert_eq!(waits.wait(), Some(130));
+    assert!(!shown().contains("WAITS"), "{}", shown());
 }

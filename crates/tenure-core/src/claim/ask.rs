@@ -1,10 +1,12 @@
 //! What makes no sense in whatever else is asked of a store: seats, workers, settings, requests.
 
+use std::time::Duration;
+
 use super::check::LONGEST_MS;
 use super::formula::{Formula, FormulaError};
 use super::text::{TextError, check_text, check_word, shown};
 use crate::port::{
-    CLAIM_MAX, LIST_MAX, NewRequest, NewResource, NewWorker, Outcome, PAYLOAD_MAX, PRIORITY_MAX,
+    CLAIM_MAX, DEPTH_MAX, LIST_MAX, NewRequest, NewResource, NewWorker, Outcome, PAYLOAD_MAX, PRIORITY_MAX,
     PoolSettings, QueueSettings, Seat, Settlement, StoreError, TaskId, Trouble,
 };
 
@@ -58,6 +60,16 @@ pub enum AskError {
         /// How long it is.
         bytes: usize,
     },
+    /// An output is too deep.
+    #[error(
+        "lists and objects in the output of task {task} lie {depth} deep in each other; at most {DEPTH_MAX} are kept"
+    )]
+    TooDeep {
+        /// Whose.
+        task: TaskId,
+        /// How deep it is.
+        depth: usize,
+    },
     /// The formula of a pool can not be understood.
     #[error("the pool's priority: {0}")]
     Formula(#[from] FormulaError),
@@ -83,15 +95,25 @@ pub fn check_seats(seats: &[Seat]) -> Result<(), AskError> {
     Ok(())
 }
 
-/// Refuses outputs that are too long. What is told of failures and progress is clipped instead ([`clip`](super::clip)).
+/// Refuses outputs that are too long or too deep. What is told of failures and progress is clipped instead ([`clip`](super::clip)).
 pub fn check_settlements(settlements: &[Settlement]) -> Result<(), AskError> {
-    let too_large = |settlement: &Settlement| match &settlement.outcome {
-        Outcome::Complete(Some(output)) if output.as_str().len() > PAYLOAD_MAX => {
-            Some(AskError::TooLarge { task: settlement.task, bytes: output.as_str().len() })
+    for settlement in settlements {
+        let Outcome::Complete(Some(output)) = &settlement.outcome else { continue };
+        let (task, bytes) = (settlement.task, output.as_str().len());
+        if bytes > PAYLOAD_MAX {
+            return Err(AskError::TooLarge { task, bytes });
         }
-        _ => None,
-    };
-    settlements.iter().find_map(too_large).map_or(Ok(()), Err)
+        let depth = output.depth();
+        if depth > DEPTH_MAX {
+            return Err(AskError::TooDeep { task, depth });
+        }
+    }
+    Ok(())
+}
+
+/// A time that somebody asks for in a settlement, in milliseconds: at most a hundred years, so that no sum overflows.
+pub fn span_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX).min(LONGEST_MS)
 }
 
 /// Refuses a worker that makes no sense.
@@ -231,6 +253,15 @@ mod tests {
         assert_eq!(check_settlements(&[output(PAYLOAD_MAX)]), Ok(()));
         let error = AskError::TooLarge { task: TaskId(7), bytes: PAYLOAD_MAX + 1 };
         assert_eq!(check_settlements(&[output(9), output(PAYLOAD_MAX + 1)]), Err(error));
+        let nested = |depth: usize| Settlement {
+            outcome: Outcome::Complete(Some(
+                ["[".repeat(depth), "]".repeat(depth)].concat().parse().unwrap(),
+            )),
+            ..output(9)
+        };
+        assert_eq!(check_settlements(&[nested(DEPTH_MAX)]), Ok(()));
+        let error = AskError::TooDeep { task: TaskId(7), depth: DEPTH_MAX + 1 };
+        assert_eq!(check_settlements(&[nested(DEPTH_MAX + 1)]), Err(error));
     }
 
     #[test]

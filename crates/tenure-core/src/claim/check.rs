@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::text::{TextError, check_text, check_word, shown};
 use crate::port::{
-    LIST_MAX, NewTask, PAYLOAD_MAX, PRIORITY_MAX, Parent, SUBMIT_MAX, StoreError, Submission, Trouble,
+    DEPTH_MAX, LIST_MAX, NewTask, PAYLOAD_MAX, PRIORITY_MAX, Parent, SUBMIT_MAX, StoreError, Submission,
+    Trouble,
 };
 
 /// The longest time that can be asked for, in milliseconds: a hundred years, so that no sum overflows.
@@ -30,6 +31,16 @@ pub enum SubmissionError {
         place: usize,
         /// How long the payload is.
         bytes: usize,
+    },
+    /// A payload is too deep.
+    #[error(
+        "task {place}: lists and objects in its payload lie {depth} deep in each other; at most {DEPTH_MAX} are carried"
+    )]
+    TooDeep {
+        /// Which task.
+        place: usize,
+        /// How deep it is.
+        depth: usize,
     },
     /// A list is too long.
     #[error("task {place}: it has {count} {what}; at most {LIST_MAX} are allowed")]
@@ -130,6 +141,10 @@ fn check_task(place: usize, task: &NewTask, tasks: usize) -> Result<(), Submissi
     let bytes = task.payload.as_str().len();
     if bytes > PAYLOAD_MAX {
         return Err(SubmissionError::TooLarge { place, bytes });
+    }
+    let depth = task.payload.depth();
+    if depth > DEPTH_MAX {
+        return Err(SubmissionError::TooDeep { place, depth });
     }
     check_texts(place, task)?;
     check_numbers(place, task)?;

@@ -27,7 +27,7 @@ mod why;
 
 pub use self::ask::{
     AskError, check_pool, check_queue, check_request, check_resources, check_seats, check_settlements,
-    check_worker,
+    check_worker, span_ms,
 };
 pub use self::assign::{Free, Wish, assign};
 pub use self::check::{SubmissionError, check};

@@ -9,7 +9,8 @@ use super::task::Task;
 use super::{Ledger, Witness};
 use crate::claim::Demand;
 use crate::port::{
-    Authority, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Profile, QueueKey, Seat, TaskId, TaskState,
+    Authority, CLAIM_BYTES, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Profile, QueueKey, Seat,
+    TaskId, TaskState,
 };
 use crate::{SessionId, Token};
 
@@ -27,7 +28,16 @@ impl Ledger {
         }
         self.promote(&ask.queue, now_ms, u32::MAX);
         let in_order = matches!(ask.authority, Authority::Leader { .. });
-        let mut round = Round { timeline: witness.timeline(), in_order, now_ms, next_ms: None, short: false };
+        let mut round = Round {
+            timeline: witness.timeline(),
+            in_order,
+            now_ms,
+            next_ms: None,
+            short: false,
+            bytes: 0,
+            served: 0,
+            full: false,
+        };
         let tasks = ask.seats.iter().map(|seat| self.serve(&ask.queue, seat, &mut round)).collect();
         let soon = |ms: i64| Duration::from_millis(u64::try_from(ms.saturating_sub(now_ms)).unwrap_or(0));
         ClaimAnswer::Served { tasks, next_in: round.next_ms.filter(|_| round.short).map(soon) }
@@ -77,7 +87,7 @@ impl Ledger {
         }
         let (mut got, mut after) = (Vec::new(), None);
         let demands = self.demands(key, &seat.worker);
-        while got.len() < seat.limit as usize && self.has_room(key, round) {
+        while got.len() < seat.limit as usize && !round.full && self.has_room(key, round) {
             let Some((demand, place)) = self.next(key, &demands, after) else { break };
             after = Some(place);
             let Some(task) = self.tasks.get(&place.1) else { continue };
@@ -85,8 +95,12 @@ impl Ledger {
                 round.look_at(at);
             } else if self.is_crowded(task) {
                 self.change(place.1, round.now_ms, |task| task.state = TaskState::Held);
-            } else {
+            } else if round.carries(self.weight(task)) {
                 got.extend(self.begin(place.1, seat, round));
+            } else {
+                // The rest is for the next call.
+                round.full = true;
+                round.look_at(round.now_ms);
             }
         }
         if got.len() < seat.limit as usize {
@@ -169,9 +183,24 @@ struct Round {
     next_ms: Option<i64>,
     /// Whether a seat got less than it wanted.
     short: bool,
+    /// How many bytes are handed out, and in how many tasks.
+    bytes: usize,
+    served: usize,
+    /// Whether the next would be too much.
+    full: bool,
 }
 
 impl Round {
+    /// Whether so many bytes go along, in one more task; then they do.
+    fn carries(&mut self, bytes: usize) -> bool {
+        let sum = self.bytes.saturating_add(bytes);
+        let fits = self.served == 0 || sum <= CLAIM_BYTES;
+        if fits {
+            (self.bytes, self.served) = (sum, self.served + 1);
+        }
+        fits
+    }
+
     fn look_at(&mut self, at_ms: i64) {
         self.next_ms = Some(self.next_ms.map_or(at_ms, |next| next.min(at_ms)));
     }

@@ -15,8 +15,8 @@ use crate::{Name, Token};
 pub(super) struct Pool {
     pub(super) settings: PoolSettings,
     pub(super) resources: BTreeMap<Name, Resource>,
-    /// Of those that were taken out: put in again, they go on from there.
-    tokens: BTreeMap<Name, Token>,
+    /// Those that were taken out: one that is put in again goes on with its token.
+    pub(super) removed: BTreeMap<Name, Resource>,
 }
 
 /// A resource.
@@ -84,9 +84,9 @@ impl Ledger {
         check_resources(resources)?;
         let pool = self.pools.entry(key.clone()).or_default();
         for new in resources {
-            let token = pool.tokens.remove(&new.name).unwrap_or(Token::ZERO);
-            let fresh = Resource { new: new.clone(), token, holder: None, cooling_until: None };
-            pool.resources.entry(new.name.clone()).or_insert(fresh).new = new.clone();
+            let fresh = Resource { new: new.clone(), token: Token::ZERO, holder: None, cooling_until: None };
+            let before = pool.removed.remove(&new.name);
+            pool.resources.entry(new.name.clone()).or_insert(before.unwrap_or(fresh)).new = new.clone();
         }
         self.wakes.push(Wake::Pool(key.clone()));
         Ok(())
@@ -100,7 +100,7 @@ impl Ledger {
             Some(Some(holder)) => Err(held_resource(key, name, holder)),
             Some(None) => {
                 let removed = pool.resources.remove(name);
-                pool.tokens.extend(removed.map(|it| (name.clone(), it.token)));
+                pool.removed.extend(removed.map(|resource| (name.clone(), resource)));
                 Ok(true)
             }
         }

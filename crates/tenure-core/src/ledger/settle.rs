@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Ledger;
 use super::task::Task;
-use crate::claim::clip;
+use crate::claim::{clip, span_ms};
 use crate::port::{Json, Outcome, Settled, Settlement, TaskId, TaskState};
 
 impl Ledger {
@@ -34,8 +34,10 @@ impl Ledger {
             }),
             Outcome::Progress { note, hold } => self.change(id, now_ms, |task| {
                 task.progress = note.as_deref().map(clip).or(task.progress.take());
-                let until = |hold: Duration| now_ms.saturating_add_unsigned(millis(hold));
-                task.deadline = hold.map(until).or(task.deadline);
+                let until = |hold: Duration| now_ms.saturating_add_unsigned(span_ms(hold));
+                // Never beyond its longest run, however often it is said.
+                let run_over = task.run_over_at().unwrap_or(i64::MAX);
+                task.deadline = hold.map(|hold| until(hold).min(run_over)).or(task.deadline);
             }),
         }
         self.tasks.get(&id).map_or(Settled::Lost, |task| Settled::Now(task.state))
@@ -60,7 +62,7 @@ impl Ledger {
         if retry && attempt < most {
             return self.change(id, now_ms, |task| {
                 task.let_go();
-                task.run_at = (!after.is_zero()).then(|| now_ms.saturating_add_unsigned(millis(after)));
+                task.run_at = (!after.is_zero()).then(|| now_ms.saturating_add_unsigned(span_ms(after)));
                 task.state = task.released(now_ms);
             });
         }
@@ -91,8 +93,4 @@ impl Ledger {
         });
         Vec::new()
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -94,6 +94,11 @@ impl Task {
         Some(since.saturating_add_unsigned(most))
     }
 
+    /// When its claim will have lasted for as long as it may.
+    pub(super) fn run_over_at(&self) -> Option<i64> {
+        Some(self.claimed_at?.saturating_add_unsigned(self.new.max_run_ms?))
+    }
+
     /// Notes that this attempt failed.
     pub(super) fn failed(&mut self, error: &str, now_ms: i64) {
         let (attempt, worker) = (self.attempt, self.worker.clone().unwrap_or_default());
@@ -136,6 +141,12 @@ impl Ledger {
     pub(super) fn open_parents(&self, task: &Task) -> Vec<TaskId> {
         let open = |id: &&TaskId| self.tasks.get(id).is_some_and(|it| it.state != TaskState::Completed);
         task.parents.iter().filter(open).copied().collect()
+    }
+
+    /// How many bytes a worker gets with it.
+    pub(super) fn weight(&self, task: &Task) -> usize {
+        let input = |id: &TaskId| Some(self.tasks.get(id)?.output.as_ref()?.as_str().len());
+        task.new.payload.as_str().len() + task.parents.iter().filter_map(input).sum::<usize>()
     }
 
     /// The task as it is handed to a worker.

@@ -24,13 +24,13 @@ use async_trait::async_trait;
 
 pub use self::ask::{Ask, AskKind, Via};
 pub use self::claims::{
-    Authority, BASE_PRIORITY, Backoff, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Desk,
-    FAILURES_KEPT, Failure, Fallback, Finished, Handle, Json, KindStats, LIST_MAX, Mode, NewRequest,
-    NewResource, NewTask, NewWorker, Order, Outcome, PAYLOAD_MAX, PRIORITY_MAX, PRIORITY_STEP_MS, Parent,
-    PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Profile, QueueKey, QueueSettings, QueueView,
-    RateLimit, RequestId, RequestState, RequestView, ResourceView, SUBMIT_MAX, Seat, Settled, Settlement,
-    Spread, Submission, Submitted, TaskFilter, TaskId, TaskState, TaskView, Tasks, Tend, Tended, Why,
-    WorkerView, claims_election,
+    Authority, BASE_PRIORITY, Backoff, CLAIM_BYTES, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal,
+    ClaimedTask, DEPTH_MAX, Desk, FAILURES_KEPT, Failure, Fallback, Finished, Handle, Json, KindStats,
+    LIST_MAX, Mode, NewRequest, NewResource, NewTask, NewWorker, Order, Outcome, PAYLOAD_MAX, PRIORITY_MAX,
+    PRIORITY_STEP_MS, Parent, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Profile, QueueKey,
+    QueueSettings, QueueView, RateLimit, RequestId, RequestState, RequestView, ResourceView, SUBMIT_MAX,
+    Seat, Settled, Settlement, Spread, Submission, Submitted, TaskFilter, TaskId, TaskState, TaskView, Tasks,
+    Tend, Tended, Why, WorkerView, claims_election,
 };
 pub use self::election::{
     Candidacy, CandidateView, ElectionView, Joined, LeaseView, Observation, Pause, Scope, Term,

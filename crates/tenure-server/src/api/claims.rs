@@ -194,6 +194,10 @@ pub(crate) async fn claim(
     let hold_ms = ask.hold_ms.or_else(|| ask.session.is_none().then_some(HOLD_MS));
     let seat = Seat { worker, limit: ask.limit, session: ask.session, hold_ms };
     check_seat(&app, &principal, &seat).await?;
+    if seat.limit == 0 {
+        let remedy = format!("choose between 1 and {CLAIM_MAX}");
+        return Err(unfit("limit", "nothing is asked for").remedy(remedy));
+    }
     let queue = QueueKey::new(within.namespace, queue);
     let tasks = handed(&app, &slot, &queue, seat, wait).await?;
     Ok(Json(ClaimedTasks { tasks }))
@@ -318,9 +322,6 @@ fn lost(task: &TaskView, token: Token) -> Problem {
 /// Refuses a seat that makes no sense, or that sits on a session of somebody else.
 async fn check_seat(app: &App, principal: &Principal, seat: &Seat) -> Result<(), Problem> {
     check_seats(std::slice::from_ref(seat)).map_err(of_ask)?;
-    if seat.limit == 0 {
-        return Err(unfit("limit", "nothing is asked for").remedy(format!("choose between 1 and {CLAIM_MAX}")));
-    }
     check_life(app, principal, seat.session.as_ref(), seat.hold_ms).await
 }
 
@@ -384,4 +385,3 @@ fn kept(mut error: String) -> String {
     }
     error
 }
-

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::port::{
-    BASE_PRIORITY, ClaimRefusal, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId, RequestState,
-    RequestView, Verb,
+    BASE_PRIORITY, ClaimRefusal, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId,
+    RequestState, RequestView, Verb,
 };
 use tenure::{Name, SessionId, Token};
 use tenure_core::claim::{check_pool, check_request, check_resources};

@@ -51,7 +51,10 @@ pub(crate) fn routes() -> Routes {
 /// One task, or many.
 #[derive(Debug, ToSchema, Serialize)]
 #[serde(untagged)]
-#[allow(dead_code, reason = "read by hand, since what is read into an untagged enum can not keep its payload as text")]
+#[allow(
+    dead_code,
+    reason = "read by hand, since what is read into an untagged enum can not keep its payload as text"
+)]
 pub(crate) enum Submission {
     /// One.
     One(Box<NewTask>),
@@ -379,8 +382,11 @@ async fn order_many(
         (None, Some(queue)) => {
             let states = states(those.state.as_deref(), "unfit", StatusCode::UNPROCESSABLE_ENTITY)?;
             if states.is_empty() {
-                return Err(unfit("state", "all tasks of a queue are too many to be meant by leaving something out")
-                    .remedy("say where they stand: \"dead\", or \"ready,scheduled\""));
+                return Err(unfit(
+                    "state",
+                    "all tasks of a queue are too many to be meant by leaving something out",
+                )
+                .remedy("say where they stand: \"dead\", or \"ready,scheduled\""));
             }
             those.kind.as_deref().map_or(Ok(()), |kind| short("kind", kind))?;
             let filter = TaskFilter {
@@ -395,8 +401,11 @@ async fn order_many(
             order_found(app, namespace, filter, order).await?
         }
         _ => {
-            return Err(unfit("ids", "tasks are meant by their numbers, or by their queue and where they stand")
-                .remedy("send {\"ids\": [1, 2]} or {\"queue\": \"mail\", \"state\": \"dead\"}"));
+            return Err(unfit(
+                "ids",
+                "tasks are meant by their numbers, or by their queue and where they stand",
+            )
+            .remedy("send {\"ids\": [1, 2]} or {\"queue\": \"mail\", \"state\": \"dead\"}"));
         }
     };
     if let Some(first) = ordered.tasks.first() {

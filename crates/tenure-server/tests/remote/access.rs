@@ -18,19 +18,24 @@ use tower::ServiceExt as _;
 use super::support::{Kept, Replica, memory};
 
 /// A guarded server, and clients of it under different names.
-struct House {
+pub(super) struct House {
     replica: Replica,
     store: Kept,
 }
 
 impl House {
-    async fn new() -> House {
+    pub(super) async fn new() -> House {
         let store = memory();
         House { replica: Replica::guarded(store.backend()).await, store }
     }
 
+    /// The store itself.
+    pub(super) fn backend(&self) -> Arc<dyn Backend> {
+        self.store.backend()
+    }
+
     /// A client of somebody who may do this.
-    async fn client(&self, name: &str, grants: &[&str]) -> Arc<dyn Backend> {
+    pub(super) async fn client(&self, name: &str, grants: &[&str]) -> Arc<dyn Backend> {
         let made = token::Token::generate(random);
         let credential = Credential {
             id: made.id,
@@ -48,7 +53,7 @@ impl House {
         backend::open(&options).await.expect("a server that knows the token")
     }
 
-    async fn actor(&self, name: &str, grants: &[&str]) -> Actor {
+    pub(super) async fn actor(&self, name: &str, grants: &[&str]) -> Actor {
         Actor::open(self.client(name, grants).await, name).await
     }
 }
@@ -57,7 +62,7 @@ fn key(namespace: &str) -> ElectionKey {
     ElectionKey::new(namespace.parse().unwrap(), "e".parse().unwrap())
 }
 
-fn denied<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
+pub(super) fn denied<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
     let error = answer.expect_err("denied");
     assert_eq!(error.kind, Trouble::Denied, "{error}");
 }

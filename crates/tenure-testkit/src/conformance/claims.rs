@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_core::port::{
-    Authority, Backoff, ClaimAnswer, ClaimRefusal, NewTask, Outcome, Profile, QueueSettings, Seat, Settled,
-    TaskState,
+    Authority, Backoff, CLAIM_BYTES, ClaimAnswer, ClaimRefusal, Json, NewTask, Outcome, Parent, Profile,
+    QueueSettings, Seat, Settled, TaskState,
 };
 
 use super::floor::{
@@ -300,4 +300,48 @@ pub async fn a_session_is_told_what_it_has(subject: &Subject) {
     let expected: BTreeSet<_> = mine[1..].iter().map(|task| (task.id, task.token)).collect();
     assert_eq!(held(a.store.held(&a.id).await.unwrap()), expected);
     assert_eq!(a.store.held(&new_id()).await, Ok(vec![]));
+}
+
+/// Of what is large, a call hands out less; the rest comes with the next. In order, and each once.
+pub async fn one_call_hands_out_what_can_be_carried(subject: &Subject) {
+    let floor = Floor::of(subject).await;
+    let large = || NewTask { payload: heavy(), ..NewTask::default() };
+    let mut numbers = Vec::new();
+    for _ in 0..6 {
+        numbers.extend(floor.submit(vec![large(); 5]).await);
+    }
+    let mut got = Vec::new();
+    while got.len() < numbers.len() {
+        let lists = served(floor.ask(Authority::Direct, vec![seat("a", 7), seat("b", 90)]).await);
+        let tasks: Vec<_> = lists.into_iter().flatten().collect();
+        let bytes: usize = tasks.iter().map(|task| task.payload.as_str().len()).sum();
+        assert!(!tasks.is_empty() && bytes <= CLAIM_BYTES, "{} tasks, {bytes} bytes", tasks.len());
+        got.extend(ids(&tasks));
+    }
+    assert_eq!(got, numbers);
+}
+
+/// A task with much to read is handed out alone, if it must be.
+pub async fn inputs_weigh_as_well_as_payloads(subject: &Subject) {
+    let floor = Floor::of(subject).await;
+    let parents = floor.submit(ordinary(12)).await;
+    for task in floor.claim(seat("w", 12)).await {
+        let settled = floor.settle(&task, Outcome::Complete(Some(heavy()))).await;
+        assert_eq!(settled, Settled::Now(TaskState::Completed));
+    }
+    let parents: Vec<_> = parents.into_iter().map(Parent::Task).collect();
+    let child = NewTask { parents, ..NewTask::default() };
+    let children = floor.submit(vec![child; 3]).await;
+    for child in children {
+        let ClaimAnswer::Served { tasks, .. } = floor.ask(Authority::Direct, vec![seat("w", 9)]).await else {
+            panic!("nobody is refused")
+        };
+        assert_eq!(ids(&tasks[0]), [child]);
+        assert_eq!(tasks[0][0].inputs.len(), 12);
+    }
+}
+
+/// As much as a payload may have, nearly; and nothing that could be compressed to nothing is left out of account.
+fn heavy() -> Json {
+    Json::of(&"x".repeat(1_000_000)).expect("JSON")
 }

@@ -252,19 +252,20 @@ pub async fn a_resource_is_removed_when_it_is_free(subject: &Subject) {
     assert_eq!(pool.take(wanting("2")).await.state, RequestState::Waiting);
 }
 
-/// Whoever guards something by the token has seen the last one, and must not refuse the next.
+/// A fence that has seen its last holder goes on to hold.
 pub async fn a_resource_that_comes_back_goes_on_with_its_token(subject: &Subject) {
     let pool = Pool::of(subject).await;
     let name: Name = "h1".parse().unwrap();
-    let mut last = None;
-    for key in ["1", "2", "3"] {
+    let mut last = Token::ZERO;
+    for n in 0..3 {
         pool.add("h1", &[]).await;
-        let held = pool.take(wanting(key)).await;
-        assert!(held.token > last, "{:?} after {last:?}", held.token);
-        last = held.token;
+        let held = pool.take(wanting(&format!("k{n}"))).await;
+        let token = held.token.expect("granted");
+        assert!(token > last, "{token} after {last}");
+        last = token;
         pool.release(&held).await;
         assert_eq!(pool.store.remove_resource(&pool.key, &name).await, Ok(true));
-        assert_eq!(pool.view().await.resources.len(), 0);
+        assert_eq!(pool.view().await.resources, []);
     }
 }
 

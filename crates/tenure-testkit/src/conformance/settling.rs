@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tenure_core::Token;
-use tenure_core::port::{ClaimedTask, FAILURES_KEPT, Json, NewTask, Outcome, Settled, TaskId, TaskState};
+use tenure_core::port::{
+    ClaimedTask, FAILURES_KEPT, Json, NewTask, Outcome, Seat, Settled, TaskId, TaskState,
+};
 
 use super::Subject;
 use super::floor::{Floor, HOUR_MS, failure, ids, ordinary, seat};
@@ -135,8 +137,8 @@ pub async fn a_released_task_was_not_tried(subject: &Subject) {
 /// How far, and for how much longer.
 pub async fn progress_is_noted_and_extends_the_claim(subject: &Subject) {
     let floor = Floor::of(subject).await;
-    let id = floor.submit_one(NewTask { max_run_ms: Some(HOUR_MS), ..NewTask::default() }).await;
-    let task = floor.claim_one().await;
+    let id = floor.submit_one(NewTask { max_run_ms: Some(99 * HOUR_MS), ..NewTask::default() }).await;
+    let task = floor.claim(Seat { hold_ms: Some(HOUR_MS), ..seat("w", 1) }).await.remove(0);
     let deadline = floor.task(id).await.deadline_ms.expect("it has one");
     assert_eq!(
         floor.settle(&task, progress(Some("half o'f it"), None)).await,
@@ -151,6 +153,35 @@ pub async fn progress_is_noted_and_extends_the_claim(subject: &Subject) {
     assert!(view.deadline_ms >= Some(deadline + 8 * HOUR_MS.cast_signed() - 1));
     assert_eq!((view.state, view.token, view.attempt), (TaskState::Claimed, task.token, 1));
     floor.complete(&task).await;
+}
+
+/// A time that never comes is a long one, and nothing else.
+pub async fn the_longest_times_are_taken(subject: &Subject) {
+    let floor = Floor::of(subject).await;
+    floor.submit(ordinary(2)).await;
+    let tasks = floor.claim(seat("w", 2)).await;
+    let on = progress(None, Some(Duration::MAX));
+    assert_eq!(floor.settle(&tasks[0], on).await, Settled::Now(TaskState::Claimed));
+    let never = failure(true, Duration::MAX);
+    assert_eq!(floor.settle(&tasks[1], never).await, Settled::Now(TaskState::Scheduled));
+}
+
+/// However often somebody says that it goes on, and for however long: its longest run is its longest.
+pub async fn progress_does_not_outlast_the_longest_run(subject: &Subject) {
+    let floor = Floor::of(subject).await;
+    let id = floor.submit_one(NewTask { max_run_ms: Some(2 * HOUR_MS), ..NewTask::default() }).await;
+    let task = floor.claim(Seat { hold_ms: Some(HOUR_MS), ..seat("w", 1) }).await.remove(0);
+    let claimed = floor.task(id).await.claimed_at_ms.expect("claimed");
+    for hours in [9, 3] {
+        let longer = Some(Duration::from_millis(hours * HOUR_MS));
+        assert_eq!(floor.settle(&task, progress(None, longer)).await, Settled::Now(TaskState::Claimed));
+        assert_eq!(floor.task(id).await.deadline_ms, Some(claimed + 2 * HOUR_MS.cast_signed()));
+    }
+    let shorter = Some(Duration::from_millis(HOUR_MS / 2));
+    assert_eq!(floor.settle(&task, progress(None, shorter)).await, Settled::Now(TaskState::Claimed));
+    assert!(floor.task(id).await.deadline_ms < Some(claimed + 2 * HOUR_MS.cast_signed()));
+    assert_eq!(floor.settle(&task, progress(Some("on"), None)).await, Settled::Now(TaskState::Claimed));
+    assert!(floor.task(id).await.deadline_ms < Some(claimed + 2 * HOUR_MS.cast_signed()));
 }
 
 /// A claim that was lost is lost, whatever is said under its token, and nothing changes.

@@ -5,7 +5,7 @@
 //! on our beat and that nobody here works on; it has to be given back. Both are found by asking what the store says we hold
 //! ([`Tasks::held`](tenure_core::port::Tasks::held)) and comparing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -114,19 +114,41 @@ struct Holding {
 #[derive(Default)]
 pub(crate) struct Holdings {
     map: Mutex<HashMap<TaskId, Holding>>,
+    /// Claims that were given back because nobody knew of them: whatever comes home late, nobody works on these.
+    forsworn: Mutex<HashSet<(TaskId, Token)>>,
 }
+
+/// How many forsworn claims are remembered. Far more than can be on their way.
+const FORSWORN_MAX: usize = 100_000;
 
 impl Holdings {
     fn locked(&self) -> MutexGuard<'_, HashMap<TaskId, Holding>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, session: &SessionId, tasks: &[ClaimedTask]) {
+    /// Takes them in, but for those that were forsworn: they are taken out.
+    pub(crate) fn add(&self, session: &SessionId, handed: &mut Handed) {
         let mut map = self.locked();
-        for task in tasks {
+        let forsworn = self.forsworn.lock().unwrap_or_else(PoisonError::into_inner);
+        handed.tasks.retain(|task| !forsworn.contains(&(task.id, task.token)));
+        for task in &handed.tasks {
             let holding = Holding { token: task.token, session: session.clone(), cell: None };
             map.insert(task.id, holding);
         }
+    }
+
+    /// Nobody here works on this claim from now on. `false` if somebody knows of it.
+    pub(crate) fn forswear(&self, task: TaskId, token: Token) -> bool {
+        let map = self.locked();
+        let unknown = map.get(&task).is_none_or(|holding| holding.token != token);
+        if unknown {
+            let mut forsworn = self.forsworn.lock().unwrap_or_else(PoisonError::into_inner);
+            if forsworn.len() >= FORSWORN_MAX {
+                forsworn.clear();
+            }
+            forsworn.insert((task, token));
+        }
+        unknown
     }
 
     /// From now on this one wants to be told.

@@ -72,8 +72,8 @@ pub(crate) struct Hub {
     lines: Mutex<HashMap<(QueueKey, Lane), Arc<Line>>>,
     modes: Mutex<HashMap<QueueKey, Mode>>,
     pool_modes: Mutex<HashMap<PoolKey, Mode>>,
-    /// Where calls were made whose outcome nobody knows; `None` if nobody looks into it.
-    doubts: Mutex<Option<BTreeSet<Name>>>,
+    /// Where calls were made whose outcome nobody knows. From the first on, somebody looks into it.
+    pub(crate) doubts: watch::Sender<BTreeSet<Name>>,
     attended: std::sync::Once,
 }
 
@@ -108,7 +108,7 @@ impl Hub {
             lines: Mutex::default(),
             modes: Mutex::default(),
             pool_modes: Mutex::default(),
-            doubts: Mutex::default(),
+            doubts: watch::Sender::default(),
             attended: std::sync::Once::new(),
         })
     }
@@ -228,11 +228,12 @@ impl Hub {
 
     /// A call whose outcome nobody knows may have claimed something that lives on our beat: see [`dispel`].
     pub(crate) fn doubt(self: &Arc<Self>, namespace: &Name) {
-        let mut doubts = locked(&self.doubts);
-        let looked_into = doubts.is_some();
-        doubts.get_or_insert_default().insert(namespace.clone());
-        if !looked_into {
-            drop(doubts);
+        let mut first = false;
+        self.doubts.send_modify(|doubts| {
+            first = doubts.is_empty();
+            doubts.insert(namespace.clone());
+        });
+        if first {
             self.handle.spawn(dispel(self.clone()));
         }
     }
@@ -240,19 +241,6 @@ impl Hub {
     /// From now on there are workers whose claims have to be looked after.
     pub(crate) fn attend_workers(self: &Arc<Self>) {
         self.attended.call_once(|| drop(self.handle.spawn(crate::worker::attend(self.clone()))));
-    }
-
-    /// What is in doubt, looked into by the caller from here on.
-    pub(crate) fn take_doubts(&self) -> BTreeSet<Name> {
-        locked(&self.doubts).take().unwrap_or_default()
-    }
-
-    /// It was not dispelled. Whether somebody else looks into it by now.
-    pub(crate) fn doubt_again(&self, namespaces: BTreeSet<Name>) -> bool {
-        let mut doubts = locked(&self.doubts);
-        let looked_into = doubts.is_some();
-        doubts.get_or_insert_default().extend(namespaces);
-        looked_into
     }
 }
 

@@ -15,7 +15,7 @@
 //!
 //! [`Tasks::doze`]: tenure_core::port::Tasks::doze
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,10 +23,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tenure_core::Moment;
 use tenure_core::port::{
     Authority, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal, QueueKey, Seat, StoreError, Trouble,
 };
+use tenure_core::{Moment, SessionId};
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::holdings::Handed;
@@ -39,6 +39,9 @@ const LOOKS_AT_ONCE: usize = 2;
 
 /// The most tickets in one look.
 const TICKETS_MAX: usize = CLAIM_MAX as usize;
+
+/// How often one look asks, each time without those for whom the store refused the others.
+const ROUNDS_MAX: usize = 4;
 
 /// When to look again after a look that found nothing, counted from that look; then the last, for ever, give or take a fifth.
 const NAPS: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(100), Duration::from_secs(1)];
@@ -442,18 +445,42 @@ fn concerns(refusal: &ClaimRefusal, seat: &Seat) -> Concern {
     }
 }
 
-/// One call to the store. The leader's lease is not given back while its look is under way: `reign` sees to that.
+/// One call to the store; and again at once without those that it does not want to see, so that nobody's turn waits for
+/// another's approval. The leader's lease is not given back while its look is under way: `reign` sees to that.
 async fn look(
     hub: Arc<Hub>,
-    ask: ClaimAsk,
-    tickets: Vec<(u64, Ticket)>,
+    mut ask: ClaimAsk,
+    mut tickets: Vec<(u64, Ticket)>,
     doze: bool,
     reign: Option<Arc<Reign>>,
     lane: Lane,
 ) -> Looked {
     let dozed = doze && doze_at(&hub, &ask.queue).await;
-    let began = hub.runtime.now();
-    let call = AssertUnwindSafe(hub.bounded(hub.store.claim(&ask)));
+    let mut rounds = 0;
+    let (began, result) = loop {
+        let began = hub.runtime.now();
+        let result = call(&hub, &ask).await;
+        metrics::looked(&ask.queue, lane, &result, hub.runtime.now().since(began));
+        rounds += 1;
+        let Ok(ClaimAnswer::Refused(refusal)) = &result else { break (began, result) };
+        let Some(unwelcome) = unwelcome(&hub, &ask, refusal).await else { break (began, result) };
+        for (number, ticket) in std::mem::take(&mut tickets) {
+            match unwelcome.refusal(&ticket.seat) {
+                Some(refusal) => refuse(ticket, refusal),
+                None => tickets.push((number, ticket)),
+            }
+        }
+        if tickets.is_empty() || rounds >= ROUNDS_MAX {
+            break (began, result);
+        }
+        ask.seats = seats(tickets.iter().map(|(_, ticket)| &ticket.seat));
+    };
+    drop(reign);
+    Looked { tickets, dozed, began, result }
+}
+
+async fn call(hub: &Arc<Hub>, ask: &ClaimAsk) -> Result<ClaimAnswer, StoreError> {
+    let call = AssertUnwindSafe(hub.bounded(hub.store.claim(ask)));
     let result = call
         .catch_unwind()
         .await
@@ -462,9 +489,74 @@ async fn look(
     if result.is_err() {
         hub.doubt(&ask.queue.namespace);
     }
-    metrics::looked(&ask.queue, lane, &result, hub.runtime.now().since(began));
-    drop(reign);
-    Looked { tickets, dozed, began, result }
+    result
+}
+
+/// Those for whom the store does not serve the others.
+#[derive(Default)]
+struct Unwelcome {
+    workers: HashSet<String>,
+    sessions: HashSet<SessionId>,
+}
+
+impl Unwelcome {
+    fn refusal(&self, seat: &Seat) -> Option<ClaimRefusal> {
+        let gone = seat.session.as_ref().filter(|session| self.sessions.contains(session));
+        match gone {
+            Some(session) => Some(ClaimRefusal::Gone(session.clone())),
+            None if self.workers.contains(&seat.worker.name) => {
+                Some(ClaimRefusal::NotApproved(seat.worker.name.clone()))
+            }
+            None => None,
+        }
+    }
+}
+
+/// A refusal names one of those whom it concerns. Who the others are is asked once, not found one by one. `None` if it concerns
+/// everybody.
+async fn unwelcome(hub: &Hub, ask: &ClaimAsk, refusal: &ClaimRefusal) -> Option<Unwelcome> {
+    let mut unwelcome = Unwelcome::default();
+    match refusal {
+        ClaimRefusal::Mode(_) | ClaimRefusal::NotLeader | ClaimRefusal::Paused => return None,
+        ClaimRefusal::NotApproved(named) => {
+            let names: HashSet<String> = ask.seats.iter().map(|seat| seat.worker.name.clone()).collect();
+            if names.len() > 1 {
+                let known = hub.bounded(hub.store.workers(Some(&ask.queue.namespace))).await;
+                unwelcome.workers =
+                    without(names, known, |view| view.approved_by.is_some().then_some(view.worker.name));
+            }
+            unwelcome.workers.insert(named.clone());
+        }
+        ClaimRefusal::Gone(named) => {
+            let ids: HashSet<SessionId> = ask.seats.iter().filter_map(|seat| seat.session.clone()).collect();
+            if ids.len() > 1 {
+                let asked: Vec<SessionId> = ids.iter().cloned().collect();
+                let known = hub.bounded(hub.store.sessions(Some(&asked))).await;
+                unwelcome.sessions = without(ids, known, |view| view.live.then_some(view.id));
+            }
+            unwelcome.sessions.insert(named.clone());
+        }
+    }
+    Some(unwelcome)
+}
+
+/// All without those that are good; none, if the store does not say.
+fn without<T: Eq + std::hash::Hash, V>(
+    mut all: HashSet<T>,
+    known: Result<Vec<V>, StoreError>,
+    good: impl Fn(V) -> Option<T>,
+) -> HashSet<T> {
+    match known {
+        Ok(known) => {
+            let good: HashSet<T> = known.into_iter().filter_map(good).collect();
+            all.retain(|one| !good.contains(one));
+        }
+        Err(error) => {
+            tracing::debug!("can not see who may claim: {error}");
+            all.clear();
+        }
+    }
+    all
 }
 
 async fn doze_at(hub: &Hub, queue: &QueueKey) -> bool {

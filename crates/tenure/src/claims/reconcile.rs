@@ -1,11 +1,15 @@
 //! Comparing what we know that we hold with what the store says.
 //!
-//! Two tasks, each of which asks the store what our session holds. [`dispel`] runs once after a call whose outcome nobody knows,
-//! and gives back what the store holds for us and nobody here knows of. [`recall`] runs while there are workers, and tells those
-//! whose claim the store has no longer.
+//! Two tasks, each of which asks the store what our session holds. [`dispel`] runs from the first call whose outcome nobody knows
+//! on, and gives back what the store holds for us and nobody here knows of. [`recall`] runs while there are workers, and tells
+//! those whose claim the store has no longer.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tenure_core::port::TaskId;
+use tenure_core::{Moment, Token};
 
 use super::holdings::Stop;
 use super::hub::Hub;
@@ -13,45 +17,71 @@ use super::hub::Hub;
 /// How often workers compare, without a hint that there is something to be found.
 const RECALL_EVERY: Duration = Duration::from_secs(5);
 
-/// Finds claims whose answer was lost.
+/// How soon after a call whose outcome nobody knows we look for what came of it; then less and less often, down to the second.
+const DOUBT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Finds claims whose answer was lost, from the first doubt on until the process closes.
 ///
-/// What the store says first may contain what another call is just bringing home, so it is compared only when every call that
-/// was under way then is over. What was settled meanwhile is not ours to give back any more: the token says so.
+/// It does not end with a look that finds nothing: a call that we gave up may go on in the store for as long as its disk or its
+/// standby keeps it waiting, and be committed then. What the store says may contain what another call is just bringing home, so a
+/// claim is given back only if it is unknown here in two looks between which every call that was under way at the first is
+/// over. Should it come home even later, it is not taken ([`Holdings::forswear`](super::holdings::Holdings::forswear)). What was
+/// settled meanwhile is not ours to give back any more: the token says so.
 pub(crate) async fn dispel(hub: Arc<Hub>) {
-    let limit = hub.call_limit();
-    let mut wait = Duration::from_secs(1);
-    let (held, namespaces) = loop {
-        tokio::select! {
-            () = hub.pause(wait) => {}
-            () = hub.closed() => return,
-        }
-        // Doubt that comes up from here on is another's.
-        let namespaces = hub.take_doubts();
-        let Some(session) = hub.session() else { return };
-        match hub.bounded(hub.store.held(&session)).await {
-            Ok(held) => break (held, namespaces),
-            Err(error) => {
-                tracing::debug!("can not see what we hold: {error}");
-                if hub.doubt_again(namespaces) {
-                    // Another one looks after it.
-                    return;
+    let mut doubts = hub.doubts.subscribe();
+    let patience = hub.call_limit() * 2;
+    // Since when, on which session.
+    let (mut unknown, mut of) = (HashMap::<(TaskId, Token), Moment>::new(), None);
+    let mut wait = DOUBT.0;
+    loop {
+        let now = hub.runtime.now();
+        let mut next = match unknown.values().min() {
+            Some(first) => (*first + patience).max(now + DOUBT.0),
+            None => now + hub.jittered(wait),
+        };
+        loop {
+            tokio::select! {
+                () = hub.runtime.sleep_until(next) => break,
+                _ = doubts.changed() => {
+                    wait = DOUBT.0;
+                    next = next.min(hub.runtime.now() + wait);
                 }
+                () = hub.closed() => return,
             }
         }
-        wait = (wait * 2).min(limit);
-    };
-    if held.is_empty() {
-        return;
+        wait = (wait * 2).min(DOUBT.1);
+        let session = hub.session();
+        if of != session {
+            // What hung on another session goes back with it.
+            unknown.clear();
+            of = session;
+        }
+        let Some(session) = &of else { continue };
+        let held = match hub.bounded(hub.store.held(session)).await {
+            Ok(held) => held.into_iter().filter(|(task, token)| !hub.holdings.knows(*task, *token)),
+            Err(error) => {
+                tracing::debug!("can not see what we hold: {error}");
+                continue;
+            }
+        };
+        let now = hub.runtime.now();
+        let seen = std::mem::take(&mut unknown);
+        let found = held.map(|claim| (claim, seen.get(&claim).copied().unwrap_or(now)));
+        let (lost, rest): (HashMap<_, _>, _) = found.partition(|(_, since)| now.since(*since) >= patience);
+        unknown = rest;
+        give_back(&hub, lost.into_keys());
     }
-    tokio::select! {
-        () = hub.pause(limit * 2) => {}
-        () = hub.closed() => return,
-    }
-    let lost: Vec<_> = held.into_iter().filter(|(task, token)| !hub.holdings.knows(*task, *token)).collect();
-    if !lost.is_empty() {
+}
+
+fn give_back(hub: &Arc<Hub>, lost: impl ExactSizeIterator<Item = (TaskId, Token)>) {
+    if lost.len() > 0 {
         tracing::info!(tasks = lost.len(), "giving back claims whose answers were lost");
     }
+    let namespaces = hub.doubts.borrow().clone();
     for (task, token) in lost {
+        if !hub.holdings.forswear(task, token) {
+            continue;
+        }
         // A task of another namespace is not found there, and nothing happens.
         namespaces.iter().for_each(|namespace| hub.give_back(namespace, task, token));
     }
@@ -75,7 +105,7 @@ pub(crate) async fn recall(hub: Arc<Hub>) {
             continue;
         }
         let held = match hub.bounded(hub.store.held(&session)).await {
-            Ok(held) => held.into_iter().collect::<std::collections::HashSet<_>>(),
+            Ok(held) => held.into_iter().collect::<HashSet<_>>(),
             Err(error) => {
                 tracing::debug!("can not see what we hold: {error}");
                 continue;

@@ -86,11 +86,11 @@ impl Hub {
 
     fn claimed(&self, queue: &QueueKey, seat: &Seat, outcome: Outcome) -> Result<Got, StoreError> {
         match outcome {
-            Outcome::Tasks(handed) => {
+            Outcome::Tasks(mut handed) => {
                 if let Some(session) =
                     seat.session.as_ref().filter(|session| Some(*session) == self.session().as_ref())
                 {
-                    self.holdings.add(session, handed.tasks());
+                    self.holdings.add(session, &mut handed);
                 }
                 metrics::waited(queue, handed.tasks(), self.runtime.wall_ms());
                 Ok(Got::Tasks(handed))
@@ -162,7 +162,7 @@ impl Hub {
                 let may_pass =
                     matches!(error.kind, Trouble::Unreachable | Trouble::Timeout | Trouble::Unavailable);
                 // It is the leader that can not reach the store; another may lead soon.
-                if may_pass && self.runtime.now() < until {
+                if may_pass && self.looks_after(seat) && self.runtime.now() < until {
                     Step::NotNow
                 } else {
                     Step::Done(Outcome::Failed(error))
@@ -172,9 +172,15 @@ impl Hub {
             Told::Lost | Told::Matched => {
                 self.link.leave(connection);
                 self.doubt(&queue.namespace);
-                Step::Again
+                if self.looks_after(seat) { Step::Again } else { Step::Done(Outcome::Failed(in_doubt())) }
             }
         }
+    }
+
+    /// Whether claims in doubt are found by us: on our own session we look for them, and without one they have a deadline. On
+    /// somebody else's only its owner can tell what is lost, so it has to hear of the doubt.
+    fn looks_after(&self, seat: &Seat) -> bool {
+        seat.session.is_none() || seat.session == self.session()
     }
 
     async fn leader(self: &Arc<Self>) -> Leader {
@@ -258,6 +264,14 @@ impl Hub {
         let ask = PoolMatch { pool: pool.clone(), authority, request };
         Ok(self.bounded(self.store.match_pool(&ask)).await?.map(|_| ()))
     }
+}
+
+fn in_doubt() -> StoreError {
+    StoreError::new(
+        Trouble::Unavailable,
+        "the connection to the leader of claims broke; whether tasks were handed out is not known; ask again, and compare what \
+         the session holds with what you know of",
+    )
 }
 
 fn matcher(hub: &Arc<Hub>, pool: &PoolKey) -> Batcher<(), Matched> {

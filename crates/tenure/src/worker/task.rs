@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) cell: Arc<Cell>,
     /// When its run is over on our own clock, in nanoseconds; nought: never.
     until: AtomicU64,
+    /// When its longest run is over, whatever is asked for.
+    run_over: Moment,
 }
 
 impl TaskContext {
@@ -45,7 +47,7 @@ impl TaskContext {
         task: ClaimedTask,
         since: Moment,
     ) -> TaskContext {
-        let until = task.max_run_ms.map_or(0, |most| (since + Duration::from_millis(most)).as_nanos());
+        let run_over = task.max_run_ms.map(|most| since + Duration::from_millis(most));
         let cell = Cell::new();
         hub.holdings.attach(session, task.id, task.token, &cell);
         let inner = Inner {
@@ -54,7 +56,8 @@ impl TaskContext {
             session: session.clone(),
             hub: hub.clone(),
             cell,
-            until: AtomicU64::new(until),
+            until: AtomicU64::new(run_over.map_or(0, Moment::as_nanos)),
+            run_over: run_over.unwrap_or(Moment::from_nanos(u64::MAX)),
         };
         TaskContext { inner: Arc::new(inner) }
     }
@@ -120,7 +123,7 @@ impl TaskContext {
         }
     }
 
-    /// When its longest run is over, on our own clock; [`extend`](Self::extend) moves it.
+    /// When its run is over, on our own clock; [`extend`](Self::extend) moves it.
     pub fn run_until(&self) -> Option<Moment> {
         self.inner.until()
     }
@@ -135,12 +138,13 @@ impl TaskContext {
         self.say(Outcome::Progress { note: Some(note.to_string()), hold: None }).await
     }
 
-    /// Asks for more time: the run may last this long from now, whatever the task's longest run.
+    /// Asks for more time: the claim may last this long from now, but never beyond the task's longest run.
     pub async fn extend(&self, hold: Duration) -> Result<(), Error> {
         // Before sending: the answer's delay must not lengthen the run beyond what the store allows.
         let sent = self.inner.hub.runtime.now();
         self.say(Outcome::Progress { note: None, hold: Some(hold) }).await?;
-        self.inner.until.store((sent + hold).as_nanos(), Ordering::Release);
+        let until = (sent + hold).min(self.inner.run_over);
+        self.inner.until.store(until.as_nanos(), Ordering::Release);
         self.inner.cell.nudge();
         Ok(())
     }

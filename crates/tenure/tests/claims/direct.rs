@@ -275,3 +275,59 @@ impl Wall for tenure_testkit::Clock {
         tenure::runtime::Runtime::wall_ms(self)
     }
 }
+
+/// A claim that was given up and is committed minutes later: no look that finds nothing ends the doubt.
+#[test]
+fn a_claim_that_happens_long_after_it_was_given_up_goes_back() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let tenure = process(&clock, &store, "a").await;
+        let (claims, mail) = (tenure.claims(), queue("mail"));
+        let id = claims.submit(&mail, many(1)).await.unwrap()[0].id;
+        store.fault("claim", Some(Fault::HappensLate));
+        claims.claim(&mail, seat(&tenure, "w", 1), Duration::ZERO).await.unwrap_err();
+        clock.advance(300 * SECOND).await;
+        store.fault("claim", None);
+        clock.settle().await;
+        assert_eq!(state_of(&store, id).await.state, TaskState::Claimed);
+        clock.advance(200 * SECOND).await;
+        assert_eq!(state_of(&store, id).await.state, TaskState::Ready);
+    });
+}
+
+/// A thousand who may not, and one who may, at the end of the line.
+#[test]
+fn who_may_not_claim_keeps_nobody_else_from_a_look() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let tenure = process(&clock, &store, "a").await;
+        let (claims, mail) = (tenure.claims(), queue("mail"));
+        let settings = QueueSettings { approval: true, ..QueueSettings::default() };
+        store.store.set_queue(&mail, &settings).await.unwrap();
+        store.store.approve(&mail.namespace, "good", Some("ada")).await.unwrap();
+        claims.submit(&mail, many(1)).await.unwrap();
+        store.fault("claim", Some(Fault::Waits));
+        let ask = |name: String, session: Option<tenure::SessionId>| {
+            let (claims, mail, wish) = (claims.clone(), mail.clone(), seat(&tenure, &name, 1));
+            let wish = Seat { session: session.or(wish.session.clone()), ..wish };
+            tokio::spawn(async move { claims.claim(&mail, wish, Duration::ZERO).await.unwrap() })
+        };
+        let mut bad = Vec::new();
+        for n in 0..300 {
+            bad.push((n, ask(format!("bad{n}"), None)));
+            bad.push((n, ask("good".into(), Some(tenure::SessionId::from_stored(&format!("gone{n}"))))));
+        }
+        let good = ask("good".into(), None);
+        clock.settle().await;
+        store.fault("claim", None);
+        assert_eq!(tasks(good.await.unwrap()).len(), 1);
+        let calls = store.calls("claim");
+        assert!(calls <= 12, "{calls} calls");
+        for (n, one) in bad {
+            let refused = one.await.unwrap();
+            let named = ClaimRefusal::NotApproved(format!("bad{n}"));
+            let gone = ClaimRefusal::Gone(tenure::SessionId::from_stored(&format!("gone{n}")));
+            assert!([Claimed::Refused(named), Claimed::Refused(gone)].contains(&refused), "{refused:?}");
+        }
+    });
+}

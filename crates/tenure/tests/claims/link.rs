@@ -1,6 +1,6 @@
 //! The way to the leader, with somebody on it who means harm.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tenure::backend::memory::Memory;
 use tenure::port::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
 
 use crate::spy::Spy;
 use crate::support::*;
@@ -19,6 +20,10 @@ struct Eve {
     leader: Arc<Mutex<String>>,
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
     meddles: Arc<AtomicBool>,
+    /// How many bytes from the leader she lets through; then she waits.
+    lets: Arc<AtomicUsize>,
+    /// Those who pass things on.
+    passing: Arc<Mutex<Vec<AbortHandle>>>,
 }
 
 impl Eve {
@@ -29,8 +34,11 @@ impl Eve {
             leader: Arc::default(),
             heard: Arc::default(),
             meddles: Arc::default(),
+            lets: Arc::new(AtomicUsize::new(usize::MAX)),
+            passing: Arc::default(),
         };
         let (leader, heard, meddles) = (eve.leader.clone(), eve.heard.clone(), eve.meddles.clone());
+        let (lets, passing) = (eve.lets.clone(), eve.passing.clone());
         tokio::spawn(async move {
             loop {
                 let (asker, _) = listener.accept().await.unwrap();
@@ -43,11 +51,20 @@ impl Eve {
                 };
                 let ((from_asker, to_asker), (from_leader, to_leader)) =
                     (asker.into_split(), there.into_split());
-                tokio::spawn(pass(from_asker, to_leader, heard.clone(), place, meddles.clone()));
-                tokio::spawn(pass(from_leader, to_asker, heard.clone(), place + 1, meddles.clone()));
+                let all = Arc::new(AtomicUsize::new(usize::MAX));
+                let there = pass(from_asker, to_leader, heard.clone(), place, meddles.clone(), all);
+                let back =
+                    pass(from_leader, to_asker, heard.clone(), place + 1, meddles.clone(), lets.clone());
+                let both = [tokio::spawn(there).abort_handle(), tokio::spawn(back).abort_handle()];
+                passing.lock().unwrap().extend(both);
             }
         });
         eve
+    }
+
+    /// Cuts all that there is between askers and the leader.
+    fn cut(&self) {
+        self.passing.lock().unwrap().drain(..).for_each(|pass| pass.abort());
     }
 
     /// All that was said from askers to the leader, by connection.
@@ -62,9 +79,18 @@ async fn pass(
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
     place: usize,
     meddles: Arc<AtomicBool>,
+    lets: Arc<AtomicUsize>,
 ) {
     let mut bytes = [0; 4096];
-    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+    loop {
+        while lets.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(MS).await;
+        }
+        let room = bytes.len().min(lets.load(Ordering::SeqCst));
+        let Ok(count @ 1..) = from.read(&mut bytes[..room]).await else { return };
+        if lets.load(Ordering::SeqCst) < usize::MAX {
+            lets.fetch_sub(count, Ordering::SeqCst);
+        }
         heard.lock().unwrap()[place].extend_from_slice(&bytes[..count]);
         if meddles.load(Ordering::SeqCst) {
             bytes[count - 1] ^= 1;
@@ -182,4 +208,59 @@ async fn answers_of_any_size_come_through() {
     assert_eq!(payloads, all.iter().map(|task| &task.payload).collect::<Vec<_>>());
     asker.close().await.unwrap();
     leader.close().await.unwrap();
+}
+
+/// The leader sends many large answers; the first is read, and worked on; then the connection breaks. What may have been read is
+/// not the leader's to give back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_have_been_sent_is_not_given_back_by_the_leader() {
+    let eve = Eve::new().await;
+    let (leader, asker, store, mail) = leader_and_asker(&eve).await;
+    let (outcomes, mut done) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..12 {
+        let (claims, mail, seat) = (asker.claims(), mail.clone(), seat(&asker, "w", 1));
+        let outcomes = outcomes.clone();
+        tokio::spawn(async move { outcomes.send(claims.claim(&mail, seat, 60 * SECOND).await) });
+    }
+    until("all stand in line at the leader", async || store.calls("doze") >= 1).await;
+    tokio::time::sleep(100 * MS).await;
+    eve.lets.store(1_200_000, Ordering::SeqCst);
+    let large = NewTask { payload: Json::of(&"x".repeat(900_000)).unwrap(), ..NewTask::new("k") };
+    leader.claims().submit(&mail, vec![large; 12]).await.unwrap();
+    let first = tasks(done.recv().await.unwrap().unwrap());
+    // Stuck in the middle of the second.
+    until("nothing passes", async || eve.lets.load(Ordering::SeqCst) == 0).await;
+    eve.cut();
+    eve.lets.store(usize::MAX, Ordering::SeqCst);
+    leader.claims().submit(&mail, many(1)).await.unwrap();
+    // Whatever the leader gives back is given back by then, and handed out again, the first first.
+    tokio::time::sleep(300 * MS).await;
+    let again = tasks(done.recv().await.unwrap().unwrap());
+    assert_ne!(again[0].id, first[0].id);
+    let settled = asker.claims().settle(complete(&first[0])).await.unwrap();
+    assert_eq!(settled, Settled::Now(TaskState::Completed), "it was given back while it was worked on");
+    asker.close().await.unwrap();
+    leader.close().await.unwrap();
+}
+
+/// A server asks for the session of one of its clients: what was lost on the way is nothing that the server could find.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doubt_about_a_claim_on_somebody_elses_session_is_told_to_who_asks() {
+    let eve = Eve::new().await;
+    let (leader, asker, store, mail) = leader_and_asker(&eve).await;
+    let client = real_process(&store, "client").await;
+    leader.claims().submit(&mail, many(1)).await.unwrap();
+    let theirs = seat(&client, "w", 1);
+    tasks(asker.claims().claim(&mail, theirs.clone(), 60 * SECOND).await.unwrap());
+    let dozes = store.calls("doze");
+    let waiting = tokio::spawn({
+        let (claims, mail) = (asker.claims(), mail.clone());
+        async move { claims.claim(&mail, theirs, 60 * SECOND).await }
+    });
+    until("it waits at the leader", async || store.calls("doze") > dozes).await;
+    eve.cut();
+    waiting.await.unwrap().unwrap_err();
+    for one in [client, asker, leader] {
+        one.close().await.unwrap();
+    }
 }

@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     AnswerLost,
     /// They wait until the fault is taken away.
     Waits,
+    /// They fail, and happen all the same, when the fault is taken away.
+    HappensLate,
     /// They do nothing, and say that they did.
     Ignored,
 }
@@ -118,6 +120,15 @@ impl Tasks for Spy {
     }
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimAnswer, StoreError> {
         let fault = self.before("claim").await?;
+        if fault == Some(Fault::HappensLate) {
+            let (spy, ask) = (self.clone(), ask.clone());
+            tokio::spawn(async move {
+                let mut faults = spy.faults.subscribe();
+                let _ = faults.wait_for(|faults| !faults.contains_key("claim")).await;
+                let _ = spy.store.claim(&ask).await;
+            });
+            return Err(broken());
+        }
         let answer = self.store.claim(ask).await;
         if fault == Some(Fault::AnswerLost) { Err(broken()) } else { answer }
     }

@@ -287,12 +287,12 @@ fn a_run_that_takes_too_long_is_ended_on_our_own_clock() {
 }
 
 #[test]
-fn a_run_that_asks_for_more_time_gets_it() {
+fn a_run_that_asks_for_more_time_gets_it_up_to_its_longest() {
     block_on(async {
         let (clock, store) = hand_driven();
         let tenure = process(&clock, &store, "a").await;
         let (mail, gate) = (queue("mail"), Gate::new());
-        let task = NewTask { max_run_ms: Some(3_000), ..NewTask::new("k") };
+        let task = NewTask { max_run_ms: Some(12_000), ..NewTask::new("k") };
         let id = tenure.claims().submit(&mail, vec![task]).await.unwrap()[0].id;
         let handler = gate.handler();
         let worker = tenure
@@ -301,7 +301,11 @@ fn a_run_that_asks_for_more_time_gets_it() {
                 let work = handler(task.clone());
                 async move {
                     task.progress("half way").await?;
-                    task.extend(10 * SECOND).await?;
+                    let longest = task.run_until();
+                    task.extend(3 * SECOND).await?;
+                    assert!(task.run_until() < longest);
+                    task.extend(60 * SECOND).await?;
+                    assert_eq!(task.run_until(), longest, "not beyond its longest run");
                     work.await;
                     Ok::<_, Error>(())
                 }

@@ -86,18 +86,32 @@ async fn calls_that_were_given_up_do_not_pile_up_in_the_server() {
     let mut lock = store.pool().begin().await.unwrap();
     sqlx::raw_sql("SELECT FROM tenure.sessions FOR UPDATE").execute(&mut *lock).await.unwrap();
     let session = id("a");
-    for _ in 0..10 {
-        assert!(tokio::time::timeout(Duration::from_millis(20), store.beat(&session)).await.is_err());
-    }
     let waiting = || {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
         database.psql(sql).unwrap()
     };
-    assert_ne!(waiting(), "0");
-    // Each waits twice at most: for its turn, and for the row.
+    // Given up once the server waits for the lock, however slow the way there is; or answered, if this is slower than the server.
+    let mut met = false;
+    for _ in 0..10 {
+        let beat = store.beat(&session);
+        tokio::pin!(beat);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut beat => break assert!(done.is_err(), "the row is locked"),
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+            if waiting() != "0" {
+                met = true;
+                break;
+            }
+        }
+    }
+    assert!(met, "nobody was ever seen to wait");
+    // While the lock is held: each wait ends by itself. Whoever waited for ever would wait here.
     let begun = tenure::runtime::now();
     while waiting() != "0" {
-        assert!(tenure::runtime::now().since(begun) < Duration::from_secs(5));
+        assert!(tenure::runtime::now().since(begun) < Duration::from_secs(60));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     lock.rollback().await.unwrap();

@@ -19,6 +19,9 @@ use crate::exit::Failure;
 use crate::output::{self, Ink, counted, paint_err};
 use crate::store;
 
+/// A portion ends where it has so many bytes: a server reads no more than twice that at once.
+const PORTION_BYTES: usize = 8 * 1024 * 1024;
+
 /// What the options say of a task, by the names of its fields.
 type Fields = BTreeMap<String, Box<RawValue>>;
 
@@ -59,7 +62,7 @@ async fn many(global: &Global, queue: &QueueKey, path: &Path, fields: Fields) ->
     let mut portion = lines.portion()?;
     let store = store::open(global).await?;
     let mut desk = Desk { global, store: store.as_ref(), queue, ids: Vec::new(), new: 0 };
-    while !portion.is_empty() {
+    while !portion.lines.is_empty() {
         desk.submit(portion, &lines.name).await?;
         portion = lines.portion().map_err(|failure| desk.so_far(failure))?;
     }
@@ -80,7 +83,7 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    async fn submit(&mut self, portion: Vec<Line>, file: &str) -> Result<(), Failure> {
+    async fn submit(&mut self, portion: Portion, file: &str) -> Result<(), Failure> {
         let tasks = self.placed(portion, file)?;
         let submission = Submission { queue: self.queue.clone(), tasks };
         let submission = checked(submission).map_err(|failure| self.so_far(failure))?;
@@ -101,8 +104,8 @@ impl Desk<'_> {
     }
 
     /// Parents that were submitted with an earlier portion have numbers by now.
-    fn placed(&self, portion: Vec<Line>, file: &str) -> Result<Vec<NewTask>, Failure> {
-        let (first, end) = (self.ids.len(), self.ids.len() + portion.len());
+    fn placed(&self, portion: Portion, file: &str) -> Result<Vec<NewTask>, Failure> {
+        let (first, end) = (self.ids.len(), self.ids.len() + portion.lines.len());
         let place = |line: &Line, parent: Parent| {
             match parent {
             Parent::Index(index) if (index as usize) < first => Ok(Parent::Task(self.ids[index as usize])),
@@ -110,17 +113,17 @@ impl Desk<'_> {
             Parent::Index(index) => Err(self.so_far(Failure::usage(format!(
                 "line {} of {file} names the parent {{\"index\":{index}}}, which {}",
                 line.number,
-                if end - first < SUBMIT_MAX {
+                if portion.last {
                     format!("is not there: there are {end} tasks, counted from 0")
                 } else {
-                    format!("comes too late: parents stand before their children, or among the same {SUBMIT_MAX} lines")
+                    format!("comes too late: parents stand before their children, or among the same {SUBMIT_MAX} lines and 8 MiB")
                 }
             )))),
             parent => Ok(parent),
         }
         };
-        let mut tasks = Vec::with_capacity(portion.len());
-        for mut line in portion {
+        let mut tasks = Vec::with_capacity(portion.lines.len());
+        for mut line in portion.lines {
             let parents = std::mem::take(&mut line.task.parents);
             let parents = parents.into_iter().map(|parent| place(&line, parent)).collect::<Result<_, _>>()?;
             tasks.push(NewTask { parents, ..line.task });
@@ -168,6 +171,13 @@ struct Line {
     task: NewTask,
 }
 
+/// What is submitted at once, all or none.
+struct Portion {
+    lines: Vec<Line>,
+    /// Whether the file ends with it.
+    last: bool,
+}
+
 /// A file of tasks, line by line.
 struct Lines {
     name: String,
@@ -191,10 +201,13 @@ impl Lines {
     }
 
     /// The next tasks; none at the end.
-    fn portion(&mut self) -> Result<Vec<Line>, Failure> {
-        let mut portion = Vec::new();
+    fn portion(&mut self) -> Result<Portion, Failure> {
+        let mut portion = Portion { lines: Vec::new(), last: false };
         let mut text = String::new();
-        while portion.len() < SUBMIT_MAX {
+        // What the options say is said of each line.
+        let said: usize = self.fields.iter().map(|(name, value)| name.len() + value.get().len() + 4).sum();
+        let mut bytes = 0;
+        while portion.lines.len() < SUBMIT_MAX && bytes < PORTION_BYTES {
             text.clear();
             self.number += 1;
             let read = self.source.read_line(&mut text);
@@ -203,8 +216,10 @@ impl Lines {
                 Failure::usage(format!("line {number} of {name} cannot be read: {error}"))
             })?;
             if read == 0 {
+                portion.last = true;
                 break;
             }
+            bytes += read + said;
             if text.trim().is_empty() {
                 continue;
             }
@@ -213,7 +228,7 @@ impl Lines {
                     "line {number} of {name} is not a task: {error}; `tenure tasks submit --help` names the fields"
                 ))
             })?;
-            portion.push(Line { number, task });
+            portion.lines.push(Line { number, task });
         }
         Ok(portion)
     }
@@ -295,4 +310,28 @@ fn fields(args: &SubmitArgs) -> Result<Fields, Failure> {
         put("concurrency_limit", to_raw_value(&concurrency.limit))?;
     }
     Ok(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str, fields: Fields) -> Lines {
+        let source = Box::new(std::io::Cursor::new(text.as_bytes().to_vec()));
+        Lines { name: "a file".into(), source, fields, number: 0 }
+    }
+
+    fn portions(mut lines: Lines) -> Vec<(usize, bool)> {
+        let next = || lines.portion().ok().map(|portion| (portion.lines.len(), portion.last));
+        std::iter::from_fn(next).take_while(|(count, _)| *count > 0).collect()
+    }
+
+    #[test]
+    fn a_portion_ends_where_a_server_would_refuse_it() {
+        let line = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(1_000_000));
+        assert_eq!(portions(lines(&line.repeat(12), Fields::new())), [(9, false), (3, true)]);
+        let fields = Fields::from([("payload".to_owned(), to_raw_value(&"x".repeat(1_000_000)).unwrap())]);
+        assert_eq!(portions(lines(&"{}\n".repeat(12), fields)), [(9, false), (3, true)]);
+        assert_eq!(portions(lines("{}\n\n{}", Fields::new())), [(2, true)]);
+    }
 }

@@ -107,12 +107,19 @@ fn progress_is_noted_and_extends_the_claim() {
     let claim = yard.claim_one();
     assert_eq!(claim.deadline_ms, Some(START + 1_000), "the sooner of the two");
     let note = Some("half".to_string());
+    let hold = Some(Duration::from_millis(500));
+    yard.settle(&claim, Outcome::Progress { note: None, hold });
+    assert_eq!(yard.view(id).deadline_ms, Some(START + 500));
     let hold = Some(Duration::from_secs(5));
     let told = yard.settle(&claim, Outcome::Progress { note, hold });
     assert_eq!(told, Settled::Now(TaskState::Claimed));
     yard.settle(&claim, Outcome::Progress { note: None, hold: None });
     let view = yard.view(id);
-    assert_eq!((view.progress.as_deref(), view.deadline_ms), (Some("half"), Some(START + 5_000)));
+    assert_eq!(
+        (view.progress.as_deref(), view.deadline_ms),
+        (Some("half"), Some(START + 1_000)),
+        "its longest run"
+    );
 }
 
 #[test]

@@ -10,6 +10,9 @@ use crate::{Name, SessionId, Token};
 /// The most tasks that one call hands out.
 pub const CLAIM_MAX: u32 = 1_000;
 
+/// The most bytes of payloads and inputs that one call hands out, unless its first task alone has more.
+pub const CLAIM_BYTES: usize = 16 << 20;
+
 /// What a worker is, as far as matching goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -135,7 +138,7 @@ pub enum Outcome {
     Progress {
         /// How far, for people.
         note: Option<String>,
-        /// The claim shall last this long from now, its longest run notwithstanding.
+        /// The claim shall last this long from now, but not beyond its longest run.
         hold: Option<Duration>,
     },
 }

@@ -31,6 +31,33 @@ impl Json {
         serde_json::from_str(self.0.get())
     }
 
+    /// How deep lists and objects lie in each other.
+    ///
+    /// ```
+    /// # use tenure_core::port::Json;
+    /// let deep: Json = r#"{"a":[[1],"[[\\"[["]}"#.parse().unwrap();
+    /// assert_eq!((deep.depth(), Json::of(&7).unwrap().depth()), (3, 0));
+    /// ```
+    pub fn depth(&self) -> usize {
+        let (mut depth, mut deepest) = (0usize, 0);
+        let (mut in_text, mut escaped) = (false, false);
+        for byte in self.0.get().bytes() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if in_text => escaped = true,
+                b'"' => in_text = !in_text,
+                _ if in_text => {}
+                b'[' | b'{' => {
+                    depth += 1;
+                    deepest = deepest.max(depth);
+                }
+                b']' | b'}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+        deepest
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         self.0.get()

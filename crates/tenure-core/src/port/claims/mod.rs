@@ -16,8 +16,8 @@ mod task;
 use async_trait::async_trait;
 
 pub use self::claim::{
-    Authority, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal, Outcome, Profile, Seat, Settled, Settlement,
-    Tend, Tended,
+    Authority, CLAIM_BYTES, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal, Outcome, Profile, Seat, Settled,
+    Settlement, Tend, Tended,
 };
 pub use self::json::Json;
 pub use self::pool::{
@@ -29,7 +29,7 @@ pub use self::queue::{
     TaskFilter, Why, WorkerView,
 };
 pub use self::task::{
-    Backoff, ClaimedTask, FAILURES_KEPT, Failure, LIST_MAX, NewTask, PAYLOAD_MAX, PRIORITY_MAX,
+    Backoff, ClaimedTask, DEPTH_MAX, FAILURES_KEPT, Failure, LIST_MAX, NewTask, PAYLOAD_MAX, PRIORITY_MAX,
     PRIORITY_STEP_MS, Parent, QueueKey, SUBMIT_MAX, Submission, Submitted, TaskId, TaskState, TaskView,
 };
 use super::{Pause, StoreError, Trouble};

@@ -11,6 +11,10 @@ use crate::{Name, SessionId, Token};
 /// The longest payload or output, in bytes.
 pub const PAYLOAD_MAX: usize = 1 << 20;
 
+/// How deep lists and objects may lie in each other in a payload or output: what is deeper, few programs can read, and not every
+/// store keeps.
+pub const DEPTH_MAX: usize = 500;
+
 /// The most tasks in one submission.
 pub const SUBMIT_MAX: usize = 10_000;
 

@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tenure::Claimed;
 use tenure::port::{
-    CLAIM_MAX, ClaimRefusal, ClaimedTask, Json as Raw, Outcome, QueueKey, Seat, Settled, Settlement, TaskId,
-    Verb,
+    Authority, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Json as Raw, Outcome, QueueKey,
+    Seat, Settled, Settlement, TaskId, Verb,
 };
 use tenure::{Name, SessionId, Token};
 use utoipa::ToSchema;
@@ -23,6 +23,7 @@ use crate::api::campaign::plausible_token;
 use crate::api::given::{At, Given, In};
 use crate::api::queues::lasting;
 use crate::api::sessions::{Within, fits, unfit};
+use crate::api::shape::millis;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
@@ -53,6 +54,8 @@ pub(super) struct Seats {
 pub(super) struct Handed {
     /// What each seat got, in their order.
     tasks: Vec<Vec<ClaimedTask>>,
+    /// In how long there may be more without anything new being submitted, as far as the store knows.
+    next_in_ms: Option<u64>,
     /// Why nothing was handed out, if that is so.
     #[schema(value_type = Option<Object>)]
     refused: Option<ClaimRefusal>,
@@ -151,32 +154,58 @@ pub(super) async fn claim(
         check_seat(&app, &principal, seat).await?;
     }
     let queue = QueueKey::new(within.namespace, queue);
-    let asked = seats.into_iter().map(|seat| handing::ask(&app, &queue, seat, Duration::ZERO));
+    if app.routed.contains(&queue) {
+        return routed(&app, &queue, seats).await.map(Json);
+    }
+    let ask = ClaimAsk { queue, authority: Authority::Direct, seats };
+    match app.store.claim(&ask).await? {
+        ClaimAnswer::Served { tasks, next_in } => {
+            let tasks = fitting(&app, &ask.queue, tasks).await;
+            Ok(Json(Handed { tasks, next_in_ms: next_in.map(millis), refused: None }))
+        }
+        ClaimAnswer::Refused(ClaimRefusal::Mode(_)) => {
+            app.routed.insert(&ask.queue);
+            routed(&app, &ask.queue, ask.seats).await.map(Json)
+        }
+        ClaimAnswer::Refused(refusal) => {
+            Ok(Json(Handed { tasks: Vec::new(), next_in_ms: None, refused: Some(refusal) }))
+        }
+    }
+}
+
+/// Claims through the leader, wherever it is.
+async fn routed(app: &App, queue: &QueueKey, seats: Vec<Seat>) -> Result<Handed, Problem> {
+    let asked = seats.into_iter().map(|seat| handing::ask(app, queue, seat, Duration::ZERO));
     let (mut tasks, mut refused, mut failed) = (Vec::new(), None, None);
     for claimed in join_all(asked).await {
-        let got = match claimed {
-            Ok(Claimed::Tasks(got)) => got,
-            Ok(Claimed::Refused(refusal)) => {
-                refused.get_or_insert(refusal);
-                Vec::new()
-            }
-            Ok(Claimed::NotNow) => {
-                refused.get_or_insert(ClaimRefusal::NotLeader);
-                Vec::new()
-            }
-            Err(problem) => {
-                failed.get_or_insert(problem);
-                Vec::new()
-            }
-        };
-        tasks.push(handing::fitting(&app, &queue, got).await);
+        let mut got = Vec::new();
+        match claimed {
+            Ok(Claimed::Tasks(handed)) => got = handed,
+            Ok(Claimed::Refused(refusal)) => refused = refused.or(Some(refusal)),
+            Ok(Claimed::NotNow) => refused = refused.or(Some(ClaimRefusal::NotLeader)),
+            Err(problem) => failed = failed.or(Some(problem)),
+        }
+        tasks.push(got);
     }
     // What one got must reach it, whatever became of the others: they ask again.
-    match (tasks.iter().all(Vec::is_empty), failed) {
-        (true, Some(problem)) => Err(problem),
-        (true, None) => Ok(Json(Handed { tasks, refused })),
-        (false, _) => Ok(Json(Handed { tasks, refused: None })),
+    if tasks.iter().any(|got| !got.is_empty()) {
+        let tasks = fitting(app, queue, tasks).await;
+        return Ok(Handed { tasks, next_in_ms: None, refused: None });
     }
+    match failed {
+        Some(problem) => Err(problem),
+        None => Ok(Handed { tasks, next_in_ms: None, refused }),
+    }
+}
+
+/// As many of each seat's tasks as fit into an answer together.
+async fn fitting(app: &App, queue: &QueueKey, seats: Vec<Vec<ClaimedTask>>) -> Vec<Vec<ClaimedTask>> {
+    let mut bytes = 0;
+    let mut fit = Vec::with_capacity(seats.len());
+    for tasks in seats {
+        fit.push(handing::fitting(app, queue, tasks, &mut bytes).await);
+    }
+    fit
 }
 
 /// Takes in what workers say about their claims, many at once.
@@ -199,10 +228,7 @@ pub(super) async fn settle(
 /// What the session has claimed, task by task.
 #[utoipa::path(get, path = "/v1/sessions/{session}/claims", tag = "claims", params(("session" = SessionId, Path)),
     responses((status = 200, body = Held)))]
-pub(super) async fn held(
-    State(app): State<App>,
-    At(session): At<SessionId>,
-) -> Result<Json<Held>, Problem> {
+pub(super) async fn held(State(app): State<App>, At(session): At<SessionId>) -> Result<Json<Held>, Problem> {
     Ok(Json(Held { held: app.store.held(&session).await? }))
 }
 

@@ -25,7 +25,7 @@ pub(super) async fn handed(
 ) -> Result<Vec<ClaimedTask>, Problem> {
     let at_once = tasks(ask(app, queue, seat.clone(), Duration::ZERO).await?)?;
     if !at_once.is_empty() || wait.is_zero() {
-        return Ok(fitting(app, queue, at_once).await);
+        return Ok(fitting(app, queue, at_once, &mut 0).await);
     }
     slot.lengthen()?;
     // The answer has to be on its way before the request is given up.
@@ -35,16 +35,11 @@ pub(super) async fn handed(
         claimed = ask(app, queue, seat, wait) => tasks(claimed?)?,
         _ = closing.wait_for(|closing| *closing) => Vec::new(),
     };
-    Ok(fitting(app, queue, claimed).await)
+    Ok(fitting(app, queue, claimed, &mut 0).await)
 }
 
 /// Asks for tasks. A client that goes away meanwhile leaves nothing claimed: the library gives back what nobody takes.
-pub(super) async fn ask(
-    app: &App,
-    queue: &QueueKey,
-    seat: Seat,
-    wait: Duration,
-) -> Result<Claimed, Problem> {
+pub(super) async fn ask(app: &App, queue: &QueueKey, seat: Seat, wait: Duration) -> Result<Claimed, Problem> {
     let claimed = app.claims().await?.claim(queue, seat, wait);
     match tokio::time::timeout(wait + app.timeouts.store, claimed).await {
         Ok(claimed) => Ok(claimed?),
@@ -53,10 +48,7 @@ pub(super) async fn ask(
 }
 
 /// A call to the store through the library, bounded.
-pub(crate) async fn within<T>(
-    app: &App,
-    call: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Problem> {
+pub(crate) async fn within<T>(app: &App, call: impl Future<Output = Result<T, Error>>) -> Result<T, Problem> {
     match tokio::time::timeout(app.timeouts.store, call).await {
         Ok(done) => Ok(done?),
         Err(_) => Err(late(app)),
@@ -77,22 +69,24 @@ fn tasks(claimed: Claimed) -> Result<Vec<ClaimedTask>, Problem> {
     }
 }
 
-/// As many of the tasks as fit into an answer. The others go back to their queue.
+/// As many of the tasks as fit into an answer that has so many bytes already; its first task does in any case. The others go
+/// back to their queue.
 pub(super) async fn fitting(
     app: &App,
     queue: &QueueKey,
     mut tasks: Vec<ClaimedTask>,
+    bytes: &mut usize,
 ) -> Vec<ClaimedTask> {
-    let mut bytes = 0;
     let size = |task: &ClaimedTask| {
         let inputs = task.inputs.values().map(|input| input.as_str().len());
         task.payload.as_str().len() + inputs.sum::<usize>()
     };
     let fit = tasks.iter().take_while(|task| {
-        bytes += size(task);
-        bytes <= ANSWER_MAX
+        let first = *bytes == 0;
+        *bytes += size(task);
+        first || *bytes <= ANSWER_MAX
     });
-    let count = fit.count().max(1);
+    let count = fit.count();
     if count < tasks.len()
         && let Ok(claims) = app.claims().await
     {

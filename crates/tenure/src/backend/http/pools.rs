@@ -105,6 +105,10 @@ impl Pools for Http {
         token: Option<Token>,
         handle: Handle,
     ) -> Result<bool, StoreError> {
+        if token.is_none() && handle != Handle::Release {
+            // What still waits has nothing that could last longer.
+            return Ok(false);
+        }
         let (word, body) = match handle {
             Handle::Release => ("release", json!({ "owner": owner, "token": token })),
             Handle::Extend(ms) => ("extend", json!({ "owner": owner, "token": token, "hold_ms": ms })),

@@ -137,7 +137,7 @@ fn meaning(code: &str) -> (Trouble, &'static str) {
             Some("53" | "58") => {
                 (Trouble::Unavailable, "the server lacks something that it needs; see its log")
             }
-            Some("22") => (Trouble::Request, "what was asked does not fit into the tables"),
+            Some("22" | "54") => (Trouble::Request, "what was asked does not fit into the tables"),
             _ => (Trouble::Other, "see the server's log"),
         },
     }
@@ -160,6 +160,7 @@ mod tests {
         assert_eq!(kind("42P01"), Trouble::SchemaMissing);
         assert_eq!(kind("08006"), Trouble::Unreachable);
         assert_eq!(kind("22P05"), Trouble::Request);
+        assert_eq!(kind("54001"), Trouble::Request);
         assert_eq!(kind("XX000"), Trouble::Other);
     }
 }

@@ -1,6 +1,6 @@
 //! The asker's end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -146,6 +146,7 @@ async fn connect(hub: &Arc<Hub>, post: &Post) -> io::Result<Arc<Connection>> {
         hub: Arc::downgrade(hub),
         next: AtomicU64::new(1),
         pending: Mutex::default(),
+        namespaces: Mutex::default(),
         outgoing,
     });
     let (hub, ours) = (hub.clone(), connection.clone());
@@ -160,6 +161,9 @@ async fn connect(hub: &Arc<Hub>, post: &Post) -> io::Result<Arc<Connection>> {
         }
         // Whoever waits learns that it is over. With the requests' receiver gone, nobody asks through it any more.
         locked(&ours.pending).clear();
+        // What was on its way is lost, also for those who had called it off and do not wait any more.
+        let namespaces = std::mem::take(&mut *locked(&ours.namespaces));
+        namespaces.iter().for_each(|namespace| hub.doubt(namespace));
     });
     Ok(connection)
 }
@@ -169,6 +173,8 @@ pub(crate) struct Connection {
     hub: std::sync::Weak<Hub>,
     next: AtomicU64,
     pending: Mutex<HashMap<u64, Pending>>,
+    /// From which tasks were asked for.
+    namespaces: Mutex<BTreeSet<Name>>,
     outgoing: mpsc::UnboundedSender<Request>,
 }
 
@@ -181,6 +187,7 @@ impl Connection {
     /// Asks for tasks. The leader waits; dropped, the request is called off.
     pub(crate) async fn claim(&self, queue: &QueueKey, seat: Seat, wait: Duration) -> Told {
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        locked(&self.namespaces).insert(queue.namespace.clone());
         self.ask(Op::Claim { queue: queue.clone(), seat, wait_ms }).await
     }
 

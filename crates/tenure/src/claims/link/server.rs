@@ -11,8 +11,7 @@ use tenure_core::port::{ClaimedTask, StoreError, Trouble};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::draw;
 use super::message::{ANSWER_ABOUT, Answer, Op, REQUEST_MAX, Reply, Request};
@@ -32,15 +31,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long an asker may be silent. It pings much more often.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// How long connections stay after the term, so that whoever waits is told that it is over, and nothing breaks off half said.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How many bytes of answers go out at once, about: what is behind them has not been sent, and can be taken back.
+const WRITE_ABOUT: usize = 1 << 20;
+
 /// The longest wait of one request; askers ask again.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
-/// Serves whoever knows the secret. Dropped, every connection is closed, and what was not sent goes back.
+/// Serves whoever knows the secret. Dropped, nobody new is let in, and a little later every connection is closed. What was not
+/// sent by then goes back.
 pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener, secret: [u8; 32], token: Token) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = JoinSet::new();
+    let (_term, over) = watch::channel(());
     loop {
-        while connections.try_join_next().is_some() {}
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -51,9 +56,9 @@ pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener, secret: [u8; 32]
                 continue;
             }
         };
-        let hub = hub.clone();
-        connections.spawn(async move {
-            if let Err(error) = connection(hub, stream, secret, token).await {
+        let (ours, over) = (hub.clone(), over.clone());
+        hub.handle.spawn(async move {
+            if let Err(error) = connection(ours, stream, secret, token, over).await {
                 tracing::debug!("claims: a connection ended: {error}");
             }
             drop(place);
@@ -61,7 +66,13 @@ pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener, secret: [u8; 32]
     }
 }
 
-async fn connection(hub: Arc<Hub>, mut stream: TcpStream, secret: [u8; 32], token: Token) -> io::Result<()> {
+async fn connection(
+    hub: Arc<Hub>,
+    mut stream: TcpStream,
+    secret: [u8; 32],
+    token: Token,
+    over: watch::Receiver<()>,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let ours = draw(hub.runtime.as_ref());
     let theirs = within(&hub, PATIENCE, seal::exchange(&mut stream, &ours)).await?;
@@ -85,9 +96,16 @@ async fn connection(hub: Arc<Hub>, mut stream: TcpStream, secret: [u8; 32], toke
     let ended = tokio::select! {
         ended = reading => ended,
         ended = writing => ended,
+        () = farewell(&hub, over) => Ok(()),
     };
     desk.all_gone();
     ended
+}
+
+/// Completes a little after the term: nobody sends anything there, it ends with its sender.
+async fn farewell(hub: &Hub, mut over: watch::Receiver<()>) {
+    while over.changed().await.is_ok() {}
+    hub.pause(FAREWELL).await;
 }
 
 /// Requests of one connection that wait.
@@ -148,7 +166,7 @@ pub(crate) struct Remote {
     outgoing: mpsc::UnboundedSender<(u64, Word)>,
 }
 
-/// What is to be said: the tasks are ours to give back until they are sent.
+/// What is to be said: the tasks are ours to give back until they may have been sent.
 enum Word {
     Claimed(Outcome),
     Other(Answer),
@@ -227,17 +245,22 @@ async fn write_answers(
 ) -> io::Result<()> {
     let (mut words, mut bytes) = (Vec::new(), Vec::new());
     while answers.recv_many(&mut words, 64).await > 0 {
-        bytes.clear();
-        for (id, word) in &words {
-            write_word(hub, &mut seal, *id, word, &mut bytes)?;
-        }
-        // Until this is through, a connection that breaks drops the words, and their tasks go back.
-        within(hub, PATIENCE, write.write_all(&bytes)).await?;
-        for (id, word) in words.drain(..) {
-            waiting.done(id);
-            if let Word::Claimed(Outcome::Tasks(handed)) = word {
-                drop(handed.take());
+        let mut words = words.drain(..).peekable();
+        while words.peek().is_some() {
+            bytes.clear();
+            while bytes.len() < WRITE_ABOUT
+                && let Some((id, word)) = words.next()
+            {
+                write_word(hub, &mut seal, id, &word, &mut bytes)?;
+                waiting.done(id);
+                // From here on it may be read, and worked on, whatever becomes of the connection: it is not ours to give back any
+                // more. The asker does, if it finds that the store holds it and nobody there knows of it. What is behind it was
+                // not sent; if this breaks off, it is dropped, and goes back.
+                if let Word::Claimed(Outcome::Tasks(handed)) = word {
+                    drop(handed.take());
+                }
             }
+            within(hub, PATIENCE, write.write_all(&bytes)).await?;
         }
         bytes.shrink_to(1 << 20);
     }

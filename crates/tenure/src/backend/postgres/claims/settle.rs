@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde::Serialize;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
-use tenure_core::claim::{check_settlements, clip};
+use tenure_core::claim::{check_settlements, clip, span_ms};
 use tenure_core::port::{Json, Outcome, Settled, Settlement, StoreError, TaskState};
 
 use super::super::error::garbled;
@@ -54,15 +54,13 @@ impl Item {
             Outcome::Fail { error, retry, after } => Item {
                 error: Some(clip(error)),
                 retry: Some(*retry),
-                after_ms: Some(after.as_millis().try_into().unwrap_or(u64::MAX >> 1)),
+                after_ms: Some(span_ms(*after)),
                 ..plain("fail")
             },
             Outcome::Release => plain("release"),
-            Outcome::Progress { note, hold } => Item {
-                note: note.as_deref().map(clip),
-                hold_ms: hold.map(|hold| hold.as_millis().try_into().unwrap_or(u64::MAX >> 1)),
-                ..plain("progress")
-            },
+            Outcome::Progress { note, hold } => {
+                Item { note: note.as_deref().map(clip), hold_ms: hold.map(span_ms), ..plain("progress") }
+            }
         }
     }
 }

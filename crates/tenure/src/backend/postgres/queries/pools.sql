@@ -55,8 +55,8 @@ WITH found AS (
     SELECT s.pool, s.name, s.request FROM tenure.resources s JOIN tenure.pools p ON p.id = s.pool
     WHERE p.namespace = $1 AND p.name = $2 AND s.name = $3 AND NOT s.removed FOR UPDATE OF s
 ), removed AS (
-    UPDATE tenure.resources s SET removed = true, enabled = false FROM found f
-    WHERE s.pool = f.pool AND s.name = f.name AND f.request IS NULL
+    UPDATE tenure.resources s SET removed = true, enabled = false
+    FROM found f WHERE s.pool = f.pool AND s.name = f.name AND f.request IS NULL
 )
 SELECT f.request AS holder FROM found f;
 

@@ -8,7 +8,7 @@ use sqlx::sqlite::SqliteRow;
 use tenure_core::SessionId;
 use tenure_core::claim::{Demand, check_seats};
 use tenure_core::port::{
-    Authority, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Fallback, Json, Mode, Profile,
+    Authority, CLAIM_BYTES, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Fallback, Json, Mode, Profile,
     QueueSettings, RateLimit, Seat, TaskId,
 };
 
@@ -44,6 +44,10 @@ struct Head {
     ready_at: i64,
     concurrency: Option<String>,
     concurrency_limit: i64,
+    /// How many parents it has.
+    parents: i64,
+    /// Of its payload.
+    bytes: i64,
 }
 
 /// What was decided, before it is written.
@@ -51,6 +55,8 @@ struct Head {
 struct Handing {
     /// Task and seat, in the order of handing out.
     given: Vec<(i64, usize)>,
+    /// Of each that is given, the bytes of its payload, and whether it has parents.
+    weights: Vec<(i64, bool)>,
     /// Still wanted, by seat.
     wanted: Vec<usize>,
     /// How many may still be given, whatever is wanted.
@@ -90,6 +96,7 @@ impl Sqlite {
             ..Handing::default()
         };
         self.choose(&mut change, &ask.seats, &demands, &look, &mut handing).await?;
+        self.lighten(&mut change, &mut handing).await?;
         let given = handing.given.len();
         let ordered = matches!(ask.authority, Authority::Leader { .. });
         let tasks = self.give(&mut change, ask, &demands, &handing, ordered.then_some(look.turn)).await?;
@@ -252,6 +259,8 @@ impl Sqlite {
                 ready_at: row.try_get("ready_at")?,
                 concurrency: row.try_get("concurrency")?,
                 concurrency_limit: row.try_get("concurrency_limit")?,
+                parents: row.try_get("parents")?,
+                bytes: row.try_get("bytes")?,
             };
             heads.insert((row.try_get("effective_at")?, id), head);
         }
@@ -277,6 +286,37 @@ impl Sqlite {
         keys.extend(asked.into_iter().map(|key| (key.to_owned(), 0)));
         for row in &rows {
             keys.insert(row.try_get("key")?, row.try_get("claimed")?);
+        }
+        Ok(())
+    }
+
+    /// Leaves for the next call what would be too much to carry.
+    async fn lighten(&self, change: &mut Change<'_>, handing: &mut Handing) -> Result<(), Failed> {
+        let children: Vec<i64> = handing
+            .given
+            .iter()
+            .zip(&handing.weights)
+            .filter(|(_, (_, has_parents))| *has_parents)
+            .map(|((id, _), _)| *id)
+            .collect();
+        let mut inputs: HashMap<i64, i64> = HashMap::new();
+        if !children.is_empty() {
+            let bytes = query(self.queries.get("input_bytes")).bind(json(&children)?);
+            for row in change.transaction.all(bytes).await? {
+                inputs.insert(row.try_get("child")?, row.try_get::<Option<i64>, _>("bytes")?.unwrap_or(0));
+            }
+        }
+        let (mut sum, most) = (0, CLAIM_BYTES as i64);
+        let fits = |((id, _), (bytes, _)): &(&(i64, usize), &(i64, bool))| {
+            sum += bytes + inputs.get(id).copied().unwrap_or(0);
+            sum <= most
+        };
+        let kept = handing.given.iter().zip(&handing.weights).take_while(fits).count().max(1);
+        if kept < handing.given.len() {
+            for (_, seat) in handing.given.drain(kept..) {
+                handing.wanted[seat] += 1;
+            }
+            handing.unfinished = true;
         }
         Ok(())
     }
@@ -487,6 +527,7 @@ impl Crews {
                     *claimed += 1;
                 }
                 handing.given.push((head.id, seat));
+                handing.weights.push((head.bytes, head.parents > 0));
                 handing.wanted[seat] -= 1;
                 handing.room -= 1;
             }

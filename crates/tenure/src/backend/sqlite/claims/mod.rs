@@ -105,7 +105,7 @@ fn ms(n: u64) -> i64 {
 
 /// A duration, likewise.
 fn span_ms(span: Duration) -> i64 {
-    ms(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    ms(tenure_core::claim::span_ms(span))
 }
 
 #[async_trait]

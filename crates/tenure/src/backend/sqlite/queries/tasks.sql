@@ -75,7 +75,8 @@ WHERE d.queue = ?1 AND EXISTS (SELECT 1 FROM tenure_tasks t INDEXED BY tenure_ta
 
 -- name: task_heads
 -- The first of each demand.
-SELECT t.id, t.demand, t.effective_at, t.ready_at, t.concurrency, t.concurrency_limit
+SELECT t.id, t.demand, t.effective_at, t.ready_at, t.concurrency, t.concurrency_limit, t.parents,
+       octet_length(t.payload) AS bytes
 FROM json_each(?1) d CROSS JOIN tenure_tasks t
 WHERE t.id IN (SELECT h.id FROM tenure_tasks h INDEXED BY tenure_tasks_ready WHERE h.demand = d.value AND h.state = 'ready'
                ORDER BY h.effective_at, h.id LIMIT ?2);
@@ -83,7 +84,8 @@ WHERE t.id IN (SELECT h.id FROM tenure_tasks h INDEXED BY tenure_tasks_ready WHE
 -- name: task_heads_waited
 -- Of those that prefer others, the first that have been ready for long enough. Not all are looked at: a worker that is not
 -- preferred does not read through a million that came just now.
-SELECT t.id, t.demand, t.effective_at, t.ready_at, t.concurrency, t.concurrency_limit
+SELECT t.id, t.demand, t.effective_at, t.ready_at, t.concurrency, t.concurrency_limit, t.parents,
+       octet_length(t.payload) AS bytes
 FROM json_each(?1) d CROSS JOIN tenure_tasks t
 WHERE t.id IN (SELECT i.id FROM (SELECT h.id, h.ready_at FROM tenure_tasks h INDEXED BY tenure_tasks_ready WHERE h.demand = d.value AND h.state = 'ready'
                                  ORDER BY h.effective_at, h.id LIMIT ?2 + 5000) i
@@ -120,6 +122,12 @@ SELECT e.child, e.parent, p.output FROM json_each(?1) j
 CROSS JOIN tenure_task_parents e ON e.child = j.value
 JOIN tenure_tasks p ON p.id = e.parent;
 
+-- name: input_bytes
+SELECT e.child, sum(octet_length(p.output)) AS bytes FROM json_each(?1) j
+CROSS JOIN tenure_task_parents e ON e.child = j.value
+JOIN tenure_tasks p ON p.id = e.parent
+GROUP BY e.child;
+
 -- name: queue_spend
 UPDATE tenure_queues SET turn = turn + ?2, rate_used_to = ?3 WHERE id = ?1;
 
@@ -148,8 +156,11 @@ FROM json_each(?1) c
 WHERE t.id = c.value ->> 'id';
 
 -- name: task_progress
+-- Never beyond its longest run, however often it is said.
 UPDATE tenure_tasks AS t
-SET progress = coalesce(c.value ->> 1, t.progress), deadline = coalesce(?2 + (c.value ->> 2), t.deadline)
+SET progress = coalesce(c.value ->> 1, t.progress),
+    deadline = CASE WHEN c.value ->> 2 IS NULL THEN t.deadline
+                    ELSE min(?2 + (c.value ->> 2), coalesce(t.claimed_at + t.max_run_ms, ?2 + (c.value ->> 2))) END
 FROM json_each(?1) c
 WHERE t.id = c.value ->> 0;
 

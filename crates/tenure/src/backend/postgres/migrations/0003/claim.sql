@@ -6,8 +6,10 @@
 
 -- Of these ready tasks (locked, in order, some with concurrency keys) those that may be claimed now. Those whose key is used
 -- up are parked as held, out of the way of the next look. Whose key another call decides about at this moment is left as it
--- is, and `busy` says so.
-CREATE FUNCTION tenure.gate(in_namespace text, picked tid[], wanted integer, OUT passed tid[], OUT busy boolean)
+-- is, and `busy` says so; if they go `in_order`, those behind it wait too.
+CREATE FUNCTION tenure.gate(
+    in_namespace text, picked tid[], wanted integer, in_order boolean, OUT passed tid[], OUT busy boolean
+)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
 AS $$
@@ -38,6 +40,7 @@ BEGIN
             passed := passed || task.at;
         ELSIF place IS NULL THEN
             busy := true;
+            EXIT WHEN in_order;
         ELSIF cardinality(passed) >= wanted THEN
             -- Not its turn; and nobody knows yet whether there is room for it.
             NULL;
@@ -55,6 +58,60 @@ $$;
 -- The advisory lock of a concurrency key.
 CREATE FUNCTION tenure.key_lock(in_namespace text, key text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT hashtextextended(in_namespace || '/' || key, 8371)
+$$;
+
+-- Locks the first `wanted` of several demands together, as far as they go in order: up to the first that somebody else has
+-- locked. `met` is how many there are, whether locked or not.
+CREATE FUNCTION tenure.firsts(
+    demand_ids integer[], befores timestamptz[], wanted integer, OUT picked tid[], OUT met integer
+) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    heads tid[];
+    locked tid[];
+    reached integer := 0;
+BEGIN
+    heads := ARRAY(
+        SELECT h.ctid FROM unnest(demand_ids, befores) AS p (demand, before)
+        CROSS JOIN LATERAL (
+            SELECT t.ctid, t.effective_at, t.id FROM tenure.tasks t
+            WHERE t.demand = p.demand AND t.state = 'ready' AND t.ready_at <= p.before
+            ORDER BY t.effective_at, t.id LIMIT wanted
+        ) h ORDER BY h.effective_at, h.id LIMIT wanted);
+    -- One that has changed since is another row by now, and is missing here.
+    locked := ARRAY(SELECT t.ctid FROM tenure.tasks t WHERE t.ctid = ANY (heads) AND t.state = 'ready' FOR UPDATE SKIP LOCKED);
+    met := cardinality(heads);
+    WHILE reached < met AND heads[reached + 1] = ANY (locked) LOOP
+        reached := reached + 1;
+    END LOOP;
+    picked := heads[1:reached];
+END
+$$;
+
+-- Of these tasks, in their order, those whose payloads and inputs come to at most `most` bytes together, but one at least if
+-- `first`. The bytes of those.
+CREATE FUNCTION tenure.carried(INOUT picked tid[], most bigint, first boolean, OUT bytes bigint)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+AS $$
+DECLARE
+    size bigint;
+BEGIN
+    bytes := 0;
+    -- One by one: what is not handed out is not read.
+    FOR n IN 1..coalesce(cardinality(picked), 0) LOOP
+        SELECT octet_length(t.payload::text) + CASE WHEN t.open_parents IS NULL THEN 0 ELSE coalesce((
+                   SELECT sum(octet_length(o.output::text)) FROM tenure.parents e JOIN tenure.tasks o ON o.id = e.parent
+                   WHERE e.child = t.id AND o.output IS NOT NULL), 0) END
+        INTO size FROM tenure.tasks t WHERE t.ctid = picked[n];
+        IF bytes + size > most AND NOT (first AND n = 1) THEN
+            picked := picked[1:n - 1];
+            RETURN;
+        END IF;
+        bytes := bytes + size;
+    END LOOP;
+END
 $$;
 
 -- How many of the first `wanted` of several demands together are of each: no row is locked that will not be handed out.
@@ -145,6 +202,14 @@ DECLARE
     short boolean := false;
     busy boolean := false;
     coming timestamptz;
+    clock_back boolean := false;
+    -- How many bytes of payloads and inputs may still be handed out; and of what was picked, at most how many there are, should
+    -- it be cheap to say (what is compressed may have 255 times its size), and whether some have parents.
+    room bigint := 16777216;
+    weight bigint;
+    heavy boolean;
+    offered integer;
+    full_ boolean := false;
 BEGIN
     -- Whoever sets the queue takes this lock alone. What is read below is read after that.
     SELECT q.id, pg_advisory_xact_lock_shared(8369, q.id) IS NULL INTO queue_id_, busy
@@ -200,10 +265,8 @@ BEGIN
         INSERT INTO tenure.turnstiles (queue) VALUES (queue_id_) ON CONFLICT (queue) DO NOTHING;
         SELECT s.turn, least(queue_.rate_count * queue_.rate_per_ms::numeric, coalesce(
                    s.parts + greatest(0, floor(date_part('epoch', now_ - s.filled_at) * 1000))::numeric * queue_.rate_count,
-                   queue_.rate_count * queue_.rate_per_ms::numeric))
-        INTO stile_turn, stile_parts FROM tenure.turnstiles s WHERE s.queue = queue_id_ FOR NO KEY UPDATE;
-        -- The clock was put back, by more than anybody waits for that lock: nothing would come in until it has caught up.
-        UPDATE tenure.turnstiles s SET filled_at = now_ WHERE s.queue = queue_id_ AND s.filled_at > now_ + interval '2 seconds';
+                   queue_.rate_count * queue_.rate_per_ms::numeric)), s.filled_at > clock_timestamp()
+        INTO stile_turn, stile_parts, clock_back FROM tenure.turnstiles s WHERE s.queue = queue_id_ FOR NO KEY UPDATE;
         -- Others waited for that lock; what they claimed is seen from here on.
         allowance := least(div(stile_parts, queue_.rate_per_ms)::integer, queue_.max_claimed - CASE WHEN queue_.max_claimed > 0 THEN (
             SELECT (SELECT count(*) FROM tenure.tasks t
@@ -232,8 +295,11 @@ BEGIN
           AND d.requires <@ seat_.tags
           AND (cardinality(d.workers) = 0 OR d.workers && ARRAY['*', seat_.name]);
         IF seat_.session IS NULL THEN
-            UPDATE tenure.workers w SET seen_at = now_
-            WHERE w.namespace = in_namespace AND w.name = seat_.name AND w.seen_at < now_ - interval '1 second';
+            -- Whoever has it locked says the same, or changes it: nobody waits for that.
+            UPDATE tenure.workers w SET seen_at = now_ WHERE w.ctid = ANY (ARRAY(
+                SELECT v.ctid FROM tenure.workers v
+                WHERE v.namespace = in_namespace AND v.name = seat_.name AND v.seen_at < now_ - interval '1 second'
+                FOR UPDATE SKIP LOCKED));
         END IF;
         from_start := false;
         held_back := false;
@@ -248,24 +314,43 @@ BEGIN
             END IF;
             -- Where some are held back by their keys, look further at once.
             most := CASE WHEN held_back THEN greatest(wanted, 200) ELSE wanted END;
-            quotas := ARRAY[most];
-            IF cardinality(demand_ids) > 1 THEN
-                quotas := tenure.quotas(demand_ids, floors_at, floors_id, befores, most);
+            IF authority = 'leader' THEN
+                -- Strict order: what somebody has locked is waited for, not passed by.
+                SELECT f.picked, f.met, busy OR cardinality(f.picked) < f.met INTO picked, found_, busy
+                FROM tenure.firsts(demand_ids, befores, most) f;
+                SELECT bool_or(t.concurrency_key IS NOT NULL), sum(CASE WHEN pg_column_compression(t.payload) IS NULL THEN pg_column_size(t.payload)
+                                ELSE least(pg_column_size(t.payload) * 256::bigint, 1048576) END), bool_or(t.open_parents IS NOT NULL)
+                INTO keyed, weight, heavy FROM tenure.tasks t WHERE t.ctid = ANY (picked);
+            ELSE
+                quotas := ARRAY[most];
+                IF cardinality(demand_ids) > 1 THEN
+                    quotas := tenure.quotas(demand_ids, floors_at, floors_id, befores, most);
+                END IF;
+                SELECT array_agg(h.ctid ORDER BY h.effective_at, h.id), bool_or(h.concurrency_key IS NOT NULL), count(*),
+                       sum(CASE WHEN pg_column_compression(h.payload) IS NULL THEN pg_column_size(h.payload)
+                                ELSE least(pg_column_size(h.payload) * 256::bigint, 1048576) END),
+                       bool_or(h.open_parents IS NOT NULL)
+                INTO picked, keyed, found_, weight, heavy
+                FROM unnest(demand_ids, quotas, floors_at, floors_id, befores) AS p (demand, quota, at, id, before)
+                CROSS JOIN LATERAL (
+                    SELECT t.ctid, t.effective_at, t.id, t.concurrency_key, t.payload, t.open_parents FROM tenure.tasks t
+                    WHERE t.demand = p.demand AND t.state = 'ready' AND (t.effective_at, t.id) > (p.at, p.id)
+                      AND t.ready_at <= p.before
+                    ORDER BY t.effective_at, t.id LIMIT p.quota FOR UPDATE SKIP LOCKED
+                ) h;
             END IF;
-            SELECT array_agg(h.ctid ORDER BY h.effective_at, h.id), bool_or(h.concurrency_key IS NOT NULL), count(*)
-            INTO picked, keyed, found_
-            FROM unnest(demand_ids, quotas, floors_at, floors_id, befores) AS p (demand, quota, at, id, before)
-            CROSS JOIN LATERAL (
-                SELECT t.ctid, t.effective_at, t.id, t.concurrency_key FROM tenure.tasks t
-                WHERE t.demand = p.demand AND t.state = 'ready' AND (t.effective_at, t.id) > (p.at, p.id)
-                  AND t.ready_at <= p.before
-                ORDER BY t.effective_at, t.id LIMIT p.quota FOR UPDATE SKIP LOCKED
-            ) h;
             IF keyed THEN
-                SELECT g.passed, busy OR g.busy INTO picked, busy FROM tenure.gate(in_namespace, picked, wanted) g;
+                SELECT g.passed, busy OR g.busy INTO picked, busy
+                FROM tenure.gate(in_namespace, picked, wanted, authority = 'leader') g;
                 picked := picked[1:wanted];
                 held_back := true;
             END IF;
+            IF heavy OR weight > room THEN
+                offered := cardinality(picked);
+                SELECT c.picked, c.bytes INTO picked, weight FROM tenure.carried(picked, room, served = 0) c;
+                full_ := cardinality(picked) < offered;
+            END IF;
+            room := room - coalesce(weight, 0);
             RETURN QUERY
             UPDATE tenure.tasks t
             SET state = 'claimed', attempt = t.attempt + 1, token = greatest(t.token, base) + 1,
@@ -290,6 +375,11 @@ BEGIN
             wanted := wanted - got;
             allowance := allowance - got;
             lap := lap + 1;
+            IF full_ THEN
+                -- The rest is for the next call.
+                busy := true;
+                EXIT;
+            END IF;
             -- A look that did not begin at the beginning is followed by one that does. One that found some held back, or
             -- whose share of a demand another claim took first, is worth repeating.
             EXIT WHEN from_start AND (found_ = 0 OR NOT held_back AND cardinality(demand_ids) = 1);
@@ -299,12 +389,14 @@ BEGIN
             END IF;
         END LOOP;
         short := short OR wanted > 0 OR wanted IS NULL OR allowance = 0;
+        EXIT WHEN full_;
     END LOOP;
 
-    IF served > 0 AND stile_turn IS NOT NULL THEN
+    -- If our clock was put back, time counts from here.
+    IF (served > 0 OR clock_back) AND stile_turn IS NOT NULL THEN
         stile_parts := stile_parts - served * queue_.rate_per_ms;
         UPDATE tenure.turnstiles s
-        SET parts = stile_parts, filled_at = greatest(s.filled_at, now_),
+        SET parts = stile_parts, filled_at = now_,
             turn = CASE WHEN authority = 'leader' THEN s.turn + served ELSE s.turn END
         WHERE s.queue = queue_id_;
     END IF;

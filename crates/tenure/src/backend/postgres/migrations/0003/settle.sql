@@ -172,7 +172,10 @@ BEGIN
             now := 'claimed';
             UPDATE tenure.tasks t
             SET progress = coalesce(item.note, t.progress),
-                deadline = coalesce(now_ + item.hold_ms * interval '1 millisecond', t.deadline)
+                -- Never beyond its longest run, however often it is said.
+                deadline = CASE WHEN item.hold_ms IS NULL THEN t.deadline
+                                ELSE least(now_ + item.hold_ms * interval '1 millisecond',
+                                           t.claimed_at + t.max_run_ms * interval '1 millisecond') END
             WHERE t.id = item.id;
             RETURN NEXT;
             CONTINUE;

@@ -171,8 +171,8 @@ CREATE TABLE tenure.pools (
     UNIQUE (namespace, name)
 );
 
--- `request` is who has it; null while it is free. A name that is taken out and put in again goes on with its token: the row
--- stays, removed.
+-- `request` is who has it; null while it is free. A name that was taken out and put in again goes on with its token: the row
+-- stays, `removed`.
 CREATE TABLE tenure.resources (
     pool          integer,
     name          text COLLATE "C",

@@ -37,10 +37,11 @@ BEGIN
     END IF;
     leads := true;
 
-    -- Claims of sessions that are over: those between the living ones, so that nobody walks over what these have.
+    -- Claims of sessions that are over: those between the living ones, so that nobody walks over what these have. No session's
+    -- name has a character beyond chr(127), which every encoding has.
     found_ := ARRAY(
         SELECT t.id FROM (
-            SELECT coalesce(lag(s.id) OVER (ORDER BY s.id), '') AS after, coalesce(s.id, chr(1114111)) AS before
+            SELECT coalesce(lag(s.id) OVER (ORDER BY s.id), '') AS after, coalesce(s.id, chr(127)) AS before
             FROM (SELECT l.id FROM tenure.sessions l WHERE l.state = 'live' UNION ALL SELECT NULL) s
         ) gap CROSS JOIN LATERAL (
             SELECT c.id FROM tenure.tasks c
@@ -50,7 +51,12 @@ BEGIN
     found_ := found_ || ARRAY(
         SELECT c.id FROM tenure.tasks c WHERE c.state = 'claimed' AND c.deadline < clock_ AND c.deadline IS NOT NULL
         ORDER BY c.deadline LIMIT most + 1 FOR UPDATE SKIP LOCKED);
-    found_ := ARRAY(SELECT DISTINCT f FROM unnest(found_) f ORDER BY f);
+    -- One whose fate others share waits for the next round, should somebody else have one of those locked: nobody else's
+    -- recovery waits for that.
+    found_ := ARRAY(
+        SELECT t.id FROM tenure.tasks t WHERE t.id = ANY (found_)
+          AND CASE WHEN t.has_children AND t.attempt >= t.max_attempts THEN tenure.reach(t.id) ELSE true END
+        ORDER BY t.id);
     more := cardinality(found_) > most;
     -- Once more, now that they are locked.
     FOR task IN
@@ -87,6 +93,10 @@ BEGIN
     found_ := ARRAY(
         SELECT t.id FROM tenure.tasks t WHERE t.give_up_at < clock_ AND t.state IN ('ready', 'held')
         ORDER BY t.give_up_at LIMIT most + 1 FOR UPDATE SKIP LOCKED);
+    found_ := ARRAY(
+        SELECT t.id FROM tenure.tasks t WHERE t.id = ANY (found_)
+          AND CASE WHEN t.has_children THEN tenure.reach(t.id) ELSE true END
+        ORDER BY t.id);
     more := more OR cardinality(found_) > most;
     FOR task IN
         SELECT t.id, t.state, t.concurrency_key AS key, t.has_children, q.namespace
@@ -151,45 +161,68 @@ BEGIN
 END
 $$;
 
--- Lets in who is held back by a concurrency key although there is room: whoever should have let it in did not come to it.
+-- Locks all that wait for this task, directly or not. False, and nothing is locked, if somebody else has one of them.
+CREATE FUNCTION tenure.reach(in_task bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+AS $$
+DECLARE
+    left_ bigint[] := ARRAY[in_task];
+BEGIN
+    WHILE cardinality(left_) > 0 LOOP
+        left_ := ARRAY(
+            SELECT t.id FROM tenure.tasks t
+            WHERE t.id = ANY (ARRAY(SELECT e.child FROM tenure.parents e WHERE e.parent = ANY (left_)))
+            ORDER BY t.id FOR NO KEY UPDATE NOWAIT);
+        left_ := ARRAY(
+            SELECT t.id FROM tenure.tasks t WHERE t.id = ANY (left_) AND t.state NOT IN ('completed', 'dead', 'cancelled'));
+    END LOOP;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$$;
+
+-- Lets in the first of each demand that is held back by a concurrency key of which fewer are claimed than may be: whoever
+-- should have let it in did not come to it. Not while one of them stands there ready.
 CREATE FUNCTION tenure.unhold_strays(most integer, now_ timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
     key_ text := '';
-    head record;
-    demand_ integer;
-    room integer;
+    demand_ integer := -1;
+    held_ record;
     rings integer[] := '{}';
 BEGIN
     FOR n IN 1..most LOOP
-        SELECT t.concurrency_key INTO key_ FROM tenure.tasks t
-        WHERE t.state = 'held' AND t.concurrency_key > key_ AND t.concurrency_key IS NOT NULL
-        ORDER BY t.concurrency_key LIMIT 1;
-        EXIT WHEN NOT FOUND;
-        demand_ := -1;
-        LOOP
-            -- The first of each demand.
-            SELECT t.ctid AS place, t.demand, t.queue, t.concurrency_limit INTO head FROM tenure.tasks t
-            WHERE t.state = 'held' AND t.concurrency_key = key_ AND t.concurrency_key IS NOT NULL
-              AND t.demand > demand_
-            ORDER BY t.demand, t.effective_at, t.id LIMIT 1;
+        SELECT t.concurrency_key, t.demand, t.concurrency_limit, t.queue, q.namespace INTO held_
+        FROM (
+            SELECT h.concurrency_key, h.demand, h.concurrency_limit, h.queue FROM tenure.tasks h
+            WHERE h.state = 'held' AND h.concurrency_key IS NOT NULL AND h.concurrency_key = key_ AND h.demand > demand_
+            ORDER BY h.demand, h.effective_at, h.id LIMIT 1
+        ) t JOIN tenure.queues q ON q.id = t.queue;
+        IF NOT FOUND THEN
+            SELECT t.concurrency_key, t.demand, t.concurrency_limit, t.queue, q.namespace INTO held_
+            FROM (
+                SELECT h.concurrency_key, h.demand, h.concurrency_limit, h.queue FROM tenure.tasks h
+                WHERE h.concurrency_key IS NOT NULL AND h.state = 'held' AND h.concurrency_key > key_
+                ORDER BY h.concurrency_key, h.state, h.demand, h.effective_at, h.id LIMIT 1
+            ) t JOIN tenure.queues q ON q.id = t.queue;
             EXIT WHEN NOT FOUND;
-            demand_ := head.demand;
-            SELECT greatest(0, head.concurrency_limit - count(*)) INTO room FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue
-            WHERE t.state = 'claimed' AND t.concurrency_key = key_ AND t.concurrency_key IS NOT NULL
-              AND q.namespace = (SELECT h.namespace FROM tenure.queues h WHERE h.id = head.queue);
-            -- Those of this demand that have been let in may still come.
-            CONTINUE WHEN room <= (SELECT count(*) FROM (
-                SELECT FROM tenure.tasks t
-                WHERE t.state = 'ready' AND t.concurrency_key = key_ AND t.concurrency_key IS NOT NULL
-                  AND t.demand = demand_ LIMIT room) r);
+        END IF;
+        key_ := held_.concurrency_key;
+        demand_ := held_.demand;
+        CONTINUE WHEN EXISTS (
+            SELECT FROM tenure.tasks t WHERE t.concurrency_key = key_ AND t.state = 'ready' AND t.demand = demand_);
+        -- Somebody decides about it at this moment: then it is no stray.
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(tenure.key_lock(held_.namespace, key_));
+        IF (SELECT count(*) FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue
+            WHERE t.concurrency_key = key_ AND t.state = 'claimed' AND q.namespace = held_.namespace)
+           < held_.concurrency_limit THEN
             UPDATE tenure.tasks t SET state = 'ready' WHERE t.ctid = ANY (ARRAY(
-                SELECT h.ctid FROM tenure.tasks h WHERE h.ctid = head.place AND h.state = 'held' FOR UPDATE SKIP LOCKED));
-            IF FOUND THEN
-                rings := rings || head.queue;
-            END IF;
-        END LOOP;
+                SELECT h.ctid FROM tenure.tasks h WHERE h.state = 'held' AND h.concurrency_key = key_ AND h.demand = demand_
+                ORDER BY h.effective_at, h.id LIMIT 1 FOR UPDATE SKIP LOCKED));
+            rings := rings || held_.queue;
+        END IF;
     END LOOP;
     PERFORM tenure.ring(q.namespace, q.name, true) FROM tenure.queues q WHERE q.id = ANY (rings);
 END
