@@ -137,7 +137,7 @@ pub async fn without_a_reckoning_nothing_goes_by_the_clock(subject: &Subject) {
     let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
     floor.set(QueueSettings { keep_ms: 0, ..QueueSettings::default() }).await;
     floor.submit(ordinary(2)).await;
-    let done = floor.claim_one().await;
+    let done = floor.claim(seat("w", 1)).await.remove(0);
     floor.complete(&done).await;
     let short = floor.claim(Seat { hold_ms: Some(1), ..seat("w", 1) }).await.remove(0);
     let waits = floor.submit_one(NewTask { max_wait_ms: Some(1), ..NewTask::default() }).await;
