@@ -143,6 +143,7 @@ pub(crate) enum Command {
 const TOKEN_EXAMPLES: &str = "\
 A grant is NAMESPACE:VERB,VERB: the namespace may be '*', the verbs are read, lead, publish, claim and admin.
 A token reads tenure_<id>_<secret>; the store keeps a SHA-256 of the secret only.
+Whoever has `claim` in a namespace can settle every claim of a task in it, under whatever worker's name.
 
 Examples:
   tenure token create --name ci --grant prod:read,lead > ci.token

@@ -70,6 +70,16 @@ impl Problem {
         }
     }
 
+    /// A problem as the stores and the core tell theirs: what is wrong; and what to do about it.
+    pub(crate) fn told(status: StatusCode, code: &'static str, message: &str) -> Problem {
+        match message.rsplit_once("; ") {
+            Some((detail, remedy)) => Problem::new(status, code, detail).remedy(remedy),
+            None => {
+                Problem::new(status, code, message).remedy("change what is wrong with it, and send it again")
+            }
+        }
+    }
+
     /// Names the field that is to blame.
     #[must_use]
     pub fn field(mut self, field: impl Into<Box<str>>) -> Problem {
@@ -107,7 +117,7 @@ impl From<StoreError> for Problem {
         let problem = match error.kind {
             // About what was asked, and so for whoever asked it.
             Trouble::Request => {
-                return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "refused-by-store", error.message);
+                return Problem::told(StatusCode::UNPROCESSABLE_ENTITY, "refused-by-store", &error.message);
             }
             Trouble::Timeout => {
                 let detail = "the store did not answer the server in time";
@@ -142,7 +152,7 @@ impl From<Error> for Problem {
                     .remedy("ask another replica")
                     .retry_after(1)
             }
-            error => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", error.to_string()),
+            error => Problem::told(StatusCode::UNPROCESSABLE_ENTITY, "unfit", &error.to_string()),
         }
     }
 }
@@ -177,6 +187,13 @@ mod tests {
         }
         // What was wrong with the request is for whoever sent it.
         let problem = Problem::from(StoreError::new(Trouble::Request, "a lease is at most an hour"));
-        assert_eq!((&*problem.detail, problem.cause), ("a lease is at most an hour", None));
+        assert_eq!((&*problem.detail, &problem.cause), ("a lease is at most an hour", &None));
+        assert!(problem.remedy.is_some());
+        let problem =
+            Problem::from(StoreError::new(Trouble::Request, "its key \"a; b\" is taken; use another"));
+        assert_eq!(
+            (&*problem.detail, problem.remedy.as_deref()),
+            ("its key \"a; b\" is taken", Some("use another"))
+        );
     }
 }

@@ -19,6 +19,9 @@ Examples:
   tenure queue pause --everything                    all queues and pools of the namespace";
 
 pub(crate) const WORKERS_EXAMPLES: &str = "\
+Approval is of a name, and whoever may claim in the namespace can work under it: it keeps out what was started by mistake. To
+keep somebody out, give them another namespace.
+
 Examples:
   tenure workers list -w
   tenure workers approve box-1
@@ -181,7 +184,7 @@ pub(crate) enum WorkersCommand {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Let a worker, known yet or not, have tasks of queues that ask for approval
+    /// Let whoever works under this name, known yet or not, have tasks of queues that ask for approval
     Approve {
         /// The worker's name
         name: String,

@@ -18,6 +18,10 @@ Exit code 0 completes the task, with the standard output as its output if that i
 it is tried again in a while, as often as it may be. The command's process group is ended before the claim can be another's: \
 also when tenure itself is stopped or killed.
 
+A worker on a database, not on a server, may be elected to hand out what is exclusive. It listens for the others then, at a free \
+port of the address by which it reaches the store, or at $TENURE_BROKER_LISTEN; they are told $TENURE_BROKER_ADVERTISE, if that is \
+another.
+
 SIGTERM or Ctrl-C: no more tasks are begun, those that run are finished. Told again, it ends them and gives them back.
 
 Exit codes:

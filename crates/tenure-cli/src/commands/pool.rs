@@ -314,8 +314,10 @@ impl Asker<'_> {
         let (namespace, id) = (&self.key.namespace, view.id);
         let (text, ink) = match (view.state, view.token) {
             (RequestState::Granted, Some(token)) if self.alone => {
-                let given =
-                    self.store.handle_request(namespace, id, self.owner, Some(token), Handle::Release).await?;
+                let given = self
+                    .store
+                    .handle_request(namespace, id, self.owner, Some(token), Handle::Release)
+                    .await?;
                 match given {
                     true => (format!("what request {id} got at that moment is given back"), Ink::Yellow),
                     false => (format!("request {id} is over"), Ink::Yellow),
@@ -323,7 +325,10 @@ impl Asker<'_> {
             }
             // Somebody else may have asked under the same key, and use it.
             (RequestState::Granted, Some(token)) => {
-                let then = format!("give it back with: tenure pool release {id} --token {token} --owner {}", self.owner);
+                let then = format!(
+                    "give it back with: tenure pool release {id} --token {token} --owner {}",
+                    self.owner
+                );
                 (format!("request {id} was granted at that moment; {then}"), Ink::Red)
             }
             _ => (format!("request {id} was called off"), Ink::Yellow),
@@ -373,7 +378,9 @@ impl Asker<'_> {
 
     fn waits_on(&self, view: &RequestView) {
         let (id, key, owner) = (view.id, &view.request.key, self.owner);
-        self.note_nothing(&format!("request {id} goes on waiting; ask again with --key {key} --owner {owner}"));
+        self.note_nothing(&format!(
+            "request {id} goes on waiting; ask again with --key {key} --owner {owner}"
+        ));
     }
 
     fn note_nothing(&self, then: &str) {

@@ -41,9 +41,10 @@ pub(crate) async fn show(
             // The store may come back; what was seen last stays.
             Err(failure) if !shown.is_empty() => match global.output {
                 Format::Json => failure.report(),
-                Format::Table => {
-                    output::redraw(&format!("{shown}\n{}\n", output::paint(&output::plain_lines(failure.message()), Ink::Yellow)))
-                }
+                Format::Table => output::redraw(&format!(
+                    "{shown}\n{}\n",
+                    output::paint(&output::plain_lines(failure.message()), Ink::Yellow)
+                )),
             },
             Err(failure) => return Err(failure),
         }

@@ -18,6 +18,10 @@ pub(crate) const EXAMPLES: &str = "\
 On loopback and unix sockets everybody on this machine is trusted. Anything else needs TLS and --auth, or it does not start.
 SIGTERM and SIGINT let what is under way finish; a second one does not.
 
+Of all replicas (and processes with workers), one is elected to hand out what is exclusive. The others reach it at a port of
+its own, encrypted and for those alone who can read the store: a free port of the address by which it reaches the store, or
+$TENURE_BROKER_LISTEN (HOST:PORT); the others are told $TENURE_BROKER_ADVERTISE, if that is another.
+
 Examples:
   tenure serve                                          SQLite, http://127.0.0.1:8368, a page in the browser
   tenure serve --store postgres://app@db/app --name a --priority 100

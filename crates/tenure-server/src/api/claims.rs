@@ -305,11 +305,11 @@ async fn settle(
     }
 }
 
-/// The claim was lost, and to whom.
+/// The claim was lost, and to whom. Not under which token: who has to guess it is not who was given it.
 fn lost(task: &TaskView, token: Token) -> Problem {
     let whose = match (task.state, &task.worker) {
         (TaskState::Claimed, Some(worker)) if task.token != token => {
-            format!("it is claimed by {worker} under token {}", task.token)
+            format!("it is claimed by {worker} under another")
         }
         (state, _) => format!("it is {}", state.as_str()),
     };

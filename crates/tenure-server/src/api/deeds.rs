@@ -12,6 +12,7 @@ use crate::access::Principal;
 use crate::envelope::RequestId;
 
 /// Who does something, by which request.
+#[derive(Clone)]
 pub(super) struct By {
     /// What they are called.
     pub(super) principal: Arc<str>,

@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::port::{
     BASE_PRIORITY, ClaimRefusal, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId,
-    RequestState, RequestView, Verb,
+    RequestState, RequestView, Trouble, Verb,
 };
 use tenure::{Name, SessionId, Token};
 use tenure_core::claim::{check_pool, check_request, check_resources};
@@ -259,7 +259,8 @@ async fn add(app: &App, by: &By, key: PoolKey, resources: Vec<NewResource>) -> R
 /// Not while somebody has it: disable it, and it is not handed out again.
 #[utoipa::path(delete, path = "/v1/pools/{pool}/resources/{resource}", tag = "pools",
     params(("pool" = Name, Path), ("resource" = Name, Path), Within),
-    responses((status = 204), (status = 404, body = Problem, description = "It is not there.")))]
+    responses((status = 204), (status = 404, body = Problem, description = "It is not there."),
+        (status = 409, body = Problem, description = "Somebody has it.")))]
 pub(crate) async fn remove_resource(
     State(app): State<App>,
     by: By,
@@ -267,7 +268,14 @@ pub(crate) async fn remove_resource(
     In(within): In<Within>,
 ) -> Result<StatusCode, Problem> {
     let key = PoolKey::new(within.namespace, pool);
-    if !app.store.remove_resource(&key, &resource).await? {
+    let removed = app.store.remove_resource(&key, &resource).await.map_err(|error| match error.kind {
+        // The one thing that a store has against it.
+        Trouble::Request => {
+            Problem::told(StatusCode::CONFLICT, "resource-held", &error.message).field("resource")
+        }
+        _ => Problem::from(error),
+    });
+    if !removed? {
         let detail = format!("there is no resource {resource} in {key}");
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-resource", detail)
             .field("resource")
@@ -284,7 +292,8 @@ pub(crate) async fn remove_resource(
 /// still waits. Asked again under the same key, it is the same request.
 #[utoipa::path(post, path = "/v1/pools/{pool}/requests", tag = "pools", params(("pool" = Name, Path), Within),
     request_body = Wish,
-    responses((status = 200, body = RequestView), (status = 202, body = RequestView, description = "It still waits.")))]
+    responses((status = 200, body = RequestView), (status = 202, body = RequestView, description = "It still waits."),
+        (status = 404, body = Problem, description = "There is no such pool.")))]
 pub(crate) async fn request(
     State(app): State<App>,
     principal: Principal,
@@ -308,10 +317,19 @@ pub(crate) async fn request(
     };
     check_request(&request).map_err(of_ask)?;
     let key = PoolKey::new(within.namespace, pool);
-    if !wish.look {
-        return Ok(told(app.store.request(&key, &request).await?));
+    let asked = match wish.look {
+        false => app.store.request(&key, &request).await.map_err(Problem::from),
+        true => waiting::asked(&app, &slot, &key, &request, wait).await,
+    };
+    match asked {
+        Ok(view) => Ok(told(view)),
+        // There is no such pool; or else the key is another's.
+        Err(problem) if problem.code == "refused-by-store" => {
+            find(&app, &key).await?;
+            Err(problem.field("key"))
+        }
+        Err(problem) => Err(problem),
     }
-    Ok(told(waiting::asked(&app, &slot, &key, &request, wait).await?))
 }
 
 /// Show a request

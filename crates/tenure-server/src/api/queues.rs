@@ -313,7 +313,9 @@ async fn paused(
             short("reason", &pause.reason)?;
             let who = pause.by.unwrap_or_else(|| principal.name.to_string());
             short("by", &who)?;
-            let at_ms = pause.at_ms.unwrap_or_else(|| app.runtime.wall_ms());
+            // Between 1970 and the year 9999: what no calendar has can not be shown.
+            let at_ms =
+                pause.at_ms.map_or_else(|| app.runtime.wall_ms(), |at| at.clamp(0, 253_402_300_799_000));
             Some(Pause { by: signed(principal, &who), reason: pause.reason, at_ms })
         }
         None => None,
@@ -332,5 +334,6 @@ pub(super) fn lasting(field: &str, ms: u64) -> Result<(), Problem> {
     if ms <= LONGEST_MS {
         return Ok(());
     }
-    Err(unfit(field, format!("{ms} ms are too long; ten years are the longest, {LONGEST_MS} ms")))
+    Err(unfit(field, format!("{ms} ms are too long"))
+        .remedy(format!("ten years are the longest, {LONGEST_MS} ms")))
 }

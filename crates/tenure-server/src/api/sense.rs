@@ -1,8 +1,8 @@
 //! What makes no sense in tasks, seats, settings and requests, told with the field to blame. The rules are the core's.
 
+use http::StatusCode;
 use tenure_core::claim::{AskError, SubmissionError};
 
-use super::sessions::unfit;
 use crate::problem::Problem;
 
 /// A submission that makes no sense. Of many tasks, the field says which one.
@@ -18,9 +18,9 @@ pub(super) fn of_submission(error: &SubmissionError, many: bool) -> Problem {
         _ => (None, "tasks"),
     };
     match place {
-        Some(place) if many => unfit(&format!("tasks[{place}].{field}"), error.to_string()),
-        None if many => unfit("tasks", error.to_string()),
-        _ => unfit(field, error.to_string()),
+        Some(place) if many => unfit(format!("tasks[{place}].{field}"), error),
+        None if many => unfit("tasks", error),
+        _ => unfit(field, error),
     }
 }
 
@@ -51,7 +51,12 @@ pub(super) fn of_ask(error: AskError) -> Problem {
         AskError::Formula(_) => "priority",
         _ => return Problem::from(tenure::port::StoreError::from(error)),
     };
-    unfit(field, error.to_string())
+    unfit(field, &error)
+}
+
+/// What the core says is wrong, and what it says to do about it.
+fn unfit(field: impl Into<Box<str>>, error: &impl std::fmt::Display) -> Problem {
+    Problem::told(StatusCode::UNPROCESSABLE_ENTITY, "unfit", &error.to_string()).field(field)
 }
 
 fn field_of_ask(what: &str) -> &str {

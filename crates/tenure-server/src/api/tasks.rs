@@ -8,7 +8,8 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{
-    self, NewTask, Order, QueueKey, Realm, Submitted, TaskFilter, TaskId, TaskState, TaskView, Verb, Why,
+    self, NewTask, Order, QueueKey, Realm, StoreError, Submitted, TaskFilter, TaskId, TaskState, TaskView,
+    Trouble, Verb, Why,
 };
 use tenure_core::claim::check;
 use utoipa::{IntoParams, ToSchema};
@@ -34,6 +35,12 @@ const PAGE_BYTES: usize = 8 * 1024 * 1024;
 const IDS_MAX: usize = 1000;
 /// How many pages of tasks one request cancels or retries, where it names them by their queue.
 const PAGES_MAX: usize = 25;
+
+/// What can be called off.
+const CANCELLED: [TaskState; 5] =
+    [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Held, TaskState::Claimed];
+/// What can be tried again.
+const RETRIED: [TaskState; 3] = [TaskState::Dead, TaskState::Cancelled, TaskState::Scheduled];
 
 pub(crate) fn routes() -> Routes {
     let (read, admin) = (Need::In(Verb::Read), Need::In(Verb::Admin));
@@ -129,6 +136,8 @@ pub(crate) struct Those {
     state: Option<String>,
     /// Their kind.
     kind: Option<String>,
+    /// Of a queue, go on before this one: `next` of the answer before.
+    before: Option<u64>,
 }
 
 /// What was done.
@@ -136,8 +145,11 @@ pub(crate) struct Those {
 pub(crate) struct Ordered {
     /// Tasks on which it had an effect, those that shared a fate included.
     tasks: Vec<TaskId>,
-    /// Whether there may be more: send the same again.
+    /// Whether there may be more: send the same again, with `next` as `before`.
     more: bool,
+    /// Where to go on, if there may be more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<TaskId>,
 }
 
 /// Submit tasks
@@ -168,7 +180,11 @@ pub(crate) async fn submit(
     check(&submission).map_err(|error| of_submission(&error, many))?;
     let port::Submission { queue, tasks } = submission;
     let submitted = app.claims().await?.submit(&queue, tasks);
-    let submitted = super::claims::within(&app, submitted).await?;
+    let submitted = super::claims::within(&app, submitted).await.map_err(|problem| match problem.code {
+        // All that a store has against what passed the checks is a parent that is not there, or never will be done.
+        "refused-by-store" => problem.field("parents"),
+        _ => problem,
+    })?;
     let status = match submitted.iter().any(|one| one.new) {
         true => StatusCode::CREATED,
         false => StatusCode::OK,
@@ -320,7 +336,8 @@ pub(crate) async fn retry(
 
 /// Cancel many tasks
 ///
-/// By their numbers, or all of a queue that stand somewhere: `{"queue": "mail", "state": "ready"}`. While `more`, send it again.
+/// By their numbers, or all of a queue that stand somewhere: `{"queue": "mail", "state": "ready"}`. While `more`, send it again
+/// with `next` as `before`. If the request breaks off, what was done until then was done, and is in the audit.
 #[utoipa::path(post, path = "/v1/tasks/cancel", tag = "tasks", params(Within), request_body = Those,
     responses((status = 200, body = Ordered)))]
 pub(crate) async fn cancel_many(
@@ -334,7 +351,8 @@ pub(crate) async fn cancel_many(
 
 /// Retry many tasks
 ///
-/// By their numbers, or all of a queue that stand somewhere: `{"queue": "mail", "state": "dead"}`. While `more`, send it again.
+/// By their numbers, or all of a queue that stand somewhere: `{"queue": "mail", "state": "dead"}`. While `more`, send it again
+/// with `next` as `before`. If the request breaks off, what was done until then was done, and is in the audit.
 #[utoipa::path(post, path = "/v1/tasks/retry", tag = "tasks", params(Within), request_body = Those,
     responses((status = 200, body = Ordered)))]
 pub(crate) async fn retry_many(
@@ -354,7 +372,7 @@ async fn order_one(
     order: Order,
 ) -> Result<Json<Ordered>, Problem> {
     let id = plausible_task(task)?;
-    let tasks = app.store.order(namespace, &[id], order).await?;
+    let tasks = ordered(app, by, namespace, vec![id], order).await?;
     if tasks.is_empty() {
         let view = find(app, namespace, task).await?;
         let (code, remedy) = match order {
@@ -364,8 +382,7 @@ async fn order_one(
         let detail = format!("task {task} is {}", view.state.as_str());
         return Err(Problem::new(StatusCode::CONFLICT, code, detail).field("task").remedy(remedy));
     }
-    record_of(app, by, action(order), namespace, &task.to_string(), also(tasks.len() - 1)).await;
-    Ok(Json(Ordered { tasks, more: false }))
+    Ok(Json(Ordered { tasks, more: false, next: None }))
 }
 
 async fn order_many(
@@ -375,10 +392,9 @@ async fn order_many(
     those: Those,
     order: Order,
 ) -> Result<Json<Ordered>, Problem> {
+    let filtered = those.state.is_some() || those.kind.is_some() || those.before.is_some();
     let ordered = match (those.ids, those.queue) {
-        (Some(ids), None) if those.state.is_none() && those.kind.is_none() => {
-            order_named(app, namespace, ids, order).await?
-        }
+        (Some(ids), None) if !filtered => order_named(app, by, namespace, ids, order).await?,
         (None, Some(queue)) => {
             let states = states(those.state.as_deref(), "unfit", StatusCode::UNPROCESSABLE_ENTITY)?;
             if states.is_empty() {
@@ -388,6 +404,7 @@ async fn order_many(
                 )
                 .remedy("say where they stand: \"dead\", or \"ready,scheduled\""));
             }
+            states.iter().try_for_each(|state| touches(order, *state))?;
             those.kind.as_deref().map_or(Ok(()), |kind| short("kind", kind))?;
             let filter = TaskFilter {
                 namespace: Some(namespace.clone()),
@@ -395,10 +412,10 @@ async fn order_many(
                 states,
                 kind: those.kind,
                 worker: None,
-                before: None,
+                before: those.before.map(|before| TaskId(before.min(i64::MAX as u64))),
                 limit: PAGE.1,
             };
-            order_found(app, namespace, filter, order).await?
+            order_found(app, by, namespace, filter, order).await?
         }
         _ => {
             return Err(unfit(
@@ -408,25 +425,72 @@ async fn order_many(
             .remedy("send {\"ids\": [1, 2]} or {\"queue\": \"mail\", \"state\": \"dead\"}"));
         }
     };
-    if let Some(first) = ordered.tasks.first() {
-        let rest = also(ordered.tasks.len() - 1);
-        record_of(app, by, action(order), namespace, &first.to_string(), rest).await;
-    }
     Ok(Json(ordered))
 }
 
-async fn order_named(app: &App, namespace: &Name, ids: Vec<u64>, order: Order) -> Result<Ordered, Problem> {
+/// Refuses an order to tasks on which it has no effect.
+fn touches(order: Order, state: TaskState) -> Result<(), Problem> {
+    let (those, word): (&[TaskState], _) = match order {
+        Order::Cancel => (&CANCELLED, "called off"),
+        Order::Retry => (&RETRIED, "tried again"),
+    };
+    if those.contains(&state) {
+        return Ok(());
+    }
+    let words: Vec<_> = those.iter().map(|state| state.as_str()).collect();
+    let detail = format!("a task that is {} can not be {word}", state.as_str());
+    Err(unfit("state", detail).remedy(format!("choose among {}", words.join(", "))))
+}
+
+/// Gives an order to some, and writes it down: also if nobody waits for the answer any more.
+async fn ordered(
+    app: &App,
+    by: &By,
+    namespace: &Name,
+    ids: Vec<TaskId>,
+    order: Order,
+) -> Result<Vec<TaskId>, Problem> {
+    let (app, by, namespace) = (app.clone(), by.clone(), namespace.clone());
+    let deed = tokio::spawn(async move {
+        let done = app.store.order(&namespace, &ids, order).await;
+        let written = match &done {
+            Ok(tasks) => tasks.first().map(|first| (first, also(tasks.len() - 1))),
+            Err(error) if error.kind == Trouble::Request => None,
+            Err(_) => ids
+                .first()
+                .map(|first| (first, format!("{}: whether it was done is not known", also(ids.len() - 1)))),
+        };
+        if let Some((first, detail)) = written {
+            let detail = detail.trim_start_matches(": ").to_owned();
+            record_of(&app, &by, action(order), &namespace, &first.to_string(), detail).await;
+        }
+        done
+    });
+    match deed.await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(StoreError::new(Trouble::Other, "an order to tasks broke off").into()),
+    }
+}
+
+async fn order_named(
+    app: &App,
+    by: &By,
+    namespace: &Name,
+    ids: Vec<u64>,
+    order: Order,
+) -> Result<Ordered, Problem> {
     if ids.is_empty() || ids.len() > IDS_MAX {
         return Err(unfit("ids", format!("{} tasks are named", ids.len()))
             .remedy(format!("name 1 to {IDS_MAX}, or a queue and where they stand")));
     }
     let ids = ids.into_iter().map(plausible_task).collect::<Result<Vec<_>, _>>()?;
-    Ok(Ordered { tasks: app.store.order(namespace, &ids, order).await?, more: false })
+    Ok(Ordered { tasks: ordered(app, by, namespace, ids, order).await?, more: false, next: None })
 }
 
 /// Page by page, so that no statement takes long.
 async fn order_found(
     app: &App,
+    by: &By,
     namespace: &Name,
     mut filter: TaskFilter,
     order: Order,
@@ -434,11 +498,11 @@ async fn order_found(
     let mut tasks = Vec::new();
     for _ in 0..PAGES_MAX {
         let page: Vec<_> = app.store.tasks(&filter).await?.into_iter().map(|task| task.id).collect();
-        let Some(last) = page.last().copied() else { return Ok(Ordered { tasks, more: false }) };
+        let Some(last) = page.last().copied() else { return Ok(Ordered { tasks, more: false, next: None }) };
         filter.before = Some(last);
-        tasks.extend(app.store.order(namespace, &page, order).await?);
+        tasks.extend(ordered(app, by, namespace, page, order).await?);
     }
-    Ok(Ordered { tasks, more: true })
+    Ok(Ordered { tasks, more: true, next: filter.before })
 }
 
 fn action(order: Order) -> &'static str {

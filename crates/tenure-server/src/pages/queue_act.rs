@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tenure::Name;
 use tenure::port::{
-    Fallback, Mode, Order, Pause, QueueKey, QueueSettings, QueueView, RateLimit, TaskId, TaskState,
+    Fallback, Mode, Order, Pause, QueueKey, QueueSettings, QueueView, RateLimit, StoreError, TaskId,
+    TaskState, Trouble,
 };
 
 use super::election::within;
@@ -382,20 +383,28 @@ async fn orders(
 ) -> Result<(&'static str, Which), Problem> {
     let which = Which::of(&deed.state, &deed.kind, &deed.worker)?;
     let states = meant(order, which.state)?;
-    let mut count = 0;
-    let ended = batches(app, key, &which, &states, deed.before, order, &mut count).await;
-    let word = match order {
-        Order::Cancel => "cancel",
-        Order::Retry => "retry",
-    };
-    if count > 0 {
-        let of: Vec<_> = states.iter().map(|state| state.as_str()).collect();
-        let detail = format!("{} of those that were {}", words::count(count, "task"), of.join(", "));
-        visit.record(app, &format!("queue.{word}"), Some(&key.namespace), key.name.as_str(), detail).await;
-    }
-    app.floor.changed().await;
-    // Whatever became of the rest, what was done was done, and is written down.
-    ended.map(|()| (if count > 0 { word } else { "nothing" }, which))
+    let (app, visit, key, before) = (app.clone(), visit.clone(), key.clone(), deed.before);
+    // To its end, and into the audit, also if the browser does not wait for it.
+    let ordering = tokio::spawn(async move {
+        let mut count = 0;
+        let ended = batches(&app, &key, &which, &states, before, order, &mut count).await;
+        let word = match order {
+            Order::Cancel => "cancel",
+            Order::Retry => "retry",
+        };
+        if count > 0 {
+            let of: Vec<_> = states.iter().map(|state| state.as_str()).collect();
+            let detail = format!("{} of those that were {}", words::count(count, "task"), of.join(", "));
+            let (action, name) = (format!("queue.{word}"), key.name.as_str());
+            visit.record(&app, &action, Some(&key.namespace), name, detail).await;
+        }
+        app.floor.changed().await;
+        // Whatever became of the rest, what was done was done, and is written down.
+        ended.map(|()| (if count > 0 { word } else { "nothing" }, which))
+    });
+    ordering
+        .await
+        .unwrap_or_else(|_| Err(StoreError::new(Trouble::Other, "an order to tasks broke off").into()))
 }
 
 async fn batches(

@@ -21,7 +21,7 @@ pub(super) fn left(ms: u64) -> String {
 /// How long ago something was, and when exactly.
 pub(super) fn ago(then_ms: i64, now_ms: i64) -> Markup {
     let exact = utc(then_ms);
-    html! { time datetime=(exact.replace(' ', "T").replace("TUTC", "Z")) title=(exact) { (lasted(now_ms - then_ms)) " ago" } }
+    html! { time datetime=(exact.replace(' ', "T").replace("TUTC", "Z")) title=(exact) { (lasted(now_ms.saturating_sub(then_ms))) " ago" } }
 }
 
 /// A moment by the wall clock: `2026-11-15 12:03:04 UTC`.
@@ -123,7 +123,7 @@ pub(super) fn until(then_ms: i64, now_ms: i64) -> Markup {
     let stamp = exact.replace(' ', "T").replace("TUTC", "Z");
     html! {
         time datetime=(stamp) title=(exact) {
-            @if then_ms > now_ms { "in " (lasted(then_ms - now_ms)) } @else { (lasted(now_ms - then_ms)) " ago" }
+            @if then_ms > now_ms { "in " (lasted(then_ms - now_ms)) } @else { (lasted(now_ms.saturating_sub(then_ms))) " ago" }
         }
     }
 }

@@ -65,6 +65,9 @@ async fn a_task_is_submitted_claimed_and_completed() {
     assert!(claimed["deadline_ms"].is_i64(), "without a session, a claim ends by itself");
     assert!(claim(&inside, "mail", json!({"worker": "w-2"})).await.is_empty());
     let path = format!("/v1/tasks/{id}/complete");
+    let guessed = inside.post(&path, json!({"token": 77})).await.of(409);
+    let whose = format!("task {id} is not claimed under token 77: it is claimed by w-1 under another");
+    assert_eq!(guessed["detail"], whose, "the token itself is not told");
     let done = json!({"token": claimed["token"], "output": {"sent": true}});
     let answer = inside.post(&path, done.clone()).await.of(200);
     assert_eq!(answer, json!({"id": id, "state": "completed"}));
@@ -116,8 +119,9 @@ async fn what_makes_no_sense_names_the_field() {
     inside.post(q, circle).await.problem(422, "unfit", Some("tasks"));
     inside.post_text(q, "{").await.problem(400, "malformed-body", None);
     let orphan = inside.post(q, json!({"parents": [{"task": 99}]})).await.of(422);
-    assert_eq!(orphan["code"], "refused-by-store");
+    assert_eq!((&orphan["code"], &orphan["field"]), (&json!("refused-by-store"), &json!("parents")));
     assert!(orphan["detail"].as_str().unwrap().contains("99"), "{orphan}");
+    assert!(orphan["remedy"].as_str().unwrap().contains("leave this parent out"), "{orphan}");
     let c = "/v1/queues/q/claim";
     inside.post(c, json!({})).await.problem(422, "unfit", Some("worker"));
     inside.post(c, json!({"worker": ""})).await.problem(422, "unfit", Some("worker"));
@@ -357,6 +361,10 @@ async fn operators_cancel_and_retry_one_or_many_and_the_audit_has_it() {
     inside.post("/v1/tasks/cancel", json!({"ids": []})).await.problem(422, "unfit", Some("ids"));
     let unknown = json!({"queue": "q", "state": "lost"});
     inside.post("/v1/tasks/cancel", unknown).await.problem(422, "unfit", Some("state"));
+    let over = json!({"queue": "q", "state": "ready,completed"});
+    inside.post("/v1/tasks/cancel", over).await.problem(422, "unfit", Some("state"));
+    let under_way = json!({"queue": "q", "state": "claimed"});
+    inside.post("/v1/tasks/retry", under_way).await.problem(422, "unfit", Some("state"));
     put(&inside, "/v1/queues/q", json!({"max_claimed": 7})).await.of(200);
     inside.post("/v1/queues/q/pause", json!({"reason": "why"})).await.of(200);
     inside.post("/v1/namespace/pause", json!({})).await.of(200);
@@ -372,6 +380,20 @@ async fn operators_cancel_and_retry_one_or_many_and_the_audit_has_it() {
         ("namespace.pause", "default"),
     ];
     assert_eq!(deeds, expected);
+}
+
+#[tokio::test]
+async fn many_tasks_are_cancelled_page_by_page_and_each_page_is_in_the_audit() {
+    let inside = inside();
+    let tasks = json!({"tasks": vec![json!({}); 5100]});
+    inside.post("/v1/queues/q/tasks", tasks).await.of(201);
+    let first = inside.post("/v1/tasks/cancel", json!({"queue": "q", "state": "ready"})).await.of(200);
+    assert_eq!((first["tasks"].as_array().unwrap().len(), &first["more"]), (5000, &json!(true)));
+    assert_eq!(inside.store.deeds(None, None, 100).await.unwrap().len(), 25);
+    let rest = json!({"queue": "q", "state": "ready", "before": first["next"]});
+    let rest = inside.post("/v1/tasks/cancel", rest).await.of(200);
+    assert_eq!((rest["tasks"].as_array().unwrap().len(), &rest["more"]), (100, &json!(false)));
+    assert_eq!(inside.store.deeds(None, None, 1).await.unwrap()[0].detail, "and 99 more");
 }
 
 #[tokio::test]
@@ -449,7 +471,9 @@ async fn a_resource_is_asked_for_held_extended_and_given_back() {
     assert!(second["token"].as_u64() > granted["token"].as_u64(), "tokens only grow");
     // Not while somebody has it.
     let remove = || Request::delete("/v1/pools/hosts/resources/h1").body(Body::empty()).unwrap();
-    inside.send(remove()).await.problem(422, "refused-by-store", None);
+    inside.send(remove()).await.problem(409, "resource-held", Some("resource"));
+    let nowhere = inside.post("/v1/pools/none/requests", json!({"key": "a"})).await;
+    nowhere.problem(404, "no-such-pool", Some("pool"));
     inside.post(&at(&second, "release"), json!({"token": second["token"]})).await.of(200);
     inside.send(remove()).await.of(204);
     inside.send(remove()).await.problem(404, "no-such-resource", Some("resource"));

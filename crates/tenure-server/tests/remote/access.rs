@@ -6,8 +6,9 @@ use axum::body::Body;
 use http::Request;
 use tenure::backend::{self, ServerAccess, StoreOptions};
 use tenure::port::{
-    Ask, AskKind, Backend, Candidacy, Credential, Expire, NewSession, Proof, Pulse, Scope, StoreError, Take,
-    Takeover, Trouble, Wake,
+    Ask, AskKind, Authority, Backend, Candidacy, ClaimAnswer, ClaimAsk, Credential, Expire, NewSession,
+    NewTask, Order, Profile, Proof, Pulse, QueueKey, Scope, Seat, StoreError, Submission, Take, Takeover,
+    Trouble, Wake,
 };
 use tenure::runtime::{random, wall_ms};
 use tenure::{ElectionKey, SessionId, Token};
@@ -248,6 +249,43 @@ async fn everybody_hears_and_sees_their_own_namespaces_only() {
     assert_eq!(seen, [key("a")]);
     let names: Vec<_> = bob.sessions(None).await.unwrap().into_iter().map(|session| session.name).collect();
     assert!(names.contains(&"bob".into()) && !names.contains(&"y".into()), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_called_off_is_told_to_who_has_it_alone() {
+    let house = House::new().await;
+    let bob = house.client("bob", &["a:claim"]).await;
+    let (bobs, alices) = (Actor::open(bob.clone(), "bob").await, house.actor("x", &["a:claim"]).await);
+    let (his, hers) = (bobs.id.clone(), alices.id.clone());
+    let mut hints = bob.wakes();
+    while hints.next().await != Some(Wake::Resync) {}
+    let (store, queue) = (house.store.backend(), QueueKey::new("a".parse().unwrap(), "q".parse().unwrap()));
+    // Over and over: the listener may need a moment. What is said of her always comes before.
+    let sessions = [hers, his.clone()];
+    let speaker = tokio::spawn(async move {
+        loop {
+            for session in &sessions {
+                let tasks = vec![NewTask::default()];
+                store.submit(&Submission { queue: queue.clone(), tasks }).await.unwrap();
+                let worker = Profile { name: "w".into(), ..Profile::default() };
+                let seats = vec![Seat { worker, limit: 1, session: Some(session.clone()), hold_ms: None }];
+                let ask = ClaimAsk { queue: queue.clone(), authority: Authority::Direct, seats };
+                let ClaimAnswer::Served { tasks, .. } = store.claim(&ask).await.unwrap() else { panic!() };
+                store.order(&queue.namespace, &[tasks[0][0].id], Order::Cancel).await.unwrap();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    loop {
+        match hints.next().await.expect("hints go on") {
+            Wake::Recalled(session) => {
+                assert_eq!(session, his);
+                break;
+            }
+            _ => continue,
+        }
+    }
+    speaker.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -187,15 +187,18 @@ async fn routed(app: &App, queue: &QueueKey, seats: Vec<Seat>) -> Result<Handed,
         }
         tasks.push(got);
     }
-    // What one got must reach it, whatever became of the others: they ask again.
+    if let Some(problem) = failed {
+        // Whether that one got something is not known. Only the owner of its session can find out, and does so if its call
+        // fails: so it fails as a whole, and what the others got goes back, or is found with it.
+        handing::give_back(app.claims().await?, queue, tasks.into_iter().flatten().collect()).await;
+        return Err(problem);
+    }
+    // What one got must reach it, whatever became of the others: they were refused, and ask again.
     if tasks.iter().any(|got| !got.is_empty()) {
         let tasks = fitting(app, queue, tasks).await;
         return Ok(Handed { tasks, next_in_ms: None, refused: None });
     }
-    match failed {
-        Some(problem) => Err(problem),
-        None => Ok(Handed { tasks, next_in_ms: None, refused }),
-    }
+    Ok(Handed { tasks, next_in_ms: None, refused })
 }
 
 /// As many of each seat's tasks as fit into an answer together.

@@ -97,7 +97,7 @@ pub(super) async fn fitting(
 }
 
 /// Returns claims that their worker never heard of. What can not be returned ends with its hold or its session.
-async fn give_back(claims: &Claims, queue: &QueueKey, tasks: Vec<ClaimedTask>) {
+pub(super) async fn give_back(claims: &Claims, queue: &QueueKey, tasks: Vec<ClaimedTask>) {
     let settle = |task: ClaimedTask| {
         let (namespace, outcome) = (queue.namespace.clone(), Outcome::Release);
         claims.settle(Settlement { namespace, task: task.id, token: task.token, outcome })

@@ -74,8 +74,13 @@ fn shown(app: &App, principal: &Principal, Hint { wake, places }: Hint) -> Optio
             let works = principal.may(Verb::Claim, Some(namespace)) || sees(principal, namespace);
             works.then_some(wake)
         }
-        // Its identity is known to it alone, and says nothing to others but that something was called off.
-        Wake::Recalled(_) | Wake::Resync => Some(wake),
+        // Of one that the server has not seen yet, looking will tell.
+        Wake::Recalled(session) => {
+            let seen = app.board.seen();
+            let owner = seen.sessions.get(session).and_then(|sight| sight.session.owner.as_deref());
+            (owner == Some(&*principal.name)).then_some(wake)
+        }
+        Wake::Resync => Some(wake),
         Wake::Died(_) | Wake::Severed(_) => None,
     }
 }
