@@ -252,8 +252,7 @@ async fn over_http(bench: &DrainBench, url: &str, name: &str, tasks: u64) -> Res
     for _ in 0..bench.concurrency {
         wires.push(served.wire().await?);
     }
-    let claim =
-        Wire::request("POST", &format!("/v1/queues/{name}/claim"), "{\"worker\":\"bench\"}");
+    let claim = Wire::request("POST", &format!("/v1/queues/{name}/claim"), "{\"worker\":\"bench\"}");
     let start = now();
     let running: Vec<_> = wires
         .into_iter()
