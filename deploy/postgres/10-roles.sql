@@ -74,13 +74,30 @@ BEGIN
             ('credentials', 'SELECT, INSERT, UPDATE (expires_at, revoked_at), DELETE',
              'SELECT (id, n, name, kind, grants, created_at, created_by, expires_at, revoked_at)'),
             -- Nobody rewrites the audit; what is long past is forgotten.
-            ('audit', 'SELECT, INSERT, DELETE', 'SELECT')
+            ('audit', 'SELECT, INSERT, DELETE', 'SELECT'),
+            -- Queues and pools are for ever, as elections are: their tasks' tokens and turns go on.
+            ('queues', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('turnstiles', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('namespaces', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('pools', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('demands', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('tasks', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('parents', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('dozers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('workers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('resources', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('pool_requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            -- Who only looks does not see how the leader is spoken to.
+            ('posts', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (one, token, session, address)')
         ) AS rights (name, runtime, reader)
         WHERE to_regclass('tenure.' || name) IS NOT NULL
     LOOP
         EXECUTE format('GRANT %s ON tenure.%I TO tenure_runtime', thing.runtime, thing.name);
         EXECUTE format('GRANT %s ON tenure.%I TO tenure_reader', thing.reader, thing.name);
     END LOOP;
+    IF to_regclass('tenure.tasks_id_seq') IS NOT NULL THEN
+        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime;
+    END IF;
 END
 $$;
 COMMIT;
