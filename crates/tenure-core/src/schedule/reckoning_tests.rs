@@ -233,8 +233,13 @@ fn expression(random: &mut SplitMix) -> String {
     if random.next_u64().is_multiple_of(12) {
         return format!("every {}d", 1 + random.next_u64() % 3);
     }
+    // Every other one is for every day, so that windows around a jump have something to tell.
+    let is_daily = random.next_u64().is_multiple_of(2);
     loop {
-        let fields = [&MINUTES[..], &HOURS, &DAYS, &MONTHS, &WEEKDAYS].map(|it| pick(random, it));
+        let mut fields = [&MINUTES[..], &HOURS, &DAYS, &MONTHS, &WEEKDAYS].map(|it| pick(random, it));
+        if is_daily {
+            fields[2..].fill("*");
+        }
         let text = fields.join(" ");
         if text.parse::<Cron>().is_ok() {
             return text;
