@@ -251,7 +251,8 @@ pub(crate) fn span(ms: u64) -> String {
         _ => {
             let long = ago(0, i64::try_from(ms).unwrap_or(i64::MAX));
             // Round ones are what people have asked for.
-            long.find("00").filter(|at| at + 3 == long.len()).map_or(long.clone(), |at| long[..at].to_owned())
+            let rest = long.len().saturating_sub(3);
+            if long[rest..].starts_with("00") { long[..rest].to_owned() } else { long }
         }
     }
 }
