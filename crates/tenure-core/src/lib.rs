@@ -24,6 +24,7 @@
 //! | [`election`] | who ranks before whom, who may lead, who waits how long |
 //! | [`port`] | what a store must be able to do: two small traits |
 //! | [`claim`] | work: what makes sense, who fits, whose turn it is, why not yet |
+//! | [`event`] | events: into which slot, who reads which, what becomes of a failure |
 //! | [`book`] | the same, as a pure value: the reference store that every other one must agree with |
 //! | [`ledger`] | likewise for tasks, queues, workers and pools |
 //! | `schedule` | when something happens: cron, intervals, zones, what was missed (with the feature `schedule`) |
@@ -33,6 +34,7 @@ pub mod cabinet;
 pub mod claim;
 pub mod election;
 mod entropy;
+pub mod event;
 pub mod lease;
 pub mod ledger;
 mod names;

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::port::{
-    Ask, Backend, Candidacy, ClaimAnswer, ClaimAsk, ClaimRefusal, Credential, Deed, Desk, Directory,
-    ElectionView, Expire, Finding, Finished, Handle, Joined, NewRequest, NewResource, NewSession, NewWorker,
-    Observation, Office, Order, Pause, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Promises,
-    Pulse, QueueKey, QueueSettings, QueueView, Release, RequestId, RequestView, Scope, SessionView, Settled,
-    Settlement, Store, StoreError, Submission, Submitted, Take, TaskFilter, TaskId, TaskView, Tasks, Tend,
-    Tended, Term, Trouble, Wakes, Why, WorkerView,
+    AsideFilter, AsideKey, AsideView, Ask, Backend, Begin, Bureau, Candidacy, ClaimAnswer, ClaimAsk,
+    ClaimRefusal, Committed, Credential, DeadOrder, Deed, Desk, Directory, ElectionView, Event, EventId,
+    Events, Expire, Finding, Finished, GroupKey, GroupLook, GroupSettings, GroupView, Handle, Join, Joined,
+    Moved, NewEvent, NewRequest, NewResource, NewSession, NewWorker, Observation, Office, Order, Pause,
+    PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Promises, Published, Pulse, Push, QueueKey,
+    QueueSettings, QueueView, ReadAsk, Release, RequestId, RequestView, Scope, SessionView, Settled,
+    Settlement, ShareCommit, SlotEnds, Store, StoreError, Submission, Submitted, Take, TakeShares, Taken,
+    TaskFilter, TaskId, TaskView, Tasks, Tend, Tended, Term, TopicKey, TopicSettings, TopicView, Trouble,
+    Wakes, Why, WorkerView,
 };
 use tenure::{ElectionKey, Name, SessionId, Token};
 
@@ -192,5 +195,42 @@ bounded! {
         handle_request(
             namespace: &Name, id: RequestId, owner: &str, token: Option<Token>, handle: Handle
         ) -> bool;
+    }
+}
+
+bounded! {
+    impl Events {
+        publish(topic: &TopicKey, events: &[NewEvent]) -> Vec<Published>;
+        join_group(join: &Join) -> GroupLook;
+        leave_group(group: &GroupKey, session: &SessionId) -> ();
+        look_group(group: &GroupKey) -> Option<GroupLook>;
+        take_shares(take: &TakeShares) -> Vec<Taken>;
+        free_shares(group: &GroupKey, shares: &[(u32, Token)]) -> ();
+        read_events(read: &ReadAsk) -> Vec<Event>;
+        commit_shares(commits: &[ShareCommit]) -> Vec<Committed>;
+        aside_keys(group: &GroupKey, slot: u32) -> Vec<AsideKey>;
+        doze_topic(session: &SessionId, topic: &TopicKey) -> ();
+        prune_events(tend: &Tend) -> (u64, bool);
+    }
+}
+
+bounded! {
+    impl Bureau {
+        topics(namespace: Option<&Name>) -> Vec<TopicView>;
+        topic(key: &TopicKey) -> Option<TopicView>;
+        set_topic(key: &TopicKey, settings: &TopicSettings) -> bool;
+        delete_topic(key: &TopicKey) -> bool;
+        slot_ends(key: &TopicKey) -> Option<Vec<SlotEnds>>;
+        event(topic: &TopicKey, id: EventId) -> Option<Event>;
+        groups(namespace: Option<&Name>) -> Vec<GroupView>;
+        group(key: &GroupKey) -> Option<GroupView>;
+        set_group(key: &GroupKey, settings: &GroupSettings, from: Begin) -> bool;
+        delete_group(key: &GroupKey) -> bool;
+        set_group_paused(key: &GroupKey, pause: Option<&Pause>) -> bool;
+        reset_group(key: &GroupKey, to: Begin, slot: Option<u32>, dry_run: bool) -> Vec<Moved>;
+        aside(filter: &AsideFilter) -> Vec<AsideView>;
+        order_dead(group: &GroupKey, events: &[EventId], order: DeadOrder) -> Vec<EventId>;
+        set_push(key: &GroupKey, push: Option<&Push>) -> ();
+        pushes() -> Vec<(GroupKey, Push)>;
     }
 }

@@ -8,12 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure::backend::memory::Memory;
 use tenure::port::{
-    Ask, Candidacy, ClaimAnswer, ClaimAsk, ClaimRefusal, Credential, Deed, Desk, Directory, ElectionView,
-    Expire, Finished, Handle, Joined, NewRequest, NewResource, NewSession, NewWorker, Observation, Office,
-    Order, Pause, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Promises, Pulse, QueueKey,
-    QueueSettings, QueueView, Release, RequestId, RequestView, Scope, SessionView, Settled, Settlement,
-    Store, StoreError, Submission, Submitted, Take, TaskFilter, TaskId, TaskView, Tasks, Tend, Tended, Term,
-    Trouble, Wakes, Why, WorkerView,
+    AsideFilter, AsideKey, AsideView, Ask, Begin, Bureau, Candidacy, ClaimAnswer, ClaimAsk, ClaimRefusal,
+    Committed, Credential, DeadOrder, Deed, Desk, Directory, ElectionView, Event, EventId, Events, Expire,
+    Finished, GroupKey, GroupLook, GroupSettings, GroupView, Handle, Join, Joined, Moved, NewEvent,
+    NewRequest, NewResource, NewSession, NewWorker, Observation, Office, Order, Pause, PoolKey, PoolMatch,
+    PoolSettings, PoolView, Pools, Post, Promises, Published, Pulse, Push, QueueKey, QueueSettings,
+    QueueView, ReadAsk, Release, RequestId, RequestView, Scope, SessionView, Settled, Settlement,
+    ShareCommit, SlotEnds, Store, StoreError, Submission, Submitted, Take, TakeShares, Taken, TaskFilter,
+    TaskId, TaskView, Tasks, Tend, Tended, Term, TopicKey, TopicSettings, TopicView, Trouble, Wakes, Why,
+    WorkerView,
 };
 use tenure::{ElectionKey, Elector, Name, SessionId, Tenure, Token};
 
@@ -293,4 +296,37 @@ forwarded!(Pools {
     fn match_pool(ask: &PoolMatch) -> Result<Vec<RequestView>, ClaimRefusal>;
     fn pool_request(namespace: &Name, id: RequestId) -> Option<RequestView>;
     fn handle_request(namespace: &Name, id: RequestId, owner: &str, token: Option<Token>, handle: Handle) -> bool;
+});
+
+forwarded!(Events {
+    fn publish(topic: &TopicKey, events: &[NewEvent]) -> Vec<Published>;
+    fn join_group(join: &Join) -> GroupLook;
+    fn leave_group(group: &GroupKey, session: &SessionId) -> ();
+    fn look_group(group: &GroupKey) -> Option<GroupLook>;
+    fn take_shares(take: &TakeShares) -> Vec<Taken>;
+    fn free_shares(group: &GroupKey, shares: &[(u32, Token)]) -> ();
+    fn read_events(read: &ReadAsk) -> Vec<Event>;
+    fn commit_shares(commits: &[ShareCommit]) -> Vec<Committed>;
+    fn aside_keys(group: &GroupKey, slot: u32) -> Vec<AsideKey>;
+    fn doze_topic(session: &SessionId, topic: &TopicKey) -> ();
+    fn prune_events(tend: &Tend) -> (u64, bool);
+});
+
+forwarded!(Bureau {
+    fn topics(namespace: Option<&Name>) -> Vec<TopicView>;
+    fn topic(key: &TopicKey) -> Option<TopicView>;
+    fn set_topic(key: &TopicKey, settings: &TopicSettings) -> bool;
+    fn delete_topic(key: &TopicKey) -> bool;
+    fn slot_ends(key: &TopicKey) -> Option<Vec<SlotEnds>>;
+    fn event(topic: &TopicKey, id: EventId) -> Option<Event>;
+    fn groups(namespace: Option<&Name>) -> Vec<GroupView>;
+    fn group(key: &GroupKey) -> Option<GroupView>;
+    fn set_group(key: &GroupKey, settings: &GroupSettings, from: Begin) -> bool;
+    fn delete_group(key: &GroupKey) -> bool;
+    fn set_group_paused(key: &GroupKey, pause: Option<&Pause>) -> bool;
+    fn reset_group(key: &GroupKey, to: Begin, slot: Option<u32>, dry_run: bool) -> Vec<Moved>;
+    fn aside(filter: &AsideFilter) -> Vec<AsideView>;
+    fn order_dead(group: &GroupKey, events: &[EventId], order: DeadOrder) -> Vec<EventId>;
+    fn set_push(key: &GroupKey, push: Option<&Push>) -> ();
+    fn pushes() -> Vec<(GroupKey, Push)>;
 });

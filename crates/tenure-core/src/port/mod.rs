@@ -1,9 +1,10 @@
 //! What a store must be able to do.
 //!
-//! The store owns the truth: who holds what, under which token, and which sessions live. A backend implements six
+//! The store owns the truth: who holds what, under which token, and which sessions live. A backend implements eight
 //! traits. [`Store`] is the path of the machine: few calls, each one atomic, each either done, refused, or of unknown
 //! outcome. [`Directory`] is the path of people: it reads, and it leaves requests that a leader will find. [`Office`] is what a
-//! server keeps for itself: who may do what, and who did. [`Tasks`], [`Desk`] and [`Pools`] are about work and resources.
+//! server keeps for itself: who may do what, and who did. [`Tasks`], [`Desk`] and [`Pools`] are about work and resources,
+//! [`Events`] and [`Bureau`] about events.
 //!
 //! A call that returns [`StoreError`] may or may not have happened. The machine is written for that: nothing it
 //! concludes from an error ever extends trust, and everything it repeats is guarded by a compare-and-swap.
@@ -12,6 +13,7 @@ mod ask;
 mod claims;
 mod election;
 mod error;
+mod events;
 mod fitness;
 mod lease;
 mod office;
@@ -36,6 +38,13 @@ pub use self::election::{
     Candidacy, CandidateView, ElectionView, Joined, LeaseView, Observation, Pause, Scope, Term,
 };
 pub use self::error::{StoreError, Trouble};
+pub use self::events::{
+    Aside, AsideFilter, AsideKey, AsideView, Begin, Blocker, Bureau, Committed, DeadOrder, EVENT_BYTES_MAX,
+    Event, EventId, Events, GroupKey, GroupLook, GroupSettings, GroupView, HEADERS_MAX, Join, KEY_MAX,
+    LAG_COUNTED, Member, Moved, NewEvent, PUBLISH_MAX, Payload, Position, Published, Push, PushView,
+    READ_BYTES, ReadAsk, SLOTS, SLOTS_MAX, SetAside, Share, ShareCommit, SlotEnds, SlotView, TakeShares,
+    Taken, TopicKey, TopicSettings, TopicView, UNIT_MAX,
+};
 pub use self::fitness::{Finding, Promises, Verdict};
 pub use self::lease::{Release, Take};
 pub use self::office::{Credential, Deed, Grant, GrantError, Office, Proof, Realm, Verb};
@@ -127,5 +136,5 @@ pub trait Directory: Send + Sync + 'static {
 }
 
 /// A whole backend.
-pub trait Backend: Store + Directory + Office + Tasks + Desk + Pools {}
-impl<T: Store + Directory + Office + Tasks + Desk + Pools> Backend for T {}
+pub trait Backend: Store + Directory + Office + Tasks + Desk + Pools + Events + Bureau {}
+impl<T: Store + Directory + Office + Tasks + Desk + Pools + Events + Bureau> Backend for T {}

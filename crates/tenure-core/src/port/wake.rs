@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{PoolKey, QueueKey, Via};
+use super::{GroupKey, PoolKey, QueueKey, TopicKey, Via};
 use crate::{ElectionKey, SessionId, Token};
 
 /// Something happened in the store, said sooner than polling would find it. May be lost, doubled or false: a hint.
@@ -44,6 +44,10 @@ pub enum Wake {
     Recalled(SessionId),
     /// Something was handed out or given back in this pool.
     Pool(PoolKey),
+    /// This topic has new events, said because a session that may want them sleeps.
+    Events(TopicKey),
+    /// Something about this group changed: a member, a share, a pause, something aside.
+    Group(GroupKey),
     /// Hints may have been missed: look at everything.
     Resync,
 }

@@ -49,7 +49,13 @@ impl Wanted {
                 self.died.push(session);
             }
             Wake::Resync => self.all = true,
-            Wake::Asked(_) | Wake::Severed(_) | Wake::Work(_) | Wake::Recalled(_) | Wake::Pool(_) => {}
+            Wake::Asked(_)
+            | Wake::Severed(_)
+            | Wake::Work(_)
+            | Wake::Recalled(_)
+            | Wake::Pool(_)
+            | Wake::Events(_)
+            | Wake::Group(_) => {}
         }
     }
 }

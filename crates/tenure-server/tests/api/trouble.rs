@@ -159,3 +159,7 @@ async fn a_server_whose_store_was_never_there_says_so_instead_of_knowing_nothing
 impl tenure::port::Tasks for Moody {}
 impl tenure::port::Desk for Moody {}
 impl tenure::port::Pools for Moody {}
+
+impl tenure::port::Events for Moody {}
+
+impl tenure::port::Bureau for Moody {}

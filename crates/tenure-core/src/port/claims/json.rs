@@ -35,7 +35,7 @@ impl Json {
     ///
     /// ```
     /// # use tenure_core::port::Json;
-    /// let deep: Json = r#"{"a":[[1],"[[\\"[["]}"#.parse().unwrap();
+    /// let deep: Json = r#"{"a":[[1],"[[\"[["]}"#.parse().unwrap();
     /// assert_eq!((deep.depth(), Json::of(&7).unwrap().depth()), (3, 0));
     /// ```
     pub fn depth(&self) -> usize {

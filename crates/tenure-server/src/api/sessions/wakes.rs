@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{self, Stream, StreamExt};
-use tenure::port::{PoolKey, QueueKey, Verb, Wake};
+use tenure::port::{GroupKey, PoolKey, QueueKey, TopicKey, Verb, Wake};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::sees;
@@ -70,7 +70,10 @@ fn shown(app: &App, principal: &Principal, Hint { wake, places }: Hint) -> Optio
             };
             holders.any(own).then_some(wake)
         }
-        Wake::Work(QueueKey { namespace, .. }) | Wake::Pool(PoolKey { namespace, .. }) => {
+        Wake::Work(QueueKey { namespace, .. })
+        | Wake::Pool(PoolKey { namespace, .. })
+        | Wake::Events(TopicKey { namespace, .. })
+        | Wake::Group(GroupKey { topic: TopicKey { namespace, .. }, .. }) => {
             let works = principal.may(Verb::Claim, Some(namespace)) || sees(principal, namespace);
             works.then_some(wake)
         }

@@ -35,6 +35,7 @@ mod claims;
 mod desk;
 mod directory;
 mod endpoint;
+mod events;
 mod listen;
 mod office;
 mod pools;

@@ -3,6 +3,7 @@
 //! The truth is one [`Book`] and one [`Ledger`] behind a mutex, shared by every clone, and a [`Cabinet`] behind another. It is gone
 //! with the process.
 
+mod events;
 mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard};

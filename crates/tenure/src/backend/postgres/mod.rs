@@ -27,6 +27,7 @@ mod claims;
 mod connection;
 mod directory;
 mod error;
+mod events;
 mod examine;
 mod guard;
 mod lane;

@@ -38,6 +38,7 @@ mod claims;
 mod connection;
 mod directory;
 mod error;
+mod events;
 mod filesystem;
 mod guard;
 mod lock;
