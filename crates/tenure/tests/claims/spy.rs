@@ -187,3 +187,7 @@ seen_through! { Pools {}
     async fn pool_request(namespace: &Name, id: RequestId) -> Option<RequestView>;
     async fn handle_request(namespace: &Name, id: RequestId, owner: &str, token: Option<Token>, handle: Handle) -> bool;
 }
+
+// Work is what these tests are about: nobody asks for events here.
+impl tenure::port::Events for Spy {}
+impl tenure::port::Bureau for Spy {}
