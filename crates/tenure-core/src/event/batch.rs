@@ -141,7 +141,7 @@ mod tests {
         #[test]
         fn units_are_whole_and_together_everything(events in events()) {
             let parts: Vec<&[Event]> = units(&events).collect();
-            prop_assert_eq!(parts.concat(), events);
+            prop_assert_eq!(parts.concat(), events.clone());
             for pair in parts.windows(2) {
                 prop_assert!(pair[0][0].position != pair[1][0].position);
             }
