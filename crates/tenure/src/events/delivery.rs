@@ -11,6 +11,7 @@
 //! [`Shares::doubt`]: super::shares::Shares::doubt
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::event::{after_failure, units};
@@ -42,7 +43,7 @@ enum Step {
 
 /// Events that are handled together in one transaction, and what is said about them in it.
 struct Lane {
-    events: Vec<Event>,
+    events: Arc<[Event]>,
     commits: Vec<ShareCommit>,
 }
 
@@ -156,13 +157,13 @@ impl Stay<'_> {
         for unit in units(&chunk.events) {
             let unit = Chunk { to: unit[0].position, events: unit.to_vec(), ..*chunk };
             let mut wait = TROUBLE.0;
-            while !self.left(std::slice::from_ref(&unit)).is_empty() {
+            while !self.left([&unit]).is_empty() {
                 let sole = self.sole(&unit);
                 let known = sole.is_some_and(|sole| failures.0.contains_key(&sole));
                 let step = if known {
                     Ok(Step::Failed)
                 } else {
-                    self.attempt(std::slice::from_ref(&unit), 1, failures).await
+                    self.attempt(&[&unit], 1, failures).await
                 };
                 let step = match step {
                     Ok(Step::Failed) => self.event_by_event(&unit, failures).await,
@@ -197,12 +198,12 @@ impl Stay<'_> {
                     break;
                 }
                 let done = ShareCommit { done: vec![event.id], ..self.commit(unit.slot, unit.token) };
-                let lane = Lane { events: vec![event.clone()], commits: vec![done] };
+                let lane = Lane { events: Arc::new([event.clone()]), commits: vec![done] };
                 let step = match self.give(vec![lane], 1, failures).await {
                     Err(passing) => self.wait_out(&passing, &mut wait).await,
                     Ok(step) => step,
                 };
-                if matches!(step, Step::Over) || self.left(std::slice::from_ref(unit)).is_empty() {
+                if matches!(step, Step::Over) || self.left([unit]).is_empty() {
                     return step;
                 }
             }
@@ -251,12 +252,12 @@ impl Stay<'_> {
     }
 
     /// Those chunks, or what of them, that are ours and not yet through.
-    fn left(&self, chunks: &[Chunk]) -> Vec<Chunk> {
+    fn left<'c>(&self, chunks: impl IntoIterator<Item = &'c Chunk>) -> Vec<&'c Chunk> {
         let shares = self.shares();
-        let left = chunks.iter().filter(|chunk| {
+        let left = |chunk: &&Chunk| {
             shares.ours(chunk.slot, chunk.token).is_some_and(|held| held.position < chunk.to)
-        });
-        left.cloned().collect()
+        };
+        chunks.into_iter().filter(left).collect()
     }
 
     /// The only event of a chunk that is to be handled, if it is one.
@@ -270,7 +271,7 @@ impl Stay<'_> {
     /// Gives chunks to the handler, in lanes.
     async fn attempt(
         &self,
-        chunks: &[Chunk],
+        chunks: &[&Chunk],
         most: usize,
         failures: &mut Failures,
     ) -> Result<Step, HandlerError> {
@@ -297,7 +298,7 @@ impl Stay<'_> {
             }
             let wholes = lane.slots().into_iter().filter(|(_, _, whole)| *whole).map(|(slot, ..)| slot);
             wholes.for_each(|slot| drop(through.remove(&slot)));
-            lanes.push(Lane { events: lane.events, commits });
+            lanes.push(Lane { events: lane.events.into(), commits });
         }
         if let [lane] = lanes.as_mut_slice() {
             // Nothing is beside it: slots of which there is nothing to handle go with it.
@@ -373,7 +374,7 @@ impl Stay<'_> {
                 Delivered::Failed(error) if error.is_passing() => passing = Some(error),
                 Delivered::Failed(error) => {
                     tracing::debug!(group = %self.orders.group, events = lane.events.len(), "handler failed: {error}");
-                    if let [event] = lane.events.as_slice() {
+                    if let [event] = &*lane.events {
                         failures.0.insert(event.id, error);
                     }
                     step = if matches!(step, Step::Over) { step } else { Step::Failed };
@@ -391,7 +392,7 @@ impl Stay<'_> {
     fn batch_of(&self, lane: &Lane, attempt: u32) -> Batch {
         Batch {
             group: self.orders.group.clone(),
-            events: lane.events.clone().into(),
+            events: lane.events.clone(),
             tokens: lane.commits.iter().map(|commit| (commit.slot, commit.token)).collect(),
             attempt,
         }
@@ -433,7 +434,7 @@ impl Stay<'_> {
                 self.shares().committed(&counts);
                 self.stale(&slots)
             }
-            Delivered::Doubt(why) => self.doubt(&Lane { events: Vec::new(), commits }, &why),
+            Delivered::Doubt(why) => self.doubt(&Lane { events: Arc::new([]), commits }, &why),
             Delivered::Done | Delivered::Failed(_) => {
                 self.shares().committed(&commits);
                 Step::Done
@@ -484,7 +485,7 @@ impl Stay<'_> {
                 let mut failures = Failures::default();
                 let settled =
                     |how| ShareCommit { settled: vec![(view.event.id, how)], ..self.commit(slot, token) };
-                let lane = Lane { events: vec![view.event.clone()], commits: vec![settled(Aside::Done)] };
+                let lane = Lane { events: Arc::new([view.event.clone()]), commits: vec![settled(Aside::Done)] };
                 let step = match self.give(vec![lane], view.attempts.saturating_add(1), &mut failures).await {
                     Ok(step) => step,
                     Err(passing) => {

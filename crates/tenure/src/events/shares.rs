@@ -348,7 +348,9 @@ impl Shares {
     /// These events of a slot are behind its position: nobody asks for them again.
     pub(super) fn passed(&mut self, slot: u32, events: &[Event]) {
         if let Some(held) = self.held.get_mut(&slot).filter(|held| !held.done.is_empty()) {
-            held.done.retain(|done| events.iter().all(|event| event.id != *done));
+            for event in events {
+                held.done.remove(&event.id);
+            }
         }
     }
 
