@@ -12,7 +12,6 @@ use tenure_testkit::Clock;
 use crate::spy::Spy;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-pub(crate) const MS: Duration = Duration::from_millis(1);
 
 /// A hand-driven clock and a store in memory that goes by it, with a topic of so many slots.
 pub(crate) async fn hand_driven(slots: u32) -> (Clock, Spy) {
