@@ -29,15 +29,7 @@ pub(super) struct NewEventIn {
 impl TryFrom<NewEventIn> for NewEvent {
     type Error = String;
     fn try_from(event: NewEventIn) -> Result<NewEvent, String> {
-        let NewEventIn {
-            key,
-            kind,
-            payload,
-            payload_base64,
-            headers,
-            idempotency_key,
-            leader_token,
-        } = event;
+        let NewEventIn { key, kind, payload, payload_base64, headers, idempotency_key, leader_token } = event;
         let payload = one_of(payload, payload_base64)?.unwrap_or_default();
         Ok(NewEvent { key, kind, payload, headers, idempotency_key, leader_token })
     }
@@ -65,20 +57,9 @@ pub(super) struct EventIn {
 impl TryFrom<EventIn> for Event {
     type Error = String;
     fn try_from(event: EventIn) -> Result<Event, String> {
-        let EventIn {
-            id,
-            slot,
-            position,
-            key,
-            kind,
-            payload,
-            payload_base64,
-            headers,
-            leader_token,
-            at_ms,
-        } = event;
-        let payload =
-            one_of(payload, payload_base64)?.ok_or("an event has `payload` or `payload_base64`")?;
+        let EventIn { id, slot, position, key, kind, payload, payload_base64, headers, leader_token, at_ms } =
+            event;
+        let payload = one_of(payload, payload_base64)?.ok_or("an event has `payload` or `payload_base64`")?;
         Ok(Event { id, slot, position, key, kind, payload, headers, leader_token, at_ms })
     }
 }
@@ -145,7 +126,8 @@ fn one_of(json: Option<Json>, base64: Option<String>) -> Result<Option<Payload>,
         (Some(_), Some(_)) => Err("an event has one payload: `payload` or `payload_base64`".into()),
         (Some(json), None) => Ok(Some(Payload::Json(json))),
         (None, Some(text)) => {
-            let bytes = STANDARD.decode(text).map_err(|error| format!("`payload_base64` is no base64: {error}"))?;
+            let bytes =
+                STANDARD.decode(text).map_err(|error| format!("`payload_base64` is no base64: {error}"))?;
             Ok(Some(Payload::Bytes(bytes)))
         }
         (None, None) => Ok(None),
@@ -188,7 +170,10 @@ mod tests {
         let text = serde_json::to_string(&event).unwrap();
         assert_eq!(new(&text).unwrap(), event);
         assert_eq!(new(r#"{"type":"a"}"#).unwrap(), NewEvent::new("a"));
-        assert_eq!(new(r#"{"type":"a","payload_base64":"AP8="}"#).unwrap().payload, Payload::Bytes(vec![0, 255]));
+        assert_eq!(
+            new(r#"{"type":"a","payload_base64":"AP8="}"#).unwrap().payload,
+            Payload::Bytes(vec![0, 255])
+        );
         for bad in [
             r#"{"payload":1}"#,
             r#"{"type":"a","payload":1,"payload_base64":"AP8="}"#,
