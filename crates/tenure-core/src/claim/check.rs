@@ -9,10 +9,10 @@ use crate::port::{
 };
 
 /// The longest time that can be asked for, in milliseconds: a hundred years, so that no sum overflows.
-pub(super) const LONGEST_MS: u64 = 3_155_760_000_000;
+pub(crate) const LONGEST_MS: u64 = 3_155_760_000_000;
 
 /// The last moment that can be asked for, in milliseconds since 1970: the end of the year 9999.
-const LAST_MS: i64 = 253_402_300_799_999;
+pub(crate) const LAST_MS: i64 = 253_402_300_799_999;
 
 /// Why a submission was refused. Nothing was submitted. Places are counted from 0, as [`Parent::Index`] counts them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

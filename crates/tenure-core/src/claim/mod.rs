@@ -30,6 +30,7 @@ pub use self::ask::{
     check_worker, span_ms,
 };
 pub use self::assign::{Free, Wish, assign};
+pub(crate) use self::check::{LAST_MS, LONGEST_MS};
 pub use self::check::{SubmissionError, check};
 pub use self::clock::SteadyClock;
 pub use self::deathwatch::Deathwatch;
@@ -37,5 +38,6 @@ pub use self::demand::Demand;
 pub use self::formula::{Facts, Formula, FormulaError};
 pub use self::order::{backoff, effective_at};
 pub use self::stats::stats;
+pub(crate) use self::text::shown;
 pub use self::text::{NOTE_MAX, TEXT_MAX, TextError, clip};
 pub use self::why::{Look, why};

@@ -50,7 +50,7 @@ pub(super) fn check_word(text: &str) -> Result<(), TextError> {
 }
 
 /// A word as it is shown in an error: not all of it, if it is long.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
