@@ -375,7 +375,7 @@ fn fits_a_payload(output: &Raw) -> Result<(), Problem> {
 }
 
 /// What is kept of an error: that it is too long is no reason to refuse to hear of it.
-pub(super) fn kept(mut error: String) -> String {
+fn kept(mut error: String) -> String {
     if error.contains('\0') {
         error = error.replace('\0', "\u{fffd}");
     }

@@ -7,19 +7,18 @@ use http::StatusCode;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
-use tenure::port::{Event, EventId, NewEvent, Position, Published, ReadAsk, SLOTS_MAX, TopicKey, Verb};
+use tenure::port::{EVENT_BYTES_MAX, Event, EventId, NewEvent, Position, Published, ReadAsk, TopicKey, Verb};
+use tenure_core::event::{check_events, check_read};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::given::{At, Given, In, Unread, parsed};
+use super::sense::{of_events, of_group};
 use super::sessions::{Within, unfit};
 use super::topics::{find, none};
 use crate::App;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
-
-/// The most events that are read at once.
-const READ_MAX: u32 = 10_000;
 
 pub(crate) fn routes() -> Routes {
     Routes::new()
@@ -108,6 +107,8 @@ pub(crate) async fn publish(
     if events.is_empty() {
         return Err(unfit("events", "there is nothing to publish").remedy("send one event at least"));
     }
+    // How large a payload may be here is for the topic to say.
+    check_events(&events, EVENT_BYTES_MAX as u64).map_err(|error| of_events(&error, many))?;
     let published = match app.store.publish(&topic, &events).await {
         Ok(published) => published,
         Err(error) => {
@@ -175,15 +176,11 @@ pub(crate) async fn read(
     Given(Reading { after, limit }): Given<Reading>,
 ) -> Result<Json<EventList>, Problem> {
     let topic = TopicKey::new(within.namespace, topic);
-    few_slots("after", after.len())?;
-    if !(1..=READ_MAX).contains(&limit) {
-        return Err(unfit("limit", format!("{limit} events can not be read at once"))
-            .remedy(format!("choose between 1 and {READ_MAX}")));
-    }
-    after.iter().try_for_each(|(_, position)| plausible_position("after", *position))?;
-    let events = match app.store.read_events(&ReadAsk { topic: topic.clone(), after, limit }).await {
+    let ask = ReadAsk { topic, after, limit };
+    check_read(&ask).map_err(|error| of_group(&error, "after"))?;
+    let events = match app.store.read_events(&ask).await {
         Ok(events) => events,
-        Err(error) => return Err(of_topic(&app, &topic, error).await),
+        Err(error) => return Err(of_topic(&app, &ask.topic, error).await),
     };
     Ok(Json(EventList { events }))
 }
@@ -203,22 +200,6 @@ pub(super) async fn of_topic(app: &App, topic: &TopicKey, error: tenure::port::S
 /// An event's number, if it can be one.
 pub(super) fn plausible_event(event: u64) -> Result<EventId, Problem> {
     if i64::try_from(event).is_ok() { Ok(EventId(event)) } else { Err(no_event(event)) }
-}
-
-/// Refuses what can be no position.
-pub(super) fn plausible_position(field: &str, position: Position) -> Result<(), Problem> {
-    if i64::try_from(position).is_ok() {
-        return Ok(());
-    }
-    Err(unfit(field, format!("{position} is larger than any position")))
-}
-
-/// Refuses more slots than a topic can have.
-pub(super) fn few_slots(field: &str, count: usize) -> Result<(), Problem> {
-    if count <= SLOTS_MAX as usize {
-        return Ok(());
-    }
-    Err(unfit(field, format!("{count} slots are named; a topic has {SLOTS_MAX} at most")))
 }
 
 fn no_event(event: u64) -> Problem {

@@ -13,16 +13,18 @@ use tenure::Name;
 use tenure::port::{
     Backoff, Begin, GroupKey, GroupSettings, GroupView, Moved, StoreError, TopicKey, Trouble, Verb,
 };
+use tenure_core::event::{check_begin, check_group};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::deeds::{By, record_of};
 use super::elections::number;
-use super::events::{of_topic, plausible_position};
+use super::events::of_topic;
 use super::given::{At, Given, In, MaybeGiven};
 use super::operate::Nothing;
-use super::queues::{Changed, LATEST_MS, PauseWork, lasting};
-use super::sessions::{Within, unfit};
+use super::queues::{Changed, PauseWork};
+use super::sense::of_group as sense;
+use super::sessions::Within;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
@@ -32,8 +34,6 @@ use crate::route::{Need, Routes};
 const PAGE: (u32, u32) = (50, 200);
 /// Those who look, and those who consume.
 const MEMBERS: Need = Need::InAny(&[Verb::Read, Verb::Claim]);
-/// How often an event may be tried at most.
-const ATTEMPTS_MAX: u32 = 1_000_000;
 
 pub(crate) fn routes() -> Routes {
     let admin = Need::In(Verb::Admin);
@@ -178,15 +178,10 @@ pub(crate) async fn set(
     MaybeGiven(wish): MaybeGiven<GroupWish>,
 ) -> Result<Response, Problem> {
     let key = key(within, topic, group);
-    if !(1..=ATTEMPTS_MAX).contains(&wish.max_attempts) {
-        return Err(unfit("max_attempts", format!("an event can not be tried {} times", wish.max_attempts))
-            .remedy(format!("choose between 1 and {ATTEMPTS_MAX}")));
-    }
-    lasting("backoff.first_ms", wish.backoff.first_ms)?;
-    lasting("backoff.most_ms", wish.backoff.most_ms)?;
-    let from = begin("from", wish.from)?;
     let settings = GroupSettings { max_attempts: wish.max_attempts, backoff: wish.backoff };
-    let new = match app.store.set_group(&key, &settings, from).await {
+    check_group(&settings).map_err(|error| sense(&error, "max_attempts"))?;
+    check_begin(&wish.from).map_err(|error| sense(&error, "from"))?;
+    let new = match app.store.set_group(&key, &settings, wish.from).await {
         Ok(new) => new,
         Err(error) => return Err(of_topic(&app, &key.topic, error).await),
     };
@@ -301,7 +296,8 @@ pub(crate) async fn reset(
     Given(reset): Given<Reset>,
 ) -> Result<Json<ResetDone>, Problem> {
     let key = key(within, topic, group);
-    let to = begin("to", reset.to)?;
+    let to = reset.to;
+    check_begin(&to).map_err(|error| sense(&error, "to"))?;
     let slots = match app.store.reset_group(&key, to, reset.slot, reset.dry_run).await {
         Ok(slots) => slots,
         Err(error) => {
@@ -351,19 +347,6 @@ async fn of_group(app: &App, key: &GroupKey, error: StoreError) -> Problem {
         Ok(None) => none(key),
         _ => problem,
     }
-}
-
-/// Refuses beginnings that no store can look for.
-fn begin(field: &str, begin: Begin) -> Result<Begin, Problem> {
-    match begin {
-        Begin::Position(position) => plausible_position(field, position)?,
-        Begin::Time(at) if !(0..=LATEST_MS).contains(&at) => {
-            return Err(unfit(field, format!("{at} is no time in milliseconds since 1970"))
-                .remedy("choose one between 1970 and the year 9999"));
-        }
-        _ => {}
-    }
-    Ok(begin)
 }
 
 /// Records a deed that was done to a group.

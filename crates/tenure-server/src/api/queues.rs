@@ -30,7 +30,7 @@ const FINISHED: (u32, u32) = (1000, 10_000);
 /// The longest time in a setting: ten years.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 3_600_000;
 /// The end of the year 9999, in milliseconds since 1970.
-pub(super) const LATEST_MS: i64 = 253_402_300_799_000;
+const LATEST_MS: i64 = 253_402_300_799_000;
 
 pub(crate) fn routes() -> Routes {
     let (read, admin) = (Need::In(Verb::Read), Need::In(Verb::Admin));

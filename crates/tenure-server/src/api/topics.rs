@@ -7,13 +7,14 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{SlotEnds, TopicKey, TopicSettings, TopicView, Trouble, Verb};
+use tenure_core::event::check_topic;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::deeds::{By, record_of};
 use super::elections::{number, place};
 use super::given::{At, In, MaybeGiven};
-use super::queues::lasting;
+use super::sense::of_group;
 use super::sessions::Within;
 use crate::App;
 use crate::access::Principal;
@@ -124,8 +125,7 @@ pub(crate) async fn set(
     MaybeGiven(settings): MaybeGiven<TopicSettings>,
 ) -> Result<Response, Problem> {
     let key = TopicKey::new(within.namespace, topic);
-    lasting("keep_ms", settings.keep_ms)?;
-    settings.keep_unread_ms.map_or(Ok(()), |ms| lasting("keep_unread_ms", ms))?;
+    check_topic(&settings).map_err(|error| of_group(&error, "slots"))?;
     let new = match app.store.set_topic(&key, &settings).await {
         Ok(new) => new,
         Err(error) if error.kind == Trouble::Request => {

@@ -8,28 +8,25 @@ use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::port::{
-    Aside, Committed, GroupKey, GroupLook, Join, ShareCommit, TakeShares, Taken, TopicKey, Trouble, Verb,
+    Committed, GroupKey, GroupLook, Join, SLOTS_MAX, ShareCommit, TakeShares, Taken, TopicKey, Trouble, Verb,
 };
 use tenure::{Name, SessionId, Token};
+use tenure_core::event::{check_commit, check_join, check_take};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::{MEMBERS, begin, key, none, of_group};
+use super::{MEMBERS, key, none, of_group, sense};
 use crate::App;
 use crate::access::Principal;
 use crate::api::campaign::plausible_token;
-use crate::api::claims::kept;
-use crate::api::events::{few_slots, of_topic, plausible_event, plausible_position};
+use crate::api::events::of_topic;
 use crate::api::given::{At, Given, In};
-use crate::api::queues::lasting;
-use crate::api::sessions::{Within, gone, short, unfit};
+use crate::api::sessions::{Within, gone, unfit};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
 /// The most commits in one request.
 const COMMITS_MAX: usize = 1024;
-/// The most events that one commit names.
-const NAMED_MAX: usize = 20_000;
 
 pub(super) fn routes() -> Routes {
     let (work, member) = (Need::In(Verb::Claim), Need::SessionIn(Verb::Claim));
@@ -118,11 +115,7 @@ pub(super) async fn join(
 
 /// Joins, and tells why not.
 pub(super) async fn joined(app: &App, join: Join) -> Result<GroupLook, Problem> {
-    short("member", &join.member)?;
-    if join.member.trim().is_empty() {
-        return Err(unfit("member", "a member needs a name that people can call it by"));
-    }
-    let join = Join { from: begin("from", join.from)?, ..join };
+    check_join(&join).map_err(|error| sense(&error, "from"))?;
     match app.store.join_group(&join).await {
         Ok(look) => Ok(look),
         Err(error) if error.kind == Trouble::Request => {
@@ -160,10 +153,9 @@ pub(super) async fn take(
     In(within): In<Within>,
     Given(Taking { slots }): Given<Taking>,
 ) -> Result<Json<TakenShares>, Problem> {
-    few_slots("slots", slots.len())?;
     slots.iter().try_for_each(|(_, token)| plausible_token(*token))?;
-    let group = key(within, topic, group);
-    let take = TakeShares { group, session, slots };
+    let take = TakeShares { group: key(within, topic, group), session, slots };
+    check_take(&take).map_err(|error| sense(&error, "slots"))?;
     match app.store.take_shares(&take).await {
         Ok(taken) => Ok(Json(TakenShares { taken })),
         Err(error) => Err(of_group(&app, &take.group, error).await),
@@ -179,7 +171,12 @@ pub(super) async fn free(
     In(within): In<Within>,
     Given(Freeing { shares }): Given<Freeing>,
 ) -> Result<StatusCode, Problem> {
-    few_slots("shares", shares.len())?;
+    if shares.len() > SLOTS_MAX as usize {
+        return Err(unfit(
+            "shares",
+            format!("{} slots are named; a topic has {SLOTS_MAX} at most", shares.len()),
+        ));
+    }
     shares.iter().try_for_each(|(_, token)| plausible_token(*token))?;
     let group = key(within, topic, group);
     match app.store.free_shares(&group, &shares).await {
@@ -203,7 +200,10 @@ pub(super) async fn commit(
         let detail = format!("{} commits are too many for one request", commits.len());
         return Err(unfit("commits", detail).remedy(format!("send {COMMITS_MAX} at a time")));
     }
-    let commits = commits.into_iter().map(|commit| checked(&group, commit)).collect::<Result<Vec<_>, _>>()?;
+    for (n, commit) in commits.iter().enumerate() {
+        same_group(&group, &commit.group)?;
+        check_commit(commit).map_err(|error| sense(&error, &format!("commits[{n}]")))?;
+    }
     match app.store.commit_shares(&commits).await {
         Ok(committed) => Ok(Json(Heard { committed })),
         Err(error) => Err(of_group(&app, &group, error).await),
@@ -227,48 +227,6 @@ pub(super) async fn doze(
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(error) => Err(of_topic(&app, &topic, error).await),
     }
-}
-
-/// A commit that makes sense, about this group.
-fn checked(group: &GroupKey, mut commit: ShareCommit) -> Result<ShareCommit, Problem> {
-    same_group(group, &commit.group)?;
-    plausible_token(commit.token)?;
-    commit.position.map_or(Ok(()), |position| plausible_position("position", position))?;
-    for (field, count) in [
-        ("done", commit.done.len()),
-        ("set_aside", commit.set_aside.len()),
-        ("settled", commit.settled.len()),
-    ] {
-        if count > NAMED_MAX {
-            return Err(unfit(
-                field,
-                format!("{count} events are too many; at most {NAMED_MAX} are named at once"),
-            ));
-        }
-    }
-    commit.done.iter().try_for_each(|event| plausible_event(event.0).map(|_| ()))?;
-    for aside in &mut commit.set_aside {
-        plausible_event(aside.event.0)?;
-        plausible_position("set_aside", aside.position)?;
-        check_aside(&mut aside.how)?;
-    }
-    for (event, aside) in &mut commit.settled {
-        plausible_event(event.0)?;
-        check_aside(aside)?;
-    }
-    Ok(commit)
-}
-
-fn check_aside(aside: &mut Aside) -> Result<(), Problem> {
-    match aside {
-        Aside::Done | Aside::Behind => {}
-        Aside::Retry { after_ms, error, .. } => {
-            lasting("after_ms", *after_ms)?;
-            *error = kept(std::mem::take(error));
-        }
-        Aside::Dead { error, .. } => *error = kept(std::mem::take(error)),
-    }
-    Ok(())
 }
 
 fn same_group(path: &GroupKey, body: &GroupKey) -> Result<(), Problem> {

@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{Push, Verb};
 use tenure::runtime::random;
+use tenure_core::event::check_push;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::{find, key, of_group, record};
+use super::{find, key, of_group as refused, record};
 use crate::App;
 use crate::api::deeds::By;
 use crate::api::given::{At, Given, In};
-use crate::api::sessions::{Within, fits, unfit};
+use crate::api::sense::of_group;
+use crate::api::sessions::{Within, unfit};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
-/// How long an answer may take, unless it is said, and at most.
-const TIMEOUT_MS: (u64, u64) = (10_000, 60_000);
-/// The longest address.
-const URL_MAX: usize = 2048;
+/// How long an answer may take, unless it is said.
+const TIMEOUT_MS: u64 = 10_000;
 /// What secrets of Standard Webhooks begin with.
 pub(crate) const SECRET: &str = "whsec_";
 
@@ -40,10 +40,10 @@ pub(super) struct PushWish {
     /// `http://` or `https://`: by `POST`, one event each.
     #[schema(max_length = 2048)]
     url: String,
-    /// What the signatures are made with: `whsec_` and base64. Left out, one is made, and shown in the answer to this request only.
+    /// What the signatures are made with: `whsec_` and base64, or 16 bytes at least that are taken as they are. Left out, one is made, and shown in the answer to this request only.
     secret: Option<String>,
     /// How long an answer may take.
-    #[schema(minimum = 1, maximum = 60000, default = 10000)]
+    #[schema(minimum = 1, maximum = 300000, default = 10000)]
     timeout_ms: Option<u64>,
 }
 
@@ -75,19 +75,16 @@ pub(super) async fn set(
     Given(wish): Given<PushWish>,
 ) -> Result<Json<PushSet>, Problem> {
     let group = key(within, topic, group);
-    let shown = address(&wish.url)?;
-    let timeout_ms = wish.timeout_ms.unwrap_or(TIMEOUT_MS.0);
-    if !(1..=TIMEOUT_MS.1).contains(&timeout_ms) {
-        let detail = format!("an answer can not be waited for for {timeout_ms} ms");
-        return Err(unfit("timeout_ms", detail).remedy(format!("choose between 1 and {}", TIMEOUT_MS.1)));
-    }
-    wish.secret.as_deref().map_or(Ok(()), check_secret)?;
+    let timeout_ms = wish.timeout_ms.unwrap_or(TIMEOUT_MS);
     let made = wish.secret.is_none().then(new_secret);
     let secret = wish.secret.or_else(|| made.clone()).unwrap_or_default();
-    find(&app, &group).await?;
     let push = Push { url: wish.url, secret, timeout_ms };
+    check_push(&push).map_err(|error| of_group(&error, "url"))?;
+    let shown = address(&push.url)?;
+    check_secret(&push.secret)?;
+    find(&app, &group).await?;
     if let Err(error) = app.store.set_push(&group, Some(&push)).await {
-        return Err(of_group(&app, &group, error).await);
+        return Err(refused(&app, &group, error).await);
     }
     record(&app, &by, "push.set", &group, shown).await;
     Ok(Json(PushSet { url: push.url, timeout_ms, secret: made }))
@@ -108,7 +105,7 @@ pub(super) async fn unset(
     let group = key(within, topic, group);
     let known = find(&app, &group).await?;
     if let Err(error) = app.store.set_push(&group, None).await {
-        return Err(of_group(&app, &group, error).await);
+        return Err(refused(&app, &group, error).await);
     }
     if let Some(push) = known.push {
         record(&app, &by, "push.unset", &group, address(&push.url).unwrap_or_default()).await;
@@ -121,33 +118,23 @@ fn address(url: &str) -> Result<String, Problem> {
     let odd = |detail: String| {
         unfit("url", detail).remedy("give an address such as https://example.org/hooks/orders")
     };
-    if url.len() > URL_MAX {
-        return Err(odd(format!("{} bytes are too many; at most {URL_MAX} are kept", url.len())));
-    }
     let uri: Uri = url.parse().map_err(|error| odd(format!("this is no address: {error}")))?;
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
         return Err(odd("the address has to be whole: scheme, host and path".into()));
     };
-    if !matches!(scheme, "http" | "https") {
-        return Err(odd(format!("events are pushed over http and https, not {scheme}")));
-    }
     if authority.host().is_empty() || authority.as_str().contains('@') {
         return Err(odd("the address needs a host, and no user or password".into()));
     }
     Ok(format!("{scheme}://{authority}{}", uri.path()))
 }
 
+/// What says that it is base64 has to be.
 fn check_secret(secret: &str) -> Result<(), Problem> {
-    fits("secret", secret)?;
-    let odd = |detail: &str| {
-        unfit("secret", detail)
-            .remedy("leave it out, and one is made and shown once; or give `whsec_` and base64")
-    };
-    if secret.is_empty() {
-        return Err(odd("an empty secret signs nothing"));
-    }
     match secret.strip_prefix(SECRET) {
-        Some(key) if STANDARD.decode(key).is_err() => Err(odd("what follows `whsec_` is no base64")),
+        Some(key) if STANDARD.decode(key).is_err() => {
+            Err(unfit("secret", "what follows `whsec_` is no base64")
+                .remedy("leave it out, and one is made and shown once"))
+        }
         _ => Ok(()),
     }
 }

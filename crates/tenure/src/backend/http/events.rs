@@ -17,7 +17,7 @@ use super::caller::{bare, get, part, send};
 use super::claims::within;
 
 /// The most events that a server reads at once.
-const READ_MAX: u32 = 10_000;
+const READ_MAX: u32 = PUBLISH_MAX as u32;
 /// The most commits in one request.
 const COMMITS_MAX: usize = 1024;
 
