@@ -10,6 +10,7 @@
 //! | [`slot_of`] | in which slot a key lies |
 //! | [`assign`] | which slots a member gives up, and which it takes |
 //! | [`check_events`], [`check_topic`], [`check_group`], [`check_join`], [`check_take`], [`check_read`], [`check_commit`], [`check_begin`], [`check_push`] | what makes no sense, before a store sees it |
+//! | [`no_such_topic`] and others | what every store says when it refuses |
 //! | [`after_failure`], [`is_transient`] | whether an event that failed is tried again, and when |
 //! | [`units`], [`lanes`], [`sort_out`], [`Parked`] | in which parts what was read is handled |
 //! | [`Cursor`] | from where somebody who only looks goes on |
@@ -21,6 +22,7 @@ mod batch;
 mod check;
 mod cursor;
 mod lag;
+mod refusal;
 mod retry;
 mod slot;
 mod text;
@@ -34,6 +36,10 @@ pub use self::batch::{Parked, Sorted, lanes, sort_out, units};
 pub use self::check::{EventError, check_events};
 pub use self::cursor::{CURSOR_MAX, Cursor, CursorError};
 pub use self::lag::{Lag, lag};
+pub use self::refusal::{
+    has_members, no_such_group, no_such_slot, no_such_topic, nothing_to_set_aside, session_is_gone,
+    slots_are_fixed,
+};
 pub use self::retry::{after_failure, is_transient};
 pub use self::slot::slot_of;
 pub use self::text::WordError;

@@ -1,9 +1,9 @@
-//! The reference store of work: tasks, queues, workers and pools, as a pure value.
+//! The reference store of work and events: tasks, queues, workers and pools, topics and groups, as a pure value.
 //!
-//! `Ledger` is to [`Tasks`](crate::port::Tasks), [`Desk`](crate::port::Desk) and [`Pools`](crate::port::Pools) what
-//! [`Book`] is to elections: the truth of a store in memory, and what every other one is held to. It has no
-//! clock: the store's wall clock is an argument (`now_ms`). It knows no sessions either: who lives and who leads it asks a
-//! [`Witness`].
+//! `Ledger` is to [`Tasks`](crate::port::Tasks), [`Desk`](crate::port::Desk), [`Pools`](crate::port::Pools),
+//! [`Events`](crate::port::Events) and [`Bureau`](crate::port::Bureau) what [`Book`] is to elections: the truth of a store in
+//! memory, and what every other one is held to. It has no clock: the store's wall clock is an argument (`now_ms`). It knows no
+//! sessions either: who lives and who leads it asks a [`Witness`].
 //!
 //! A task is *waiting* for its parents, *scheduled* for its time, *ready*, *held* back by its concurrency key, *claimed*, and
 //! at last *completed*, *dead* or *cancelled*. All changes go through one place (`change`), where the lists are kept: whatever
@@ -12,6 +12,7 @@
 mod change;
 mod claim;
 mod desk;
+mod events;
 mod order;
 mod pool;
 mod pool_match;
@@ -29,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use self::change::Crowd;
+use self::events::Outbox;
 use self::pool::{Pool, Request};
 pub use self::pool::{another_owner, held_resource, no_such_pool};
 use self::queue::Queue;
@@ -39,7 +41,7 @@ use crate::book::Book;
 use crate::port::{Pause, PoolKey, Post, QueueKey, RequestId, SessionView, TaskId, Wake, claims_election};
 use crate::{Name, SessionId, Token};
 
-/// The whole content of a store, as far as work goes.
+/// The whole content of a store, as far as work and events go.
 ///
 /// ```
 /// use tenure_core::Name;
@@ -77,6 +79,7 @@ pub struct Ledger {
     pools: BTreeMap<PoolKey, Pool>,
     requests: BTreeMap<RequestId, Request>,
     post: Option<Pinned>,
+    outbox: Outbox,
     last_task: u64,
     last_request: u64,
     wakes: Vec<Wake>,

@@ -279,7 +279,8 @@ pub struct AsideView {
     pub behind: u64,
 }
 
-/// Which events that are aside to show, in the order of their numbers.
+/// Which events that are aside to show, in the order of their numbers; those of one key in the order in which they are to be
+/// handled, which is that of their positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsideFilter {
     /// Of which group.
