@@ -2,6 +2,7 @@
 
 mod aside;
 mod members;
+mod pull;
 mod push;
 
 use axum::Json;
@@ -48,6 +49,7 @@ pub(crate) fn routes() -> Routes {
         .merge(aside::routes())
         .merge(push::routes())
         .merge(members::routes())
+        .merge(pull::routes())
 }
 
 /// Which groups, and how many.

@@ -160,11 +160,7 @@ impl Stay<'_> {
             while !self.left([&unit]).is_empty() {
                 let sole = self.sole(&unit);
                 let known = sole.is_some_and(|sole| failures.0.contains_key(&sole));
-                let step = if known {
-                    Ok(Step::Failed)
-                } else {
-                    self.attempt(&[&unit], 1, failures).await
-                };
+                let step = if known { Ok(Step::Failed) } else { self.attempt(&[&unit], 1, failures).await };
                 let step = match step {
                     Ok(Step::Failed) => self.event_by_event(&unit, failures).await,
                     Ok(step) => step,
@@ -485,7 +481,8 @@ impl Stay<'_> {
                 let mut failures = Failures::default();
                 let settled =
                     |how| ShareCommit { settled: vec![(view.event.id, how)], ..self.commit(slot, token) };
-                let lane = Lane { events: Arc::new([view.event.clone()]), commits: vec![settled(Aside::Done)] };
+                let lane =
+                    Lane { events: Arc::new([view.event.clone()]), commits: vec![settled(Aside::Done)] };
                 let step = match self.give(vec![lane], view.attempts.saturating_add(1), &mut failures).await {
                     Ok(step) => step,
                     Err(passing) => {

@@ -21,11 +21,10 @@ use crate::api::sense::of_group;
 use crate::api::sessions::{Within, unfit};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
+use crate::webhooks::SECRET;
 
 /// How long an answer may take, unless it is said.
 const TIMEOUT_MS: u64 = 10_000;
-/// What secrets of Standard Webhooks begin with.
-pub(crate) const SECRET: &str = "whsec_";
 
 pub(super) fn routes() -> Routes {
     let admin = Need::In(Verb::Admin);
@@ -61,8 +60,8 @@ pub(super) struct PushSet {
 
 /// Push a group's events
 ///
-/// The servers consume the group from now on, each a member, and `POST` every event to this address: its payload as the body, and the
-/// headers `webhook-id` (the event's number: what makes handling it idempotent), `webhook-timestamp` and `webhook-signature` of Standard
+/// The servers consume the group from now on, each a member, and `POST` every event to this address: as this API shows it, with its
+/// namespace, topic and group, and with the headers `webhook-id` (the event's number: what makes handling it idempotent), `webhook-timestamp` and `webhook-signature` of Standard
 /// Webhooks. Any `2xx` says that it is done; all else that it failed, and is tried again by the group's settings. Redirects are not followed.
 #[utoipa::path(put, path = "/v1/topics/{topic}/groups/{group}/push", tag = "groups",
     params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = PushWish,
