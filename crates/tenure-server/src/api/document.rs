@@ -1,5 +1,6 @@
 //! The document that describes the API: gathered from the handlers, and completed with what holds for all of them.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use axum::extract::State;
@@ -94,6 +95,8 @@ fn whole(app: &App) -> &'static (Value, Bytes) {
         }
         let mut value = serde_json::to_value(&document).unwrap_or_default();
         unsigned(&mut value);
+        let closed = closed_shapes(&value);
+        exact(&mut value, &closed);
         let bytes = shape::json(&value);
         (value, bytes)
     })
@@ -190,4 +193,49 @@ fn unsigned(part: &mut Value) {
         }
         _ => {}
     }
+}
+
+/// The shapes that allow no other fields, without that word: in an answer that has their fields and more, they stand like this.
+fn closed_shapes(document: &Value) -> BTreeMap<String, Value> {
+    let shapes = document.pointer("/components/schemas").and_then(Value::as_object);
+    let closed = shapes.into_iter().flatten().filter(|(_, shape)| shape["additionalProperties"] == false);
+    closed.map(|(name, shape)| (format!("#/components/schemas/{name}"), opened(shape))).collect()
+}
+
+fn opened(shape: &Value) -> Value {
+    let mut shape = shape.clone();
+    if let Some(fields) = shape.as_object_mut() {
+        fields.remove("additionalProperties");
+    }
+    shape
+}
+
+/// Mends what the generator says less exactly than we mean: what is made of several shapes has the fields of all; "this or
+/// nothing" may be both where *this* is any JSON; and a list whose places differ names them in `prefixItems`.
+fn exact(part: &mut Value, closed: &BTreeMap<String, Value>) {
+    match part {
+        Value::Array(parts) => parts.iter_mut().for_each(|part| exact(part, closed)),
+        Value::Object(fields) => {
+            if let Some(Value::Array(parts)) = fields.get_mut("allOf") {
+                for part in parts {
+                    let named = part.get("$ref").and_then(Value::as_str).and_then(|name| closed.get(name));
+                    *part = named.cloned().unwrap_or_else(|| opened(part));
+                }
+            }
+            if fields.get("oneOf").and_then(Value::as_array).is_some_and(|of| of.iter().any(is_nothing)) {
+                let either = fields.remove("oneOf").unwrap_or_default();
+                fields.insert("anyOf".into(), either);
+            }
+            if fields.get("items").is_some_and(Value::is_array) {
+                let places = fields.remove("items").unwrap_or_default();
+                fields.insert("prefixItems".into(), places);
+            }
+            fields.values_mut().for_each(|part| exact(part, closed));
+        }
+        _ => {}
+    }
+}
+
+fn is_nothing(shape: &Value) -> bool {
+    shape["type"] == "null"
 }

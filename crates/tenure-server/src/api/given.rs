@@ -79,8 +79,12 @@ fn unread(rejection: BytesRejection) -> Problem {
     }
 }
 
-/// Reads a body.
+/// Reads a body: an object. (A list with the values of its fields would do as well, and is what nobody means.)
 pub(crate) fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    if body.trim_ascii_start().starts_with(b"[") {
+        let told = "the body is a list, and an object is expected";
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", told).remedy(REMEDY));
+    }
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (path, error) = (error.path().to_string(), error.into_inner());

@@ -351,7 +351,7 @@ pub(crate) struct Matched {
     /// Requests that got something.
     granted: Vec<RequestView>,
     /// Why nothing is handed out, if that is so.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<serde_json::Value>)]
     refused: Option<ClaimRefusal>,
 }
 

@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -84,6 +83,16 @@ pub(crate) struct SubmittedTasks {
     tasks: Vec<Submitted>,
 }
 
+/// What came of one, or of many.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum SubmittedBody {
+    /// Of one.
+    One(Submitted),
+    /// Of many.
+    Many(SubmittedTasks),
+}
+
 /// Which tasks.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -158,14 +167,14 @@ pub(crate) struct Ordered {
 /// known in its queue is not submitted again: the answer names the first one, and says that it is not `new`.
 #[utoipa::path(post, path = "/v1/queues/{queue}/tasks", tag = "tasks", params(("queue" = Name, Path), Within),
     request_body = Submission,
-    responses((status = 200, body = Submitted, description = "It was there already. Many are answered with `{\"tasks\": […]}`."),
-        (status = 201, body = Submitted, description = "It is submitted. Many are answered with `{\"tasks\": […]}`.")))]
+    responses((status = 200, body = SubmittedBody, description = "It was there already. Many are answered with `{\"tasks\": […]}`."),
+        (status = 201, body = SubmittedBody, description = "It is submitted. Many are answered with `{\"tasks\": […]}`.")))]
 pub(crate) async fn submit(
     State(app): State<App>,
     At(queue): At<Name>,
     In(within): In<Within>,
     Unread(body): Unread,
-) -> Result<Response, Problem> {
+) -> Result<(StatusCode, Json<SubmittedBody>), Problem> {
     let queue = QueueKey::new(within.namespace, queue);
     let many = is_many(&body);
     let tasks = match many {
@@ -189,10 +198,11 @@ pub(crate) async fn submit(
         true => StatusCode::CREATED,
         false => StatusCode::OK,
     };
-    match submitted.as_slice() {
-        [one] if !many => Ok((status, Json(*one)).into_response()),
-        _ => Ok((status, Json(SubmittedTasks { tasks: submitted })).into_response()),
-    }
+    let body = match submitted.as_slice() {
+        [one] if !many => SubmittedBody::One(*one),
+        _ => SubmittedBody::Many(SubmittedTasks { tasks: submitted }),
+    };
+    Ok((status, Json(body)))
 }
 
 /// Whether the body has several tasks. What is no JSON is told when it is read.

@@ -344,10 +344,16 @@ impl Page {
         }
     }
 
-    /// Keeps a picture of the whole page under `target/screenshots/`; of a dialog, as it lies over the window.
+    /// Keeps a picture of the page under `target/screenshots/`, whole as far as a browser can paint one; of a dialog, as it lies
+    /// over the window.
     pub(crate) async fn screenshot(&self, name: &str) {
-        let whole = self.eval("!document.querySelector('dialog[open]')").await;
-        let params = json!({"format": "png", "captureBeyondViewport": whole});
+        let mut params = json!({"format": "png"});
+        if self.eval("!document.querySelector('dialog[open]')").await == true {
+            let clip = "({x: 0, y: 0, scale: 1, width: document.documentElement.scrollWidth, height: \
+                        Math.min(document.documentElement.scrollHeight, Math.floor(16000 / devicePixelRatio))})";
+            params["captureBeyondViewport"] = true.into();
+            params["clip"] = self.eval(clip).await;
+        }
         let answer = self.call("Page.captureScreenshot", params).await;
         let folder = screenshots();
         std::fs::create_dir_all(&folder).unwrap();

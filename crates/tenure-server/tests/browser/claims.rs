@@ -296,16 +296,17 @@ async fn buttons_of_workers_and_pools_reach_the_store() {
         page.click("[data-key=add]").await;
         page.click("dialog #name").await;
         page.type_text("host-9").await;
+        // What nobody waits for.
         page.click("dialog #tags").await;
-        page.type_text("tape, eu").await;
+        page.type_text("drum, eu").await;
         page.follow("dialog button").await;
         page.shows("Added.").await;
-        assert_eq!(host("host-9").await.unwrap().resource.tags, ["tape", "eu"]);
+        assert_eq!(host("host-9").await.unwrap().resource.tags, ["drum", "eu"]);
         page.click("[data-key=resource-host-9] [data-key=disable]").await;
         page.follow("dialog button").await;
         page.shows("Disabled.").await;
         let disabled = host("host-9").await.unwrap().resource;
-        assert!(!disabled.enabled && disabled.tags == ["tape", "eu"]);
+        assert!(!disabled.enabled && disabled.tags == ["drum", "eu"]);
         page.click("[data-key=resource-host-9] [data-key=enable]").await;
         page.follow("dialog button").await;
         page.shows("Enabled.").await;

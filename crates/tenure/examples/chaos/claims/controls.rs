@@ -35,7 +35,7 @@ pub(crate) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Contr
     })?;
     let scene = Scene { cluster, keeper, runtime: runtime.clone() };
     let no_token = [
-        ("complete", "t.token = s.token AND t.state = 'claimed'", "t.state = 'claimed'"),
+        ("complete", "AND t.token = tokens[width_bucket(t.id, ids)]", ""),
         ("settle", "AND t.token = item.token", ""),
     ];
     let no_mode = [("claim", "note := 'mode exclusive';", "note := NULL;")];
