@@ -26,6 +26,7 @@ mod floor;
 mod health;
 mod limits;
 pub mod listen;
+mod lookout;
 pub mod metrics;
 pub mod pages;
 pub mod problem;
@@ -33,6 +34,8 @@ pub mod replica;
 pub mod route;
 mod server;
 pub mod settings;
+mod tails;
+mod webhooks;
 
 pub use crate::app::App;
 pub use crate::envelope::RequestId;
