@@ -1,0 +1,1 @@
+//! Handlers that fail, hang and panic, stores that are away, and shares that are lost.
