@@ -7,7 +7,9 @@ mod deeds;
 mod docs;
 mod document;
 mod elections;
+mod events;
 mod given;
+mod groups;
 mod operate;
 mod owned;
 mod pools;
@@ -21,6 +23,7 @@ mod shown;
 mod store;
 mod tasks;
 mod tokens;
+mod topics;
 mod watch;
 mod workers;
 
@@ -58,6 +61,9 @@ pub(crate) fn routes() -> Routes {
         .merge(claims::routes())
         .merge(workers::routes())
         .merge(pools::routes())
+        .merge(topics::routes())
+        .merge(events::routes())
+        .merge(groups::routes())
         .merge(sessions::routes())
         .merge(replicas::routes())
         .merge(audit::routes())
