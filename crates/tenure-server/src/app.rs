@@ -14,6 +14,7 @@ use crate::access::{Access, Owners};
 use crate::board::Board;
 use crate::envelope;
 use crate::floor::Floor;
+use crate::gauge::Gauge;
 use crate::limits::Limiter;
 use crate::route::Routes;
 use crate::settings::{Settings, Timeouts};
@@ -33,6 +34,7 @@ pub struct Inside {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
     pub(crate) floor: Arc<Floor>,
+    pub(crate) gauge: Arc<Gauge>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
@@ -86,11 +88,13 @@ impl App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
         let floor = Floor::watching(store.clone(), runtime.clone());
+        let gauge = Gauge::watching(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
             board,
             floor,
+            gauge,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),
