@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tenure::backend::memory::Memory;
 use tenure_testkit::conformance::Subject;
-use tenure_testkit::{claims_conformance_tests, conformance_tests};
+use tenure_testkit::{claims_conformance_tests, conformance_tests, events_conformance_tests};
 
 conformance_tests!(memory, in_memory());
 claims_conformance_tests!(memory_claims, in_memory());
+events_conformance_tests!(memory_events, in_memory());
 
 fn in_memory() -> Subject {
     let store = Memory::new();
@@ -21,6 +22,8 @@ fn in_memory() -> Subject {
 conformance_tests!(sqlite, in_a_file());
 #[cfg(feature = "sqlite")]
 claims_conformance_tests!(sqlite_claims, in_a_file());
+#[cfg(feature = "sqlite")]
+events_conformance_tests!(sqlite_events, in_a_file());
 
 #[cfg(feature = "sqlite")]
 fn in_a_file() -> Subject {
@@ -40,6 +43,8 @@ fn in_a_file() -> Subject {
 conformance_tests!(postgres, on_a_server());
 #[cfg(feature = "postgres")]
 claims_conformance_tests!(postgres_claims, on_a_server());
+#[cfg(feature = "postgres")]
+events_conformance_tests!(postgres_events, on_a_server());
 
 #[cfg(feature = "postgres")]
 fn on_a_server() -> Subject {

@@ -8,6 +8,8 @@ mod child;
 mod claims;
 #[path = "sqlite/controls.rs"]
 mod controls;
+#[path = "sqlite/events.rs"]
+mod events;
 #[path = "sqlite/faults.rs"]
 mod faults;
 #[path = "sqlite/guards.rs"]

@@ -105,9 +105,13 @@ impl Stay<'_> {
             }
             () = work => {}
         }
-        self.shares().over();
         metrics::delivered(&self.orders.group, self.hub.runtime.now().since(began));
-        self.leaving.notify_one();
+        let mut shares = self.shares();
+        shares.over();
+        if !shares.to_free().is_empty() {
+            self.leaving.notify_one();
+        }
+        drop(shares);
         self.room.notify_one();
     }
 
@@ -160,11 +164,7 @@ impl Stay<'_> {
             while !self.left([&unit]).is_empty() {
                 let sole = self.sole(&unit);
                 let known = sole.is_some_and(|sole| failures.0.contains_key(&sole));
-                let step = if known {
-                    Ok(Step::Failed)
-                } else {
-                    self.attempt(&[&unit], 1, failures).await
-                };
+                let step = if known { Ok(Step::Failed) } else { self.attempt(&[&unit], 1, failures).await };
                 let step = match step {
                     Ok(Step::Failed) => self.event_by_event(&unit, failures).await,
                     Ok(step) => step,
@@ -485,7 +485,8 @@ impl Stay<'_> {
                 let mut failures = Failures::default();
                 let settled =
                     |how| ShareCommit { settled: vec![(view.event.id, how)], ..self.commit(slot, token) };
-                let lane = Lane { events: Arc::new([view.event.clone()]), commits: vec![settled(Aside::Done)] };
+                let lane =
+                    Lane { events: Arc::new([view.event.clone()]), commits: vec![settled(Aside::Done)] };
                 let step = match self.give(vec![lane], view.attempts.saturating_add(1), &mut failures).await {
                     Ok(step) => step,
                     Err(passing) => {
@@ -513,28 +514,24 @@ impl Stay<'_> {
 
     /// The event that waits, and those of its key behind it, in order; at most a batch.
     async fn chain(&self, slot: u32, waiting: &Waiting) -> Result<Vec<AsideView>, StoreError> {
-        let most = self.orders.batch.min(CHAIN_MAX);
-        let filter = |key: Option<String>, after: Option<EventId>, limit: usize| AsideFilter {
+        let most = if waiting.key.is_some() { self.orders.batch.min(CHAIN_MAX) } else { 1 };
+        let filter = AsideFilter {
             group: (*self.orders.group).clone(),
             dead: false,
             slot: Some(slot),
-            key,
-            after,
-            limit: u32::try_from(limit).unwrap_or(1),
+            // Those of one key come in the order of their positions, all others in that of their numbers.
+            key: waiting.key.clone(),
+            after: if waiting.key.is_some() {
+                None
+            } else {
+                Some(EventId(waiting.event.0.saturating_sub(1)))
+            },
+            limit: u32::try_from(most).unwrap_or(1),
         };
-        if let Some(key) = &waiting.key {
-            let filter = filter(Some(key.clone()), None, most + 1);
-            let mut views = self.hub.bounded(self.hub.store.aside(&filter)).await?;
-            if views.len() <= most {
-                views.sort_by_key(|view| (view.event.position, view.event.id));
-                return Ok(views);
-            }
-            // Some are not among them, and pages go by numbers: which of them come before these is not known.
-        }
-        let before = EventId(waiting.event.0.saturating_sub(1));
-        let filter = filter(waiting.key.clone(), Some(before), 1);
-        let views = self.hub.bounded(self.hub.store.aside(&filter)).await?;
-        Ok(views.into_iter().filter(|view| view.event.id == waiting.event).collect())
+        let mut views = self.hub.bounded(self.hub.store.aside(&filter)).await?;
+        // Dropped meanwhile, it is not there, or another one is.
+        views.retain(|view| waiting.key.is_some() || view.event.id == waiting.event);
+        Ok(views)
     }
 }
 

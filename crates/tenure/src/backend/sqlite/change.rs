@@ -15,13 +15,13 @@ pub(super) struct Change<'a> {
     pub(super) wakes: Vec<Wake>,
 }
 
-/// A statement of the store by name, with the election's two names bound.
-macro_rules! of_election {
+/// A statement of the store by name, with the two names of an election or a topic bound.
+macro_rules! of_key {
     ($store:expr, $name:literal, $key:expr) => {
         query($store.queries.get($name)).bind($key.namespace.as_str()).bind($key.name.as_str())
     };
 }
-pub(super) use of_election;
+pub(super) use of_key;
 
 impl Sqlite {
     /// Begins a change.
@@ -42,7 +42,7 @@ impl Change<'_> {
 
     /// Leaves a request for the holder of a term.
     pub(super) async fn put(&mut self, ask: &Ask, holder: &str) -> sqlx::Result<()> {
-        let put = of_election!(self.store, "request_put", ask.election)
+        let put = of_key!(self.store, "request_put", ask.election)
             .bind(ask.slot)
             .bind(number(ask.token))
             .bind(holder)

@@ -13,7 +13,7 @@ use tenure_core::{ElectionKey, Name, SessionId, Token};
 
 use super::Sqlite;
 use super::TIMELINE;
-use super::change::of_election;
+use super::change::of_key;
 use super::connection::{Explain, Transaction, broken, election_of, parsed, query};
 use crate::backend::memory::no_such_election;
 
@@ -84,7 +84,7 @@ impl Sqlite {
     }
 
     async fn terms(&self, key: &ElectionKey, limit: u32) -> sqlx::Result<Vec<Term>> {
-        let select = of_election!(self, "term_list", key).bind(limit);
+        let select = of_key!(self, "term_list", key).bind(limit);
         let rows = select.fetch_all(&self.inner.pools.reads).await?;
         rows.iter().map(term).collect()
     }
@@ -101,7 +101,7 @@ impl Sqlite {
     /// `None` if there is no such election.
     async fn pause(&self, key: &ElectionKey, pause: Option<&Pause>) -> sqlx::Result<Option<bool>> {
         let mut change = self.change().await?;
-        let found = change.transaction.one(of_election!(self, "election_paused", key)).await?;
+        let found = change.transaction.one(of_key!(self, "election_paused", key)).await?;
         let Some(row) = found else {
             change.commit().await?;
             return Ok(None);
@@ -112,10 +112,10 @@ impl Sqlite {
         }
         match pause {
             Some(pause) => {
-                let update = of_election!(self, "election_pause", key);
+                let update = of_key!(self, "election_pause", key);
                 let update = update.bind(&pause.by).bind(&pause.reason).bind(pause.at_ms);
                 change.transaction.execute(update).await?;
-                for row in change.transaction.all(of_election!(self, "lease_held", key)).await? {
+                for row in change.transaction.all(of_key!(self, "lease_held", key)).await? {
                     let (slot, token) = (row.try_get("slot")?, token(&row)?);
                     let ask = Ask {
                         election: key.clone(),
@@ -128,8 +128,8 @@ impl Sqlite {
                 }
             }
             None => {
-                change.transaction.execute(of_election!(self, "election_resume", key)).await?;
-                change.transaction.execute(of_election!(self, "request_clear_pause", key)).await?;
+                change.transaction.execute(of_key!(self, "election_resume", key)).await?;
+                change.transaction.execute(of_key!(self, "request_clear_pause", key)).await?;
             }
         }
         change.wakes.push(Wake::Changed(key.clone()));

@@ -22,6 +22,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "elections", sql: include_str!("migrations/0001_elections.sql") },
     Migration { version: 2, name: "server", sql: include_str!("migrations/0002_server.sql") },
     Migration { version: 3, name: "claims", sql: include_str!("migrations/0003_claims.sql") },
+    Migration { version: 4, name: "events", sql: include_str!("migrations/0004_events.sql") },
 ];
 
 /// How long opening a file waits for others that open it too.

@@ -33,6 +33,7 @@
 //!
 //! [`Takeover`]: tenure_core::port::Takeover
 
+mod call;
 mod change;
 mod claims;
 mod connection;
@@ -70,6 +71,7 @@ use connection::{Explain, Pools};
 use lock::{Folder, Held, Watchers};
 
 pub use claims::submit;
+pub use events::{commit_share, publish};
 pub use guard::{fence, guard};
 pub(crate) use migrate::script;
 pub(crate) use wiring::{migrator_for_url, open_url};
@@ -89,6 +91,10 @@ const QUERIES: &[&str] = &[
     include_str!("queries/queues.sql"),
     include_str!("queries/workers.sql"),
     include_str!("queries/pools.sql"),
+    include_str!("queries/topics.sql"),
+    include_str!("queries/events.sql"),
+    include_str!("queries/groups.sql"),
+    include_str!("queries/shares.sql"),
 ];
 
 /// A file has one timeline: nothing that was committed is ever lost by a promotion.

@@ -10,7 +10,7 @@ use tenure_core::port::{
 };
 use tenure_core::{ElectionKey, SessionId, Token};
 
-use super::change::{number, of_election};
+use super::change::{number, of_key};
 use super::connection::{Explain, broken, election_of, query};
 use super::lock::Life;
 use super::{Sqlite, TIMELINE, error, wake};
@@ -62,7 +62,7 @@ impl Sqlite {
             change.commit().await?;
             return Ok(Joined::Gone);
         }
-        let found = change.transaction.one(of_election!(self, "election_slots", key).bind(session)).await?;
+        let found = change.transaction.one(of_key!(self, "election_slots", key).bind(session)).await?;
         // Who requires nothing leaves what others require as it is.
         let mut keep = false;
         if let Some(row) = found {
@@ -73,14 +73,14 @@ impl Sqlite {
                 return Ok(Joined::SlotsDiffer { slots });
             }
         }
-        let upsert = of_election!(self, "election_upsert", key)
+        let upsert = of_key!(self, "election_upsert", key)
             .bind(candidacy.slots)
             .bind(json(&candidacy.requires)?)
             .bind(change.wall_ms)
             .bind(keep);
         change.transaction.execute(upsert).await?;
-        change.transaction.execute(of_election!(self, "lease_make", key).bind(candidacy.slots)).await?;
-        let join = of_election!(self, "candidate_join", key)
+        change.transaction.execute(of_key!(self, "lease_make", key).bind(candidacy.slots)).await?;
+        let join = of_key!(self, "candidate_join", key)
             .bind(session)
             .bind(&candidacy.id)
             .bind(candidacy.priority)
@@ -96,7 +96,7 @@ impl Sqlite {
 
     async fn leave_election(&self, session: &SessionId, key: &ElectionKey) -> sqlx::Result<()> {
         let mut change = self.change().await?;
-        let leave = of_election!(self, "candidate_leave", key).bind(session.as_str());
+        let leave = of_key!(self, "candidate_leave", key).bind(session.as_str());
         if change.transaction.execute(leave).await?.rows_affected() > 0 {
             change.wakes.push(Wake::Changed(key.clone()));
         }
@@ -106,20 +106,19 @@ impl Sqlite {
     async fn release_lease(&self, release: &Release) -> sqlx::Result<()> {
         let (mut change, key) = (self.change().await?, &release.election);
         if release.leave {
-            let leave = of_election!(self, "candidate_leave", key).bind(release.session.as_str());
+            let leave = of_key!(self, "candidate_leave", key).bind(release.session.as_str());
             change.transaction.execute(leave).await?;
         }
-        let free = of_election!(self, "lease_release", key)
+        let free = of_key!(self, "lease_release", key)
             .bind(release.slot)
             .bind(number(release.token))
             .bind(release.session.as_str())
             .bind(release.successor.as_ref().map(SessionId::as_str))
             .bind(release.via.as_str());
         if change.transaction.execute(free).await?.rows_affected() > 0 {
-            let clear =
-                of_election!(self, "request_clear", key).bind(release.slot).bind(number(release.token));
+            let clear = of_key!(self, "request_clear", key).bind(release.slot).bind(number(release.token));
             change.transaction.execute(clear).await?;
-            let end = of_election!(self, "term_end", key)
+            let end = of_key!(self, "term_end", key)
                 .bind(release.slot)
                 .bind(number(release.token))
                 .bind(change.wall_ms)
@@ -139,7 +138,7 @@ impl Sqlite {
 
     async fn ask_holder(&self, ask: &Ask) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
-        let find = of_election!(self, "lease_holder", ask.election).bind(ask.slot).bind(number(ask.token));
+        let find = of_key!(self, "lease_holder", ask.election).bind(ask.slot).bind(number(ask.token));
         let row = change.transaction.one(find).await?;
         let holder: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
         if let Some(holder) = &holder {

@@ -19,94 +19,21 @@ mod pools;
 mod settle;
 mod submit;
 mod tend;
-mod views;
-
-use std::time::Duration;
+pub(super) mod views;
 
 use async_trait::async_trait;
-use tenure_core::claim::{AskError, SubmissionError};
 use tenure_core::port::{
     ClaimAnswer, ClaimAsk, ClaimRefusal, Desk, Finished, Handle, NewRequest, NewResource, NewWorker, Order,
     Pause, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, QueueKey, QueueSettings, QueueView,
     RequestId, RequestView, Settled, Settlement, StoreError, Submission, Submitted, TaskFilter, TaskId,
-    TaskView, Tasks, Tend, Tended, Trouble, Why, WorkerView,
+    TaskView, Tasks, Tend, Tended, Why, WorkerView,
 };
 use tenure_core::{Name, SessionId, Token};
 
-use super::connection::broken;
-use super::{Sqlite, error};
+use super::Sqlite;
+use super::call::{Failed, Told, json, ms, nonsense, number, span_ms};
 
 pub use submit::submit;
-
-/// Why a call came to nothing: SQLite's reason, or ours.
-pub(super) enum Failed {
-    Sql(sqlx::Error),
-    Said(StoreError),
-}
-
-impl From<sqlx::Error> for Failed {
-    fn from(error: sqlx::Error) -> Failed {
-        Failed::Sql(error)
-    }
-}
-
-impl From<StoreError> for Failed {
-    fn from(error: StoreError) -> Failed {
-        Failed::Said(error)
-    }
-}
-
-impl From<AskError> for Failed {
-    fn from(error: AskError) -> Failed {
-        Failed::Said(error.into())
-    }
-}
-
-impl From<SubmissionError> for Failed {
-    fn from(error: SubmissionError) -> Failed {
-        Failed::Said(error.into())
-    }
-}
-
-/// What a call comes to, with the file and what was being done in SQLite's errors.
-trait Told<T> {
-    fn told(self, store: &Sqlite, doing: &str) -> Result<T, StoreError>;
-}
-
-impl<T> Told<T> for Result<T, Failed> {
-    fn told(self, store: &Sqlite, doing: &str) -> Result<T, StoreError> {
-        self.map_err(|failed| match failed {
-            Failed::Sql(error) => error::sqlite(store.path(), doing, &error),
-            Failed::Said(error) => error,
-        })
-    }
-}
-
-/// What is asked for makes no sense to the store.
-fn nonsense(message: impl Into<String>) -> StoreError {
-    StoreError::new(Trouble::Request, message)
-}
-
-/// The JSON of an argument.
-fn json(value: &impl serde::Serialize) -> sqlx::Result<String> {
-    serde_json::to_string(value).map_err(|error| broken("json", error))
-}
-
-/// A number of the port as SQLite keeps it. One that it can not keep is no task's, and matches no row.
-fn number(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(-1)
-}
-
-/// Milliseconds as SQLite keeps them: a hundred years at most, so that no sum of them overflows.
-fn ms(n: u64) -> i64 {
-    const LONGEST_MS: u64 = 3_155_760_000_000;
-    n.min(LONGEST_MS).cast_signed()
-}
-
-/// A duration, likewise.
-fn span_ms(span: Duration) -> i64 {
-    ms(tenure_core::claim::span_ms(span))
-}
 
 #[async_trait]
 impl Tasks for Sqlite {

@@ -9,10 +9,10 @@ use tenure_core::claim::{Demand, check, effective_at};
 use tenure_core::ledger::{hopeless_parent, no_such_parent};
 use tenure_core::port::{NewTask, Parent, StoreError, Submission, Submitted, TaskId, TaskState};
 
+use super::super::Sqlite;
 use super::super::connection::query;
 use super::super::guard::PRISTINE;
-use super::super::{Sqlite, error};
-use super::{Failed, json, ms, nonsense, number};
+use super::{Failed, Told, json, ms, nonsense, number};
 use crate::backend::queries::Queries;
 use crate::runtime;
 
@@ -70,11 +70,8 @@ pub async fn submit(
         let message = "tasks are submitted in a transaction, or some might be there without the others; begin one first";
         return Err(nonsense(message));
     }
-    match put(&PRISTINE, conn, submission, runtime::wall_ms()).await {
-        Ok(put) => Ok(put.submitted),
-        Err(Failed::Said(error)) => Err(error),
-        Err(Failed::Sql(error)) => Err(error::sqlite("the database".as_ref(), "submitting tasks", &error)),
-    }
+    let put = put(&PRISTINE, conn, submission, runtime::wall_ms()).await.told_user("submitting tasks")?;
+    Ok(put.submitted)
 }
 
 impl Sqlite {

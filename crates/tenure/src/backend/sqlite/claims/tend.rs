@@ -147,8 +147,9 @@ impl Sqlite {
         let workers =
             query(self.queries.get("worker_forget")).bind(round.clock - WORKER_MS).bind(round.limit);
         change.transaction.execute(workers).await?;
-        let dozers = query(self.queries.get("dozer_forget")).bind(now - DOZE_MS);
-        change.transaction.execute(dozers).await?;
+        for name in ["dozer_forget", "topic_doze_forget"] {
+            change.transaction.execute(query(self.queries.get(name)).bind(now - DOZE_MS)).await?;
+        }
         Ok(())
     }
 

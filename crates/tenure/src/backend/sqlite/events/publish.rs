@@ -1,0 +1,245 @@
+//! Publishing: all of it, or nothing.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::Serialize;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{Connection, Row};
+use tenure_core::event::{check_events, slot_of};
+use tenure_core::port::{
+    EVENT_BYTES_MAX, EventId, NewEvent, Payload, Published, StoreError, TopicKey, UNIT_MAX, Wake,
+};
+
+use super::super::Sqlite;
+use super::super::connection::query;
+use super::super::guard::PRISTINE;
+use super::topic::no_such_topic;
+use super::{Failed, Told, json, nonsense, number};
+use crate::backend::queries::Queries;
+use crate::runtime;
+
+/// How much goes into one statement, in bytes: enough to make trips few, and far below what SQLite takes.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// How many events go into one statement.
+const CHUNK_EVENTS: usize = 1_000;
+
+/// An event's row, as `event_put` reads it: number, slot, position, bytes, leader's token, key, idempotency key, type, headers, and
+/// the payload as JSON or as bytes in hex.
+#[derive(Serialize)]
+struct EventRow<'a>(
+    u64,
+    u32,
+    u64,
+    usize,
+    Option<i64>,
+    Option<&'a str>,
+    Option<&'a str>,
+    &'a str,
+    String,
+    Option<&'a str>,
+    Option<String>,
+);
+
+/// What publishing came to.
+struct Put {
+    topic: i64,
+    /// Whether somebody sleeps until there is something.
+    dozing: bool,
+    published: Vec<Published>,
+}
+
+/// Publishes in the caller's own transaction on `conn`: the events are there if it commits, and were never there if it does not.
+///
+/// It takes the file's write lock. Nobody is rung for, since only the caller knows when it has committed: a reader that sleeps
+/// finds the events when it polls next.
+pub async fn publish(
+    conn: &mut SqliteConnection,
+    topic: &TopicKey,
+    events: &[NewEvent],
+) -> Result<Vec<Published>, StoreError> {
+    if !conn.is_in_transaction() {
+        let message = "events are published in a transaction, or some might be there without the others; begin one first";
+        return Err(nonsense(message));
+    }
+    let put = put(&PRISTINE, conn, topic, events, runtime::wall_ms()).await.told_user("publishing events")?;
+    Ok(put.published)
+}
+
+impl Sqlite {
+    pub(super) async fn publish_events(
+        &self,
+        topic: &TopicKey,
+        events: &[NewEvent],
+    ) -> Result<Vec<Published>, Failed> {
+        // Before anybody has to wait for it.
+        check_events(events, EVENT_BYTES_MAX as u64)?;
+        let mut change = self.change().await?;
+        let now = change.wall_ms;
+        let put = put(&self.queries, change.transaction.connection(), topic, events, now).await?;
+        if put.dozing && put.published.iter().any(|it| it.new) {
+            change.transaction.execute(query(self.queries.get("topic_wake")).bind(put.topic)).await?;
+            change.wakes.push(Wake::Events(topic.clone()));
+        }
+        change.commit().await?;
+        Ok(put.published)
+    }
+}
+
+async fn put(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    topic: &TopicKey,
+    events: &[NewEvent],
+    now: i64,
+) -> Result<Put, Failed> {
+    check_events(events, EVENT_BYTES_MAX as u64)?;
+    let longest = events.iter().map(|event| event.payload.len()).max().unwrap_or(0);
+    let enter = query(queries.get("topic_enter"))
+        .bind(topic.namespace.as_str())
+        .bind(topic.name.as_str())
+        .bind(number(events.len() as u64))
+        .bind(number(longest as u64));
+    let Some(row) = enter.fetch_optional(&mut *conn).await? else {
+        return Err(refused(queries, conn, topic, events).await);
+    };
+    let (id, slots, dozing) = (row.try_get("id")?, row.try_get("slots")?, row.try_get("dozing")?);
+    let next = row.try_get::<i64, _>("next")?.cast_unsigned();
+    let published = numbers(queries, conn, id, slots, next, events).await?;
+    let known = published.iter().filter(|it| !it.new).count();
+    if known > 0 {
+        let less = -number(known as u64);
+        query(queries.get("topic_count")).bind(id).bind(less).execute(&mut *conn).await?;
+    }
+    let (mut rows, mut bytes): (Vec<EventRow<'_>>, usize) = (Vec::new(), 0);
+    let mut units = Units::default();
+    for (event, it) in events.iter().zip(&published).filter(|(_, it)| it.new) {
+        if rows.len() == CHUNK_EVENTS || bytes > CHUNK_BYTES {
+            insert(queries, conn, id, now, &std::mem::take(&mut rows)).await?;
+            bytes = 0;
+        }
+        let row = row_of(event, it, units.position(it))?;
+        bytes += row.3;
+        rows.push(row);
+    }
+    insert(queries, conn, id, now, &rows).await?;
+    Ok(Put { topic: id, dozing, published })
+}
+
+/// Why the topic did not take them.
+async fn refused(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    topic: &TopicKey,
+    events: &[NewEvent],
+) -> Failed {
+    let find = query(queries.get("topic_find")).bind(topic.namespace.as_str()).bind(topic.name.as_str());
+    let most = match find.fetch_optional(&mut *conn).await {
+        Ok(Some(row)) => row.try_get::<i64, _>("max_bytes").map(i64::cast_unsigned),
+        Ok(None) => return no_such_topic(topic).into(),
+        Err(error) => Err(error),
+    };
+    match most.map(|most| check_events(events, most)) {
+        Ok(Err(error)) => error.into(),
+        Ok(Ok(())) => nonsense(format!("the topic {topic} takes no payload of that length")).into(),
+        Err(error) => error.into(),
+    }
+}
+
+/// Each event's number and slot: those of the one that is there under the same idempotency key, or new ones.
+async fn numbers(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    topic: i64,
+    slots: u32,
+    mut next: u64,
+    events: &[NewEvent],
+) -> Result<Vec<Published>, Failed> {
+    let mut keys: HashMap<String, Published> = HashMap::new();
+    let asked: BTreeSet<&str> = events.iter().filter_map(|event| event.idempotency_key.as_deref()).collect();
+    if !asked.is_empty() {
+        let find = query(queries.get("event_known")).bind(topic).bind(json(&asked)?);
+        for row in find.fetch_all(&mut *conn).await? {
+            let id = EventId(row.try_get::<i64, _>("id")?.cast_unsigned());
+            let known = Published { id, slot: row.try_get("slot")?, new: false };
+            keys.insert(row.try_get("idempotency_key")?, known);
+        }
+    }
+    let mut published = Vec::with_capacity(events.len());
+    for event in events {
+        if let Some(known) = event.idempotency_key.as_deref().and_then(|key| keys.get(key)) {
+            published.push(*known);
+            continue;
+        }
+        let slot = match &event.key {
+            Some(key) => slot_of(key, slots),
+            None => u32::try_from(next % u64::from(slots.max(1))).unwrap_or(0),
+        };
+        let new = Published { id: EventId(next), slot, new: true };
+        if let Some(key) = &event.idempotency_key {
+            keys.insert(key.clone(), Published { new: false, ..new });
+        }
+        published.push(new);
+        next += 1;
+    }
+    Ok(published)
+}
+
+/// What goes together, by slot: its position, and how many it has.
+#[derive(Default)]
+struct Units(HashMap<u32, (u64, usize)>);
+
+impl Units {
+    /// Where the next event lies.
+    fn position(&mut self, event: &Published) -> u64 {
+        let unit = self.0.entry(event.slot).or_insert((event.id.0, 0));
+        if unit.1 == UNIT_MAX {
+            *unit = (event.id.0, 0);
+        }
+        unit.1 += 1;
+        unit.0
+    }
+}
+
+fn row_of<'a>(event: &'a NewEvent, it: &Published, position: u64) -> sqlx::Result<EventRow<'a>> {
+    let headers = if event.headers.is_empty() { "{}".to_owned() } else { json(&event.headers)? };
+    let key = event.key.as_deref();
+    let bytes = event.payload.len() + headers.len() + event.kind.len() + key.map_or(0, str::len);
+    let (text, hex) = match &event.payload {
+        Payload::Json(json) => (Some(json.as_str()), None),
+        Payload::Bytes(bytes) => (None, Some(hex(bytes))),
+    };
+    Ok(EventRow(
+        it.id.0,
+        it.slot,
+        position,
+        bytes,
+        event.leader_token.map(|token| number(token.as_u64())),
+        key,
+        event.idempotency_key.as_deref(),
+        &event.kind,
+        headers,
+        text,
+        hex,
+    ))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |n: u8| char::from(DIGITS[usize::from(n & 0xf)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+}
+
+async fn insert(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    topic: i64,
+    now: i64,
+    rows: &[EventRow<'_>],
+) -> Result<(), Failed> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    query(queries.get("event_put")).bind(topic).bind(now).bind(json(&rows)?).execute(&mut *conn).await?;
+    Ok(())
+}

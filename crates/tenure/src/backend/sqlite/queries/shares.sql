@@ -1,0 +1,149 @@
+-- name: share_make
+INSERT INTO tenure_shares (of_group, slot, position)
+SELECT ?1, j.value ->> 0, j.value ->> 1 FROM json_each(?2) j;
+
+-- name: share_list
+-- Who holds one lives.
+SELECT h.slot, h.token, CASE WHEN s.state = 'live' THEN h.session END AS session, h.last, h.position
+FROM tenure_shares h LEFT JOIN tenure_sessions s ON s.id = h.session
+WHERE h.of_group = ?1
+ORDER BY h.slot;
+
+-- name: share_free_list
+-- Those of these that may be taken: free, and under the token that was seen, by a live session that is a member.
+SELECT h.slot, h.last, m.name
+FROM tenure_members m CROSS JOIN tenure_sessions s ON s.id = m.session AND s.state = 'live'
+CROSS JOIN json_each(?3) j
+CROSS JOIN tenure_shares h ON h.of_group = m.of_group AND h.slot = j.value ->> 0 AND h.token = j.value ->> 1
+WHERE m.of_group = ?1 AND m.session = ?2
+  AND NOT EXISTS (SELECT 1 FROM tenure_sessions o WHERE o.id = h.session AND o.state = 'live');
+
+-- name: share_take
+UPDATE tenure_shares SET token = token + 1, session = ?2, last = ?3
+WHERE of_group = ?1 AND slot IN (SELECT j.value FROM json_each(?4) j)
+RETURNING slot, token, position;
+
+-- name: share_moves
+UPDATE tenure_groups SET moves = moves + ?2 WHERE id = ?1;
+
+-- name: share_free
+UPDATE tenure_shares AS h SET session = NULL
+FROM json_each(?2) j
+WHERE h.of_group = ?1 AND h.slot = j.value ->> 0 AND h.token = j.value ->> 1 AND h.session IS NOT NULL;
+
+-- name: share_free_all
+UPDATE tenure_shares SET session = NULL WHERE of_group = ?1 AND session = ?2;
+
+-- name: share_guard
+-- A write that changes nothing: from here to the commit nobody can take the share.
+UPDATE tenure_shares SET token = token
+WHERE of_group = (SELECT g.id FROM tenure_topics t JOIN tenure_groups g ON g.topic = t.id
+                  WHERE t.namespace = ?1 AND t.name = ?2 AND g.name = ?3)
+  AND slot = ?4 AND token = ?5 AND session IS NOT NULL
+RETURNING token;
+
+-- name: share_held
+-- Those of these that are held under the token that is named.
+SELECT j.key AS place, g.id AS of_group, g.topic, h.position
+FROM json_each(?1) j
+CROSS JOIN tenure_topics t ON t.namespace = j.value ->> 0 AND t.name = j.value ->> 1
+CROSS JOIN tenure_groups g ON g.topic = t.id AND g.name = j.value ->> 2
+CROSS JOIN tenure_shares h ON h.of_group = g.id AND h.slot = j.value ->> 3
+    AND h.token = j.value ->> 4 AND h.session IS NOT NULL;
+
+-- name: share_move
+-- Never back.
+UPDATE tenure_shares AS h SET position = j.value ->> 2
+FROM json_each(?1) j
+WHERE h.of_group = j.value ->> 0 AND h.slot = j.value ->> 1 AND h.position < j.value ->> 2;
+
+-- name: share_reset
+UPDATE tenure_shares AS h SET position = j.value ->> 1, token = h.token + 1, session = NULL
+FROM json_each(?2) j
+WHERE h.of_group = ?1 AND h.slot = j.value ->> 0;
+
+-- name: done_put
+INSERT INTO tenure_event_done (of_group, slot, position, event)
+SELECT j.value ->> 0, e.slot, e.position, e.id
+FROM json_each(?1) j CROSS JOIN tenure_events e ON e.id = j.value ->> 3 AND e.topic = j.value ->> 1 AND e.slot = j.value ->> 2
+WHERE true
+ON CONFLICT (of_group, slot, position, event) DO NOTHING;
+
+-- name: done_pass
+-- The position has passed them.
+DELETE FROM tenure_event_done WHERE (of_group, slot, position, event) IN (
+    SELECT d.of_group, d.slot, d.position, d.event FROM json_each(?1) j
+    CROSS JOIN tenure_event_done d ON d.of_group = j.value ->> 0 AND d.slot = j.value ->> 1 AND d.position <= j.value ->> 2);
+
+-- name: done_forget
+DELETE FROM tenure_event_done WHERE of_group = ?1 AND slot IN (SELECT j.value ->> 0 FROM json_each(?2) j);
+
+-- name: done_list
+SELECT d.slot, d.event FROM json_each(?2) j CROSS JOIN tenure_event_done d ON d.of_group = ?1 AND d.slot = j.value
+ORDER BY d.slot, d.position, d.event;
+
+-- name: aside_put
+INSERT INTO tenure_event_asides
+    (of_group, event, slot, position, dead, attempts, due_at, failed_at, error, published_at, leader_token, key, kind, headers, payload)
+SELECT j.value ->> 0, e.id, e.slot, e.position, j.value ->> 4, j.value ->> 5, ?2 + (j.value ->> 6), ?2, j.value ->> 7,
+       e.published_at, e.leader_token, e.key, e.kind, e.headers, e.payload
+FROM json_each(?1) j CROSS JOIN tenure_events e ON e.id = j.value ->> 3 AND e.topic = j.value ->> 1 AND e.slot = j.value ->> 2
+WHERE true
+ON CONFLICT (of_group, event) DO UPDATE SET
+    dead = excluded.dead, attempts = excluded.attempts, due_at = excluded.due_at, failed_at = excluded.failed_at, error = excluded.error;
+
+-- name: aside_settle
+UPDATE tenure_event_asides AS a
+SET dead = j.value ->> 3, attempts = j.value ->> 4, due_at = ?2 + (j.value ->> 5), failed_at = ?2, error = j.value ->> 6
+FROM json_each(?1) j
+WHERE a.of_group = j.value ->> 0 AND a.slot = j.value ->> 1 AND a.event = j.value ->> 2;
+
+-- name: aside_done
+DELETE FROM tenure_event_asides WHERE (of_group, event) IN (
+    SELECT a.of_group, a.event FROM json_each(?1) j
+    CROSS JOIN tenure_event_asides a ON a.of_group = j.value ->> 0 AND a.event = j.value ->> 2 AND a.slot = j.value ->> 1);
+
+-- name: aside_forget
+-- They are read again.
+DELETE FROM tenure_event_asides WHERE (of_group, event) IN (
+    SELECT a.of_group, a.event FROM json_each(?2) j
+    CROSS JOIN tenure_event_asides a ON a.of_group = ?1 AND a.slot = j.value ->> 0 AND a.position > j.value ->> 1);
+
+-- name: aside_heads
+-- The first of each key, found from key to key; and each that has none.
+WITH RECURSIVE heads (slot, key) AS (
+    SELECT j.value, (SELECT min(a.key) FROM tenure_event_asides a WHERE a.of_group = ?1 AND a.slot = j.value AND a.key IS NOT NULL)
+    FROM json_each(?2) j
+    UNION ALL
+    SELECT h.slot, (SELECT min(a.key) FROM tenure_event_asides a WHERE a.of_group = ?1 AND a.slot = h.slot AND a.key > h.key)
+    FROM heads h WHERE h.key IS NOT NULL)
+SELECT a.slot, a.key, a.event, a.dead, a.attempts, a.due_at
+FROM heads h CROSS JOIN tenure_event_asides a ON a.of_group = ?1
+    AND a.event = (SELECT min(f.event) FROM tenure_event_asides f WHERE f.of_group = ?1 AND f.slot = h.slot AND f.key = h.key)
+WHERE h.key IS NOT NULL
+UNION ALL
+SELECT a.slot, a.key, a.event, a.dead, a.attempts, a.due_at
+FROM json_each(?2) j CROSS JOIN tenure_event_asides a ON a.of_group = ?1 AND a.slot = j.value AND a.key IS NULL
+ORDER BY 1, 3;
+
+-- name: aside_list
+SELECT a.event AS id, a.slot, a.position, a.published_at, a.leader_token, a.key, a.kind, a.headers, a.payload,
+       a.dead, a.attempts, a.error, a.failed_at, a.due_at,
+       a.key IS NULL OR NOT EXISTS (SELECT 1 FROM tenure_event_asides f
+                                    WHERE f.of_group = a.of_group AND f.slot = a.slot AND f.key = a.key AND f.event < a.event) AS first,
+       (SELECT count(*) FROM tenure_event_asides b
+        WHERE b.of_group = a.of_group AND b.slot = a.slot AND b.key = a.key AND b.event > a.event) AS behind
+FROM tenure_event_asides a
+WHERE a.of_group = ?1 AND a.event > ?2 AND (?3 = 0 OR a.dead = 1) AND (?4 IS NULL OR a.slot = ?4) AND (?5 IS NULL OR a.key = ?5)
+ORDER BY a.event LIMIT ?6;
+
+-- name: aside_replay
+-- Due at once, if it is the first of its key: and a dead one is, or it was parked behind another.
+UPDATE tenure_event_asides SET dead = 0, attempts = 0, due_at = NULL
+WHERE of_group = ?1 AND event IN (SELECT j.value FROM json_each(?2) j) AND dead = 1
+RETURNING event;
+
+-- name: aside_drop
+DELETE FROM tenure_event_asides
+WHERE of_group = ?1 AND event IN (SELECT j.value FROM json_each(?2) j) AND dead = 1
+RETURNING event;
