@@ -1,0 +1,9 @@
+//! Events as the library publishes and consumes them: shared, in order, rebalanced, set aside, exactly once.
+
+mod failing;
+mod flowing;
+mod rebalancing;
+#[path = "../claims/spy.rs"]
+#[allow(dead_code)]
+mod spy;
+mod support;
