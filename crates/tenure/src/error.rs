@@ -48,9 +48,12 @@ pub enum Error {
     /// A worker can not be as it was described. Nothing was done.
     #[error("this worker can not start: {0}")]
     Worker(String),
+    /// A consumer can not be as it was described. Nothing was done.
+    #[error("this consumer can not start: {0}")]
+    Consumer(String),
     /// Handlers go on that can not be stopped, or the store does not acknowledge. What is claimed goes back with the session.
     #[error(
-        "worker {0} is not drained: a handler blocks its thread, or the store does not answer; close the session"
+        "{0} is not drained: a handler blocks its thread, or the store does not answer; close the session"
     )]
     NotDrained(String),
     /// The client was closed. Nothing was done.

@@ -38,6 +38,28 @@
 //! # tenure.close().await }
 //! ```
 //!
+//! # Events
+//!
+//! Events are published to topics of the same store, in the publisher's own transaction if it wants, and read in order by the
+//! members of groups, who share a topic's slots. See [`Publisher`], [`Consumer`], and
+//! [`ConsumerBuilder::transactional`] for effects that happen exactly once.
+//!
+//! ```
+//! # use tenure::{Tenure, backend::memory::Memory, port::{NewEvent, TopicSettings}};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+//! let orders = tenure.publisher("orders")?;
+//! orders.create_topic(&TopicSettings::default()).await?;
+//! orders.publish(NewEvent { key: Some("order-7".into()), ..NewEvent::new("order.paid") }).await?;
+//! let mailer = tenure
+//!     .consumer("orders", "mailer")
+//!     .handler(|batch| async move { println!("{} events", batch.len()) })
+//!     .start()
+//!     .await?;
+//! mailer.drain().await?;
+//! # tenure.close().await }
+//! ```
+//!
 //! # What it promises
 //!
 //! At most one process believes that it leads, at any moment: on SQLite because the kernel knows who is dead, on
@@ -62,6 +84,7 @@ mod claims;
 mod driver;
 mod elector;
 mod error;
+mod events;
 mod guard;
 mod leadership;
 pub mod metrics;
@@ -74,12 +97,15 @@ mod worker;
 pub use tenure_core::lease::Loss;
 pub use tenure_core::port;
 pub use tenure_core::{
-    ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, claim, election,
+    ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, claim, election, event,
 };
 
 pub use crate::claims::{Claimed, Claims, Stop};
 pub use crate::elector::{Change, Elector, ElectorBuilder, Leader, SLOTS_MAX, Status, leaders};
 pub use crate::error::{Error, FenceError, GuardError};
+pub use crate::events::{Batch, Cause, Consumer, ConsumerBuilder, Handled, HandlerError, Outbox, Publisher};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use crate::events::{OutboxDatabase, Tx};
 pub use crate::guard::{Claim, Fenced, Guarded, fence};
 pub use crate::leadership::{Leadership, Over};
 pub use crate::pool::{Grant, Pool, PoolRequest};

@@ -18,11 +18,24 @@
 //! | `tenure_task_wait_seconds` | histogram | queue | from submission to claim, by two clocks |
 //! | `tenure_claim_leader_events_total` | counter | event | `started_leading`, `stopped_leading`, `new_leader` |
 //! | `tenure_tasks_recovered_total` | counter | – | claims that this process, as the keeper, returned to their queues |
+//! | `tenure_events_published_total` | counter | namespace, topic | events that this process published, or put into a transaction |
+//! | `tenure_events_consumed_total` | counter | namespace, topic, group | events whose handling counts |
+//! | `tenure_events_failed_total` | counter | namespace, topic, group | attempts at one event that failed |
+//! | `tenure_events_dead_total` | counter | namespace, topic, group | events that failed for good, and whose keys were parked |
+//! | `tenure_event_commits_stale_total` | counter | namespace, topic, group | words about slots that the store refused, since they had changed hands |
+//! | `tenure_event_slots_taken_total` | counter | namespace, topic, group | slots that this process took |
+//! | `tenure_event_slots` | gauge | namespace, topic, group, member | slots that this process has |
+//! | `tenure_event_batch_seconds` | histogram | namespace, topic, group | from taking a batch in hand to its last commit |
+//! | `tenure_event_delay_seconds` | histogram | namespace, topic, group | from publishing an event to its being done, by two clocks; of each batch, the oldest |
+//! | `tenure_events_pruned_total` | counter | – | events that this process, as the keeper, forgot |
 
 use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use tenure_core::port::{ClaimAnswer, ClaimedTask, Outcome, Pulse, QueueKey, Settled, StoreError, Trouble};
+use tenure_core::port::{
+    ClaimAnswer, ClaimedTask, Event, GroupKey, Outcome, Pulse, QueueKey, Settled, StoreError, TopicKey,
+    Trouble,
+};
 use tenure_core::{ElectionKey, Name};
 
 use crate::claims::line::Lane;
@@ -46,6 +59,16 @@ pub mod names {
     pub const TASK_WAIT: &str = "tenure_task_wait_seconds";
     pub const CLAIM_LEADER: &str = "tenure_claim_leader_events_total";
     pub const RECOVERED: &str = "tenure_tasks_recovered_total";
+    pub const PUBLISHED: &str = "tenure_events_published_total";
+    pub const CONSUMED: &str = "tenure_events_consumed_total";
+    pub const EVENTS_FAILED: &str = "tenure_events_failed_total";
+    pub const EVENTS_DEAD: &str = "tenure_events_dead_total";
+    pub const COMMITS_STALE: &str = "tenure_event_commits_stale_total";
+    pub const SLOTS_TAKEN: &str = "tenure_event_slots_taken_total";
+    pub const EVENT_SLOTS: &str = "tenure_event_slots";
+    pub const EVENT_BATCH: &str = "tenure_event_batch_seconds";
+    pub const EVENT_DELAY: &str = "tenure_event_delay_seconds";
+    pub const PRUNED: &str = "tenure_events_pruned_total";
 }
 
 /// Describes every metric to the recorder that is installed.
@@ -79,6 +102,23 @@ pub fn describe() {
         "Claim coordination: started_leading, stopped_leading, new_leader."
     );
     describe_counter!(names::RECOVERED, "Claims that this process, as the keeper, returned to their queues.");
+    describe_counter!(names::PUBLISHED, "Events that this process published, or put into a transaction.");
+    describe_counter!(names::CONSUMED, "Events whose handling by this process counts.");
+    describe_counter!(names::EVENTS_FAILED, "Attempts of this process at one event that failed.");
+    describe_counter!(names::EVENTS_DEAD, "Events that failed for good here, and whose keys were parked.");
+    describe_counter!(
+        names::COMMITS_STALE,
+        "What this process said about slots and the store refused, since they had changed hands."
+    );
+    describe_counter!(names::SLOTS_TAKEN, "Slots that this process took.");
+    describe_gauge!(names::EVENT_SLOTS, "Slots that this process has.");
+    describe_histogram!(names::EVENT_BATCH, Unit::Seconds, "From taking a batch in hand to its last commit.");
+    describe_histogram!(
+        names::EVENT_DELAY,
+        Unit::Seconds,
+        "From publishing an event to its being done, by the store's clock and ours; of each batch, the oldest."
+    );
+    describe_counter!(names::PRUNED, "Events that this process, as the keeper, forgot.");
     // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
     for kind in [Trouble::Timeout, Trouble::Unreachable, Trouble::Unavailable] {
         counter!(names::STORE_ERRORS, "kind" => word(kind)).increment(0);
@@ -230,4 +270,59 @@ pub(crate) fn claim_leader(event: &'static str) {
 
 pub(crate) fn recovered(count: u64) {
     counter!(names::RECOVERED).increment(count);
+}
+
+// ---- events
+
+pub(crate) fn published(topic: &TopicKey, count: usize) {
+    counter!(names::PUBLISHED, topic_labels(topic)).increment(count as u64);
+}
+
+/// Events are done.
+pub(crate) fn consumed(group: &GroupKey, events: &[Event], wall_ms: i64) {
+    counter!(names::CONSUMED, group_labels(group)).increment(events.len() as u64);
+    if let Some(oldest_ms) = events.iter().map(|event| event.at_ms).min() {
+        let delay = u64::try_from(wall_ms.saturating_sub(oldest_ms)).unwrap_or(0);
+        histogram!(names::EVENT_DELAY, group_labels(group)).record(Duration::from_millis(delay));
+    }
+}
+
+/// An event failed alone, perhaps for good.
+pub(crate) fn failed(group: &GroupKey, dead: bool) {
+    counter!(names::EVENTS_FAILED, group_labels(group)).increment(1);
+    counter!(names::EVENTS_DEAD, group_labels(group)).increment(u64::from(dead));
+}
+
+pub(crate) fn stale(group: &GroupKey, slots: usize) {
+    counter!(names::COMMITS_STALE, group_labels(group)).increment(slots as u64);
+}
+
+pub(crate) fn took(group: &GroupKey, slots: usize) {
+    counter!(names::SLOTS_TAKEN, group_labels(group)).increment(slots as u64);
+}
+
+/// How many slots a member has.
+pub(crate) fn slots(group: &GroupKey, member: &str, slots: usize) {
+    let mut labels = group_labels(group);
+    labels.push(Label::new("member", member.to_owned()));
+    gauge!(names::EVENT_SLOTS, labels).set(slots as f64);
+}
+
+/// A batch is over.
+pub(crate) fn delivered(group: &GroupKey, took: Duration) {
+    histogram!(names::EVENT_BATCH, group_labels(group)).record(took);
+}
+
+pub(crate) fn pruned(count: u64) {
+    counter!(names::PRUNED).increment(count);
+}
+
+fn topic_labels(topic: &TopicKey) -> Vec<Label> {
+    vec![Label::new("namespace", topic.namespace.to_string()), Label::new("topic", topic.name.to_string())]
+}
+
+fn group_labels(group: &GroupKey) -> Vec<Label> {
+    let mut labels = topic_labels(&group.topic);
+    labels.push(Label::new("group", group.name.to_string()));
+    labels
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::lease::{Config, Machine};
-use tenure_core::port::{Backend, Directory, PoolKey, QueueKey, StoreError, Takeover};
+use tenure_core::port::{Backend, Directory, PoolKey, QueueKey, StoreError, Takeover, TopicKey};
 use tenure_core::{Moment, Name, SessionId, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -14,6 +14,7 @@ use crate::claims::bells::Bells;
 use crate::claims::hub::{BrokerAddress, Hub};
 use crate::driver::{Driver, Message, Shared};
 use crate::elector::ElectorBuilder;
+use crate::events::{ConsumerBuilder, Publisher};
 use crate::leadership::Trust;
 use crate::pool::Pool;
 use crate::runtime::{Runtime, System};
@@ -221,6 +222,21 @@ impl Tenure {
     /// The queue `name` of the default namespace.
     pub fn queue(&self, name: &str) -> Result<QueueKey, Error> {
         Ok(QueueKey::new(Name::default_namespace(), name.parse()?))
+    }
+
+    /// Publishes to the topic `name` of the default namespace.
+    pub fn publisher(&self, topic: &str) -> Result<Publisher, Error> {
+        Ok(Publisher::new(self.clone(), self.topic(topic)?))
+    }
+
+    /// A member of the group `group` of a topic.
+    pub fn consumer(&self, topic: impl Into<String>, group: impl Into<String>) -> ConsumerBuilder {
+        ConsumerBuilder::new(self.clone(), topic.into(), group.into())
+    }
+
+    /// The topic `name` of the default namespace.
+    pub fn topic(&self, name: &str) -> Result<TopicKey, Error> {
+        Ok(TopicKey::new(Name::default_namespace(), name.parse()?))
     }
 
     /// The elections of the store, for people and their tools.

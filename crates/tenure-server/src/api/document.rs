@@ -60,11 +60,15 @@ const WITH_A_BODY: [(&str, &str); 4] = [
         (name = "tasks", description = "Work: submitted, claimed under a token, and finished."),
         (name = "workers", description = "Who works, and who may."),
         (name = "pools", description = "Resources, and requests that wait for one."),
+        (name = "topics", description = "Where events are published: how topics are set, and what is in them."),
+        (name = "events", description = "What happened: published in order, read, streamed."),
+        (name = "groups", description = "Who reads a topic and how far; what failed; pull, push and reset."),
         (name = "store", description = "The database behind this server."),
         (name = "server", description = "The servers of this store, and what was done through them."),
         (name = "access", description = "Who may do what: tokens."),
         (name = "sessions", description = "The machine's protocol: what `http://` as a store speaks."),
         (name = "claims", description = "The workers' protocol: what `http://` as a store speaks, by the batch."),
+        (name = "members", description = "The members' protocol: what `http://` as a store speaks for groups."),
     )
 )]
 struct Document;
@@ -138,6 +142,10 @@ fn needed(need: Need) -> String {
         Need::Nothing => "nothing".into(),
         Need::Known => "to be somebody; what is shown is what they may see".into(),
         Need::In(verb) => format!("`{verb}` in the namespace"),
+        Need::InAny(verbs) => {
+            let verbs: Vec<_> = verbs.iter().map(|verb| format!("`{verb}`")).collect();
+            format!("{} in the namespace", verbs.join(" or "))
+        }
         Need::Over(verb) => format!("`{verb}` in `*`"),
         Need::Session => "to have opened the session".into(),
         Need::Stand => "`lead` in the namespace".into(),

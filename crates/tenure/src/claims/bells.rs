@@ -1,4 +1,4 @@
-//! Hints about work, passed on to who waits for them in this process.
+//! Hints about work and events, passed on to who waits for them in this process.
 //!
 //! There is one stream of hints per process: the driver reads it, and rings here before the machine hears of it. Nothing is
 //! concluded from a ring but that it is worth a look. A ring that nobody waits for is forgotten; a ring that comes while
@@ -9,7 +9,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tenure_core::SessionId;
-use tenure_core::port::{PoolKey, QueueKey, Wake, claims_election};
+use tenure_core::port::{GroupKey, PoolKey, QueueKey, TopicKey, Wake, claims_election};
 use tokio::sync::{broadcast, watch};
 
 /// How many deaths the keeper may fall behind before it has to look at all sessions, which it does every beat anyhow.
@@ -22,6 +22,8 @@ pub(crate) type Bell = watch::Sender<()>;
 pub(crate) struct Bells {
     queues: Mutex<HashMap<QueueKey, Weak<Bell>>>,
     pools: Mutex<HashMap<PoolKey, Weak<Bell>>>,
+    topics: Mutex<HashMap<TopicKey, Weak<Bell>>>,
+    groups: Mutex<HashMap<GroupKey, Weak<Bell>>>,
     /// Claims of our own session were called off.
     pub(crate) recalled: Bell,
     /// The election of the claims' leader changed.
@@ -35,6 +37,8 @@ impl Bells {
         Bells {
             queues: Mutex::default(),
             pools: Mutex::default(),
+            topics: Mutex::default(),
+            groups: Mutex::default(),
             recalled: Bell::new(()),
             election: Bell::new(()),
             gone: broadcast::Sender::new(DEATHS_KEPT),
@@ -46,6 +50,8 @@ impl Bells {
         match wake {
             Wake::Work(queue) => ring_one(&self.queues, queue),
             Wake::Pool(pool) => ring_one(&self.pools, pool),
+            Wake::Events(topic) => ring_one(&self.topics, topic),
+            Wake::Group(group) => ring_one(&self.groups, group),
             Wake::Recalled(whose) if Some(whose) == session => swing(&self.recalled),
             Wake::Released { election, .. } | Wake::Changed(election) if *election == claims_election() => {
                 swing(&self.election);
@@ -57,6 +63,8 @@ impl Bells {
             Wake::Resync => {
                 ring_all(&self.queues);
                 ring_all(&self.pools);
+                ring_all(&self.topics);
+                ring_all(&self.groups);
                 swing(&self.recalled);
                 swing(&self.election);
             }
@@ -72,6 +80,16 @@ impl Bells {
     /// The bell of a pool.
     pub(crate) fn pool(&self, key: &PoolKey) -> Arc<Bell> {
         take_hold(&self.pools, key)
+    }
+
+    /// The bell of a topic.
+    pub(crate) fn topic(&self, key: &TopicKey) -> Arc<Bell> {
+        take_hold(&self.topics, key)
+    }
+
+    /// The bell of a group.
+    pub(crate) fn group(&self, key: &GroupKey) -> Arc<Bell> {
+        take_hold(&self.groups, key)
     }
 }
 

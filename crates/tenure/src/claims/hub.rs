@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::port::{
-    Backend, Mode, NewTask, Outcome, PoolKey, QueueKey, Settled, Settlement, StoreError, Submission,
-    Submitted, TaskId, Trouble,
+    Backend, Mode, NewEvent, NewTask, Outcome, PoolKey, Published, QueueKey, Settled, Settlement, StoreError,
+    Submission, Submitted, TaskId, TopicKey, Trouble,
 };
 use tenure_core::{Name, SessionId, Timing, Token};
 use tokio::sync::{mpsc, watch};
@@ -32,7 +32,7 @@ const SETTLE_MAX: usize = 1_000;
 const SHARED_BYTES: usize = 4 << 20;
 
 /// How many lines and the like are remembered when nobody uses them.
-const IDLE_KEPT: usize = 1_024;
+pub(crate) const IDLE_KEPT: usize = 1_024;
 
 /// A time in office of this process as the one that hands out what is exclusive, and keeps.
 pub(crate) struct Reign {
@@ -68,6 +68,7 @@ pub(crate) struct Hub {
     pub(crate) standing: Standing,
     pub(crate) settler: Batcher<Settlement, Settled>,
     submitters: Mutex<HashMap<QueueKey, Batcher<NewTask, Submitted>>>,
+    pub(crate) publishers: Mutex<HashMap<TopicKey, Batcher<NewEvent, Published>>>,
     pub(crate) matchers: Mutex<HashMap<PoolKey, Batcher<(), super::route::Matched>>>,
     /// What is asked for of pools, by pool and key.
     pub(crate) wishes: Mutex<HashMap<(PoolKey, String), Arc<crate::pool::Wish>>>,
@@ -106,6 +107,7 @@ impl Hub {
             standing: Standing::default(),
             settler,
             submitters: Mutex::default(),
+            publishers: Mutex::default(),
             matchers: Mutex::default(),
             wishes: Mutex::default(),
             lines: Mutex::default(),
@@ -118,6 +120,36 @@ impl Hub {
 
     pub(crate) fn session(&self) -> Option<SessionId> {
         self.shared.session.borrow().clone()
+    }
+
+    /// The session, when there is one that is trusted.
+    pub(crate) async fn trusted_session(&self) -> SessionId {
+        let mut sessions = self.shared.session.subscribe();
+        loop {
+            let session = sessions.borrow_and_update().clone();
+            if let Some(session) = session.filter(|_| self.runtime.now() < self.shared.trust.until()) {
+                return session;
+            }
+            tokio::select! {
+                _ = sessions.changed() => {}
+                () = self.pause(self.timing.retry()) => {}
+            }
+        }
+    }
+
+    /// Completes when this session is not ours any more, or not trusted.
+    pub(crate) async fn distrusted(&self, session: &SessionId) {
+        let mut sessions = self.shared.session.subscribe();
+        loop {
+            let until = self.shared.trust.until();
+            if sessions.borrow_and_update().as_ref() != Some(session) || self.runtime.now() >= until {
+                return;
+            }
+            tokio::select! {
+                _ = sessions.changed() => {}
+                () = self.runtime.sleep_until(until) => {}
+            }
+        }
     }
 
     /// Completes when the session has ended for good.
@@ -247,11 +279,11 @@ impl Hub {
     }
 }
 
-fn call_limit(timing: Timing) -> Duration {
+pub(crate) fn call_limit(timing: Timing) -> Duration {
     timing.lease().max(Duration::from_secs(5))
 }
 
-async fn bounded<T>(
+pub(crate) async fn bounded<T>(
     runtime: &dyn Runtime,
     limit: Duration,
     call: impl Future<Output = Result<T, StoreError>>,

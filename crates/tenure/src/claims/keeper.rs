@@ -4,9 +4,9 @@
 //! servers, stand for it ([`stand`]). All that the keeper does is fenced by its lease in the same transaction, and safe to repeat
 //! or to leave half done, so its death costs time and nothing else.
 //!
-//! While it leads, four things go on, none of which ends by an error: it *serves* ([`super::link`]), it *tends*
+//! While it leads, five things go on, none of which ends by an error: it *serves* ([`super::link`]), it *tends*
 //! ([`Tasks::tend`](tenure_core::port::Tasks::tend)), it hands out what is free of pools to requests that nobody waits on
-//! ([`match_pools`]), and it *watches* the sessions on which claims hang: nobody stands for an
+//! ([`match_pools`]), it has the store forget events that are old and read ([`prune_events`]), and it *watches* the sessions on which claims and slots hang: nobody stands for an
 //! election in their name, so nobody else would find that they are dead. When it is asked to finish, or loses the lease, all who
 //! wait for it are told, and look for the next.
 
@@ -33,6 +33,9 @@ const BREATH: Duration = Duration::from_millis(10);
 
 /// How often pools are looked at for requests that nobody waits on.
 const POOLS_EVERY: Duration = Duration::from_secs(2);
+
+/// How often events are looked at that may be forgotten.
+const PRUNE_EVERY: Duration = Duration::from_secs(10);
 
 /// How many requests of a pool that is not exclusive one look tries.
 const REQUESTS_TRIED: usize = 100;
@@ -115,6 +118,7 @@ async fn lead(hub: &Arc<Hub>, leadership: Leadership) {
         () = tend(hub, &session, token, &news) => {}
         () = watch(hub, &session, &news) => {}
         () = match_pools(hub) => {}
+        () = prune_events(hub, &session, token) => {}
     }
     // Looks that are under way hold on to the term; the lease is given back after them.
     hub.reign.send_replace(None);
@@ -210,6 +214,30 @@ async fn match_pools(hub: &Arc<Hub>) {
             if let Err(error) = match_pool(hub, pool).await {
                 tracing::debug!(pool = %pool.key, "claims: can not hand out: {error}");
             }
+        }
+    }
+}
+
+/// Has the store forget events that are old and that every group has read.
+async fn prune_events(hub: &Hub, session: &SessionId, token: Token) {
+    loop {
+        hub.pause(PRUNE_EVERY).await;
+        let tend = Tend { session: session.clone(), token, clock_ms: None, limit: TEND_MAX };
+        loop {
+            match hub.bounded(hub.store.prune_events(&tend)).await {
+                Ok((count, more)) => {
+                    metrics::pruned(count);
+                    if !more {
+                        break;
+                    }
+                }
+                // A store without events says so, too.
+                Err(error) => {
+                    tracing::debug!("can not forget old events: {error}");
+                    break;
+                }
+            }
+            hub.pause(BREATH).await;
         }
     }
 }

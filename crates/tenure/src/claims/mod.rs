@@ -6,7 +6,7 @@
 //! the store is away, callers get its error, nothing is concluded from it, and what it may have done is found out later
 //! ([`reconcile`]).
 
-mod batch;
+pub(crate) mod batch;
 pub(crate) mod bells;
 pub(crate) mod holdings;
 pub(crate) mod hub;

@@ -151,7 +151,7 @@ impl Crew {
         loop {
             let round = async {
                 let coming = self.wanted().await;
-                let session = self.session().await;
+                let session = self.hub.trusted_session().await;
                 if registered.as_ref() != Some(&session) {
                     self.register(&session).await?;
                     registered = Some(session.clone());
@@ -209,23 +209,6 @@ impl Crew {
                 self.hub.timing.retry()
             }
             _ => TROUBLE.0,
-        }
-    }
-
-    /// The session, when there is one that is trusted.
-    async fn session(&self) -> SessionId {
-        let mut sessions = self.hub.shared.session.subscribe();
-        loop {
-            let session = sessions.borrow_and_update().clone();
-            if let Some(session) = session.filter(|_| self.hub.runtime.now() < self.hub.shared.trust.until())
-            {
-                return session;
-            }
-            let retry = self.hub.timing.retry();
-            tokio::select! {
-                _ = sessions.changed() => {}
-                () = self.hub.pause(retry) => {}
-            }
         }
     }
 

@@ -188,6 +188,35 @@ seen_through! { Pools {}
     async fn handle_request(namespace: &Name, id: RequestId, owner: &str, token: Option<Token>, handle: Handle) -> bool;
 }
 
-// Work is what these tests are about: nobody asks for events here.
-impl tenure::port::Events for Spy {}
-impl tenure::port::Bureau for Spy {}
+seen_through! { Events {}
+    async fn publish(topic: &TopicKey, events: &[NewEvent]) -> Vec<Published>;
+    async fn join_group(join: &Join) -> GroupLook;
+    async fn leave_group(group: &GroupKey, session: &SessionId) -> ();
+    async fn look_group(group: &GroupKey) -> Option<GroupLook>;
+    async fn take_shares(take: &TakeShares) -> Vec<Taken>;
+    async fn free_shares(group: &GroupKey, shares: &[(u32, Token)]) -> ();
+    async fn read_events(read: &ReadAsk) -> Vec<Event>;
+    async fn commit_shares(commits: &[ShareCommit]) -> Vec<Committed>;
+    async fn aside_keys(group: &GroupKey, slot: u32) -> Vec<AsideKey>;
+    async fn doze_topic(session: &SessionId, topic: &TopicKey) -> ();
+    async fn prune_events(tend: &Tend) -> (u64, bool);
+}
+
+seen_through! { Bureau {}
+    async fn topics(namespace: Option<&Name>) -> Vec<TopicView>;
+    async fn topic(key: &TopicKey) -> Option<TopicView>;
+    async fn set_topic(key: &TopicKey, settings: &TopicSettings) -> bool;
+    async fn delete_topic(key: &TopicKey) -> bool;
+    async fn slot_ends(key: &TopicKey) -> Option<Vec<SlotEnds>>;
+    async fn event(topic: &TopicKey, id: EventId) -> Option<Event>;
+    async fn groups(namespace: Option<&Name>) -> Vec<GroupView>;
+    async fn group(key: &GroupKey) -> Option<GroupView>;
+    async fn set_group(key: &GroupKey, settings: &GroupSettings, from: Begin) -> bool;
+    async fn delete_group(key: &GroupKey) -> bool;
+    async fn set_group_paused(key: &GroupKey, pause: Option<&Pause>) -> bool;
+    async fn reset_group(key: &GroupKey, to: Begin, slot: Option<u32>, dry_run: bool) -> Vec<Moved>;
+    async fn aside(filter: &AsideFilter) -> Vec<AsideView>;
+    async fn order_dead(group: &GroupKey, events: &[EventId], order: DeadOrder) -> Vec<EventId>;
+    async fn set_push(key: &GroupKey, push: Option<&Push>) -> ();
+    async fn pushes() -> Vec<(GroupKey, Push)>;
+}

@@ -1,0 +1,104 @@
+//! Reading ahead, and sleeping when there is nothing to read.
+//!
+//! While a batch is handled the next one is read. When a read finds nothing, the session says that it dozes on the topic, and *then*
+//! reads once more: what was committed before is found by that read, what is committed later rings. A transaction that was
+//! committing meanwhile does neither, so there are reads after 10 ms and 100 ms; then every second or so, saying again that it dozes,
+//! since a ring takes that word back and may itself be lost.
+
+use std::time::Duration;
+
+use tenure_core::Moment;
+use tenure_core::port::{ReadAsk, StoreError};
+
+use super::handler::TROUBLE;
+use super::stay::Stay;
+
+/// When to read again after a read that found nothing, counted from that read; then the last, for ever, give or take a fifth.
+const NAPS: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(100), Duration::from_secs(1)];
+
+/// How it sleeps.
+#[derive(Default)]
+struct Sleep {
+    /// The store knows that we sleep, as far as we know, and a read came after.
+    dozes: bool,
+    /// How many reads there were since.
+    naps: usize,
+}
+
+impl Stay<'_> {
+    /// Reads, for ever.
+    pub(super) async fn read(&self) {
+        let bell = self.hub.shared.bells.topic(&self.orders.group.topic);
+        let mut rung = bell.subscribe();
+        let (mut sleep, mut trouble) = (Sleep::default(), TROUBLE.0);
+        loop {
+            let room = self.orders.batch.saturating_sub(self.shares().buffered());
+            if room == 0 || self.shares().paused {
+                self.room.notified().await;
+                continue;
+            }
+            rung.mark_unchanged();
+            let next = match self.read_once(room, &mut sleep).await {
+                Ok(nap) => {
+                    trouble = TROUBLE.0;
+                    let Some(nap) = nap else { continue };
+                    self.hub.runtime.now() + nap
+                }
+                Err(error) => {
+                    tracing::warn!(topic = %self.orders.group.topic, "can not read events: {error}");
+                    let next = self.hub.runtime.now() + self.hub.jittered(trouble);
+                    (sleep, trouble) = (Sleep::default(), (trouble * 2).min(TROUBLE.1));
+                    next
+                }
+            };
+            self.nap(&mut rung, &mut sleep, next).await;
+        }
+    }
+
+    async fn nap(&self, rung: &mut tokio::sync::watch::Receiver<()>, sleep: &mut Sleep, next: Moment) {
+        tokio::select! {
+            // The bell outlives its listeners; a ring takes back that we doze.
+            _ = rung.changed() => *sleep = Sleep::default(),
+            // Other slots: they were not read yet.
+            () = self.room.notified() => *sleep = Sleep::default(),
+            () = self.hub.runtime.sleep_until(next) => {}
+        }
+    }
+
+    /// Reads as much as there is room for; if there is nothing, for how long to nap.
+    async fn read_once(&self, room: usize, sleep: &mut Sleep) -> Result<Option<Duration>, StoreError> {
+        let after = self.shares().cursors();
+        if after.is_empty() {
+            return Ok(Some(NAPS[2]));
+        }
+        if !sleep.dozes && self.found(&after, room).await? > 0 {
+            return Ok(None);
+        }
+        // The last nap says it again.
+        if !sleep.dozes || sleep.naps >= NAPS.len() - 1 {
+            let topic = &self.orders.group.topic;
+            self.hub.bounded(self.hub.store.doze_topic(&self.session, topic)).await?;
+            sleep.dozes = true;
+        }
+        if self.found(&after, room).await? > 0 {
+            *sleep = Sleep::default();
+            return Ok(None);
+        }
+        let nap = NAPS[sleep.naps.min(NAPS.len() - 1)];
+        sleep.naps += 1;
+        Ok(Some(if sleep.naps >= NAPS.len() { self.hub.jittered(nap) } else { nap }))
+    }
+
+    async fn found(&self, after: &[(u32, u64)], room: usize) -> Result<usize, StoreError> {
+        let limit = u32::try_from(room).unwrap_or(u32::MAX);
+        let ask = ReadAsk { topic: self.orders.group.topic.clone(), after: after.to_vec(), limit };
+        let events = self.hub.bounded(self.hub.store.read_events(&ask)).await?;
+        if events.is_empty() {
+            return Ok(0);
+        }
+        let read = events.len();
+        self.shares().store(after, events);
+        self.work.notify_one();
+        Ok(read)
+    }
+}

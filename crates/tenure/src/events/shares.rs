@@ -1,0 +1,370 @@
+//! The shares that a member holds: what it has read of them, and what is to become of them.
+//!
+//! Three tasks meet here: the one that *attends* the group takes and gives up shares, the one that *reads* fills their buffers, and
+//! the one that *delivers* empties them and moves their positions. Nothing here is the truth. The store has that, and whatever is
+//! said under a token that is not the share's any more changes nothing.
+//!
+//! A share is *held*, *busy* while something of it is delivered, *leaving* from when it is to be given up until it is not busy
+//! any more, and then *to be freed*. When it is not known what of it counts, it is freed, too, and taken anew if it is still ours:
+//! the store then says how far it is read.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use tenure_core::event::{Parked, Sorted, sort_out};
+use tenure_core::port::{AsideKey, Event, EventId, GroupSettings, Position, ShareCommit, Taken};
+use tenure_core::{Moment, Token};
+
+/// A share.
+pub(super) struct Held {
+    pub(super) token: Token,
+    /// Everything up to here is read, or done, or set aside, and the store knows it.
+    pub(super) position: Position,
+    /// Everything up to here is in hand.
+    read_to: Position,
+    /// Everything up to here was taken out of the buffer to be delivered.
+    delivered_to: Position,
+    /// What is in hand and not yet delivered, in order, in whole units.
+    buffer: Vec<Event>,
+    /// Events after the position that are done.
+    done: HashSet<EventId>,
+    parked: Parked,
+    /// The first of each key that is aside.
+    aside: Vec<Waiting>,
+    /// Counts changes to what is aside: what the store said before one is old.
+    version: u64,
+    leaving: bool,
+}
+
+/// The first event of a key that is aside.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) key: Option<String>,
+    pub(super) event: EventId,
+    /// When it is to be tried; `None`: it is dead.
+    pub(super) due: Option<Moment>,
+}
+
+/// What was read of one slot, and is to be delivered.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    pub(super) slot: u32,
+    pub(super) token: Token,
+    /// The position of its last event.
+    pub(super) to: Position,
+    pub(super) events: Vec<Event>,
+}
+
+/// What is to be delivered next.
+pub(super) enum Job {
+    Batch(Vec<Chunk>),
+    /// An event that was set aside, and those of its key behind it.
+    Aside {
+        slot: u32,
+        token: Token,
+        waiting: Waiting,
+    },
+}
+
+#[derive(Default)]
+pub(super) struct Shares {
+    held: BTreeMap<u32, Held>,
+    busy: BTreeSet<u32>,
+    to_free: Vec<(u32, Token)>,
+    /// Something that is busy was lost.
+    cancelled: bool,
+    /// Where the next read begins, so that every slot is the first at times.
+    turn: u32,
+    /// Whether the last job was a batch.
+    batch_last: bool,
+    pub(super) paused: bool,
+    pub(super) settings: GroupSettings,
+}
+
+fn waiting(aside: &[AsideKey], now: Moment) -> Vec<Waiting> {
+    let due = |in_ms| now + std::time::Duration::from_millis(in_ms);
+    let waiting =
+        |it: &AsideKey| Waiting { key: it.key.clone(), event: it.event, due: it.due_in_ms.map(due) };
+    aside.iter().map(waiting).collect()
+}
+
+impl Shares {
+    // ---- for who attends the group
+
+    pub(super) fn take(&mut self, taken: Taken, now: Moment) {
+        let held = Held {
+            token: taken.token,
+            position: taken.position,
+            read_to: taken.position,
+            delivered_to: taken.position,
+            buffer: Vec::new(),
+            done: taken.done.into_iter().collect(),
+            parked: Parked::of(&taken.aside),
+            aside: waiting(&taken.aside, now),
+            version: 0,
+            leaving: false,
+        };
+        self.held.insert(taken.slot, held);
+    }
+
+    pub(super) fn token(&self, slot: u32) -> Option<Token> {
+        self.held.get(&slot).map(|held| held.token)
+    }
+
+    pub(super) fn slots(&self) -> Vec<u32> {
+        self.held.keys().copied().collect()
+    }
+
+    /// Gives a share up: at once, or when it is not busy any more.
+    pub(super) fn give_up(&mut self, slot: u32) {
+        if self.busy.contains(&slot) {
+            self.held.entry(slot).and_modify(|held| held.leaving = true);
+        } else if let Some(held) = self.held.remove(&slot) {
+            self.to_free.push((slot, held.token));
+        }
+    }
+
+    /// A share is to stay after all.
+    pub(super) fn keep(&mut self, slot: u32) {
+        self.held.entry(slot).and_modify(|held| held.leaving = false);
+    }
+
+    /// The store says that a share is not ours any more.
+    pub(super) fn lose(&mut self, slot: u32) {
+        if self.held.remove(&slot).is_some() && self.busy.contains(&slot) {
+            self.cancelled = true;
+        }
+    }
+
+    /// Shares that the store takes for ours, and we do not know how far they are read.
+    pub(super) fn strays(&mut self, strays: Vec<(u32, Token)>) {
+        let new = strays.into_iter().filter(|stray| !self.to_free.contains(stray));
+        self.to_free.extend(new.collect::<Vec<_>>());
+    }
+
+    /// What is to be freed.
+    pub(super) fn to_free(&self) -> Vec<(u32, Token)> {
+        self.to_free.clone()
+    }
+
+    /// It is freed.
+    pub(super) fn freed(&mut self, freed: &[(u32, Token)]) {
+        self.to_free.retain(|share| !freed.contains(share));
+    }
+
+    /// Slots with something aside, for a look at how that stands, each with what the look must not be older than.
+    pub(super) fn with_aside(&self) -> Vec<(u32, Token, u64)> {
+        let idle =
+            self.held.iter().filter(|(slot, held)| !self.busy.contains(slot) && !held.aside.is_empty());
+        idle.map(|(slot, held)| (*slot, held.token, held.version)).collect()
+    }
+
+    /// How what is aside stands, as the store said after `version`.
+    pub(super) fn set_aside(
+        &mut self,
+        slot: u32,
+        token: Token,
+        version: u64,
+        aside: &[AsideKey],
+        now: Moment,
+    ) {
+        if let Some(held) = self.held.get_mut(&slot)
+            && held.token == token
+            && held.version == version
+        {
+            (held.parked, held.aside) = (Parked::of(aside), waiting(aside, now));
+            held.version += 1;
+        }
+    }
+
+    // ---- for who reads
+
+    /// After which positions to read, each slot once the first.
+    pub(super) fn cursors(&mut self) -> Vec<(u32, Position)> {
+        let staying = || self.held.iter().filter(|(_, held)| !held.leaving);
+        let cursor = |(slot, held): (&u32, &Held)| (*slot, held.read_to);
+        let (before, mut after): (Vec<_>, Vec<_>) =
+            staying().map(cursor).partition(|(slot, _)| *slot < self.turn);
+        after.extend(before);
+        self.turn = after.first().map_or(0, |(slot, _)| slot + 1);
+        after
+    }
+
+    /// How many events are in hand and not delivered.
+    pub(super) fn buffered(&self) -> usize {
+        self.held.values().map(|held| held.buffer.len()).sum()
+    }
+
+    /// Takes in what was read after these positions. How many events that were.
+    pub(super) fn store(&mut self, after: &[(u32, Position)], events: Vec<Event>) -> usize {
+        let mut count = 0;
+        let mut events = events.into_iter().peekable();
+        while let Some(slot) = events.peek().map(|event| event.slot) {
+            let read: Vec<Event> =
+                std::iter::from_fn(|| events.next_if(|event| event.slot == slot)).collect();
+            let asked = after.iter().find(|(asked, _)| *asked == slot).map(|(_, after)| *after);
+            let (Some(held), Some(last)) = (self.held.get_mut(&slot), read.last()) else { continue };
+            // Lost and taken anew meanwhile, it was read from elsewhere.
+            if Some(held.read_to) == asked {
+                count += read.len();
+                held.read_to = last.position;
+                held.buffer.extend(read);
+            }
+        }
+        count
+    }
+
+    // ---- for who delivers
+
+    /// What to deliver now, if anything; batches and what is aside take turns. Its slots are busy from here on.
+    pub(super) fn next(&mut self, now: Moment) -> Option<Job> {
+        if self.paused {
+            return None;
+        }
+        let job = match self.batch_last {
+            true => self.aside(now).or_else(|| self.batch()),
+            false => self.batch().or_else(|| self.aside(now)),
+        }?;
+        self.cancelled = false;
+        self.batch_last = matches!(job, Job::Batch(_));
+        self.busy = match &job {
+            Job::Batch(chunks) => chunks.iter().map(|chunk| chunk.slot).collect(),
+            Job::Aside { slot, .. } => BTreeSet::from([*slot]),
+        };
+        Some(job)
+    }
+
+    fn batch(&mut self) -> Option<Job> {
+        let full = self.held.iter_mut().filter(|(_, held)| !held.leaving && !held.buffer.is_empty());
+        let chunk = |(slot, held): (&u32, &mut Held)| {
+            held.delivered_to = held.read_to;
+            let events = std::mem::take(&mut held.buffer);
+            Chunk { slot: *slot, token: held.token, to: held.read_to, events }
+        };
+        let chunks: Vec<Chunk> = full.map(chunk).collect();
+        (!chunks.is_empty()).then_some(Job::Batch(chunks))
+    }
+
+    fn aside(&self, now: Moment) -> Option<Job> {
+        let due = self.held.iter().filter(|(_, held)| !held.leaving).flat_map(|(slot, held)| {
+            held.aside.iter().filter_map(move |waiting| Some((waiting.due?, *slot, held.token, waiting)))
+        });
+        let (due, slot, token, waiting) = due.min_by_key(|(due, ..)| *due)?;
+        (due <= now).then(|| Job::Aside { slot, token, waiting: waiting.clone() })
+    }
+
+    /// When something that is aside is due.
+    pub(super) fn next_due(&self) -> Option<Moment> {
+        if self.paused {
+            return None;
+        }
+        self.held.values().flat_map(|held| &held.aside).filter_map(|waiting| waiting.due).min()
+    }
+
+    /// The slots of the job.
+    pub(super) fn busy(&self) -> Vec<u32> {
+        self.busy.iter().copied().collect()
+    }
+
+    /// What was lost is known to the job, which goes on without it.
+    pub(super) fn go_on(&mut self) {
+        self.cancelled = false;
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    /// The share, if it is held under this token and stays.
+    pub(super) fn ours(&self, slot: u32, token: Token) -> Option<&Held> {
+        self.held.get(&slot).filter(|held| held.token == token && !held.leaving)
+    }
+
+    /// How far a share is read and committed, if it is held under this token.
+    pub(super) fn position(&self, slot: u32, token: Token) -> Option<Position> {
+        self.held.get(&slot).filter(|held| held.token == token).map(|held| held.position)
+    }
+
+    /// What is to be done with these events of a slot.
+    pub(super) fn sort_out(&self, slot: u32, events: &[Event]) -> Sorted {
+        match self.held.get(&slot) {
+            Some(held) => sort_out(events, &held.parked, &held.done),
+            None => Sorted::default(),
+        }
+    }
+
+    /// What was said counts.
+    pub(super) fn committed(&mut self, commits: &[ShareCommit]) {
+        for commit in commits {
+            let Some(held) = self.held.get_mut(&commit.slot).filter(|held| held.token == commit.token) else {
+                continue;
+            };
+            held.done.extend(&commit.done);
+            if let Some(position) = commit.position {
+                held.position = held.position.max(position);
+            }
+            if !commit.set_aside.is_empty() || !commit.settled.is_empty() {
+                held.version += 1;
+            }
+        }
+    }
+
+    /// From now on, events of its key wait behind this one.
+    pub(super) fn park(&mut self, event: &Event) {
+        if let Some(held) = self.held.get_mut(&event.slot) {
+            held.parked.add(event);
+        }
+    }
+
+    /// These events are aside, until they are due.
+    pub(super) fn set_aside_now(&mut self, aside: &[(&Event, Option<Moment>)]) {
+        for (event, due) in aside {
+            if let Some(held) = self.held.get_mut(&event.slot) {
+                held.aside.push(Waiting { key: event.key.clone(), event: event.id, due: *due });
+            }
+        }
+    }
+
+    /// Something that is aside is not to be tried before this.
+    pub(super) fn put_off(&mut self, slot: u32, event: EventId, until: Moment) {
+        let held = self.held.get_mut(&slot).into_iter();
+        for waiting in held.flat_map(|held| &mut held.aside).filter(|waiting| waiting.event == event) {
+            waiting.due = waiting.due.map(|_| until);
+        }
+    }
+
+    pub(super) fn version(&self, slot: u32) -> u64 {
+        self.held.get(&slot).map_or(0, |held| held.version)
+    }
+
+    /// It is not known what of these slots counts, or nothing of what was taken for delivery does: they are freed, and taken anew.
+    pub(super) fn doubt(&mut self, slots: impl IntoIterator<Item = u32>) {
+        for slot in slots {
+            if let Some(held) = self.held.remove(&slot) {
+                self.to_free.push((slot, held.token));
+            }
+        }
+    }
+
+    /// These events of a slot are behind its position: nobody asks for them again.
+    pub(super) fn passed(&mut self, slot: u32, events: &[Event]) {
+        if let Some(held) = self.held.get_mut(&slot).filter(|held| !held.done.is_empty()) {
+            for event in events {
+                held.done.remove(&event.id);
+            }
+        }
+    }
+
+    /// The job is over. What was to leave when it is, leaves; what of it was not delivered is read again.
+    pub(super) fn over(&mut self) {
+        for slot in std::mem::take(&mut self.busy) {
+            let Some(held) = self.held.get_mut(&slot) else { continue };
+            if held.position < held.delivered_to {
+                held.buffer.clear();
+                (held.read_to, held.delivered_to) = (held.position, held.position);
+            }
+            if held.leaving {
+                self.give_up(slot);
+            }
+        }
+    }
+}
