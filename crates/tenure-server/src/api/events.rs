@@ -1,5 +1,7 @@
 //! Events: published, looked at, read, streamed.
 
+mod stream;
+
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -17,6 +19,7 @@ use super::sense::{of_events, of_group};
 use super::sessions::{Within, unfit};
 use super::topics::{find, none};
 use crate::App;
+use crate::metrics;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
@@ -25,6 +28,7 @@ pub(crate) fn routes() -> Routes {
         .api_large(Need::In(Verb::Publish), routes!(publish))
         .api(Need::In(Verb::Read), routes!(show))
         .api(Need::InAny(&[Verb::Read, Verb::Claim]), routes!(read))
+        .api(Need::In(Verb::Read), routes!(stream::stream_topic))
 }
 
 /// One event, or many.
@@ -121,6 +125,7 @@ pub(crate) async fn publish(
             return Err(problem);
         }
     };
+    metrics::published(&topic, published.iter().filter(|one| one.new).count());
     let status = match published.iter().any(|one| one.new) {
         true => StatusCode::CREATED,
         false => StatusCode::OK,
@@ -202,7 +207,7 @@ pub(super) fn plausible_event(event: u64) -> Result<EventId, Problem> {
     if i64::try_from(event).is_ok() { Ok(EventId(event)) } else { Err(no_event(event)) }
 }
 
-fn no_event(event: u64) -> Problem {
+pub(crate) fn no_event(event: u64) -> Problem {
     let detail = format!("there is no event {event} in this topic, or it is read and forgotten");
     Problem::new(StatusCode::NOT_FOUND, "no-such-event", detail)
         .field("event")

@@ -386,6 +386,14 @@ pub fn refused<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
     error.message
 }
 
+/// Nothing was to be had of what is not there, or so it was said by name.
+pub fn nothing<T: std::fmt::Debug>(result: Result<Vec<T>, StoreError>, name: &str) {
+    match result {
+        Ok(list) => assert!(list.is_empty(), "{list:?}"),
+        Err(error) => assert!(error.kind == Trouble::Request && error.message.contains(name), "{error}"),
+    }
+}
+
 /// Their numbers.
 pub fn event_ids(events: &[Event]) -> Vec<EventId> {
     events.iter().map(|event| event.id).collect()

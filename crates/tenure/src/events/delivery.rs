@@ -105,9 +105,13 @@ impl Stay<'_> {
             }
             () = work => {}
         }
-        self.shares().over();
         metrics::delivered(&self.orders.group, self.hub.runtime.now().since(began));
-        self.leaving.notify_one();
+        let mut shares = self.shares();
+        shares.over();
+        if !shares.to_free().is_empty() {
+            self.leaving.notify_one();
+        }
+        drop(shares);
         self.room.notify_one();
     }
 

@@ -9,6 +9,7 @@ mod claims_sql;
 mod connection;
 mod controls;
 mod errors;
+mod events;
 mod failover;
 mod guard;
 mod literals;

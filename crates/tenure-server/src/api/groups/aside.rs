@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
 /// How many events are on a page, unless asked otherwise, and at most.
-const PAGE: (u32, u32) = (50, 200);
+const PAGE: (u32, u32) = (50, 1000);
 /// How large a page is at most, unless its first event alone is larger.
 const PAGE_BYTES: usize = 8 * 1024 * 1024;
 /// The most events that one request names.
@@ -59,7 +59,7 @@ pub(super) struct Which {
     /// Go on after this one: `next` of the page before.
     after: Option<u64>,
     /// How many at most.
-    #[param(default = 50, minimum = 1, maximum = 200)]
+    #[param(default = 50, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 
@@ -129,6 +129,8 @@ pub(super) async fn list(
         find(&app, &filter.group).await?;
     }
     let mut more = events.len() >= limit as usize;
+    // Pages go by numbers, those of one key too, whose order is that of their positions.
+    events.sort_by_key(|aside| aside.event.id);
     let mut bytes = 0;
     let fit = events.iter().take(limit as usize).take_while(|aside| {
         bytes += aside.event.payload.len() + aside.error.len();
@@ -288,7 +290,7 @@ async fn order_found(
 }
 
 /// Gives an order to some, and writes it down: also if nobody waits for the answer any more.
-async fn ordered(
+pub(crate) async fn ordered(
     app: &App,
     by: &By,
     group: &GroupKey,

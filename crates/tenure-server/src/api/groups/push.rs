@@ -21,11 +21,10 @@ use crate::api::sense::of_group;
 use crate::api::sessions::{Within, unfit};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
+use crate::webhooks::SECRET;
 
 /// How long an answer may take, unless it is said.
 const TIMEOUT_MS: u64 = 10_000;
-/// What secrets of Standard Webhooks begin with.
-pub(crate) const SECRET: &str = "whsec_";
 
 pub(super) fn routes() -> Routes {
     let admin = Need::In(Verb::Admin);
@@ -61,8 +60,8 @@ pub(super) struct PushSet {
 
 /// Push a group's events
 ///
-/// The servers consume the group from now on, each a member, and `POST` every event to this address: its payload as the body, and the
-/// headers `webhook-id` (the event's number: what makes handling it idempotent), `webhook-timestamp` and `webhook-signature` of Standard
+/// The servers consume the group from now on, each a member, and `POST` every event to this address: as this API shows it, with its
+/// namespace, topic and group, and with the headers `webhook-id` (the event's number: what makes handling it idempotent), `webhook-timestamp` and `webhook-signature` of Standard
 /// Webhooks. Any `2xx` says that it is done; all else that it failed, and is tried again by the group's settings. Redirects are not followed.
 #[utoipa::path(put, path = "/v1/topics/{topic}/groups/{group}/push", tag = "groups",
     params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = PushWish,
@@ -114,7 +113,7 @@ pub(super) async fn unset(
 }
 
 /// An address that can be pushed to, as it is shown where others read it: without its query, which may be a secret.
-fn address(url: &str) -> Result<String, Problem> {
+pub(crate) fn address(url: &str) -> Result<String, Problem> {
     let odd = |detail: String| {
         unfit("url", detail).remedy("give an address such as https://example.org/hooks/orders")
     };
@@ -129,7 +128,7 @@ fn address(url: &str) -> Result<String, Problem> {
 }
 
 /// What says that it is base64 has to be.
-fn check_secret(secret: &str) -> Result<(), Problem> {
+pub(crate) fn check_secret(secret: &str) -> Result<(), Problem> {
     match secret.strip_prefix(SECRET) {
         Some(key) if STANDARD.decode(key).is_err() => {
             Err(unfit("secret", "what follows `whsec_` is no base64")
@@ -140,7 +139,7 @@ fn check_secret(secret: &str) -> Result<(), Problem> {
 }
 
 /// 256 random bits.
-fn new_secret() -> String {
+pub(crate) fn new_secret() -> String {
     let bits: Vec<u8> = (0..4).flat_map(|_| random().to_be_bytes()).collect();
     format!("{SECRET}{}", STANDARD.encode(bits))
 }

@@ -16,8 +16,6 @@ use super::Http;
 use super::caller::{bare, get, part, send};
 use super::claims::within;
 
-/// The most events that a server reads at once.
-const READ_MAX: u32 = PUBLISH_MAX as u32;
 /// The most commits in one request.
 const COMMITS_MAX: usize = 1024;
 
@@ -123,10 +121,7 @@ impl Events for Http {
     }
 
     async fn read_events(&self, read: &ReadAsk) -> Result<Vec<Event>, StoreError> {
-        if read.after.is_empty() || read.limit == 0 {
-            return Ok(Vec::new());
-        }
-        let reading = Reading { after: &read.after, limit: read.limit.min(READ_MAX) };
+        let reading = Reading { after: &read.after, limit: read.limit };
         let answer = self.caller.call(&send(Method::POST, of(&read.topic, "/read"), &reading)).await?;
         answer.read().map(|list: EventList| list.events)
     }

@@ -29,6 +29,19 @@ const MIGRATIONS: &[Migration] = &[
             include_str!("migrations/0003/api.sql"),
         ),
     },
+    Migration {
+        version: 4,
+        name: "events",
+        sql: concat!(
+            include_str!("migrations/0004/tables.sql"),
+            include_str!("migrations/0004/publish.sql"),
+            include_str!("migrations/0004/read.sql"),
+            include_str!("migrations/0004/groups.sql"),
+            include_str!("migrations/0004/tend.sql"),
+            include_str!("migrations/0004/views.sql"),
+            include_str!("migrations/0004/api.sql"),
+        ),
+    },
 ];
 
 #[async_trait]

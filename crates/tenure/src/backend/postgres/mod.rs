@@ -49,6 +49,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use tenure_core::port::{StoreError, Trouble};
 
 pub use claims::submit;
+pub use events::{commit_share, publish};
 pub use guard::{fence, guard};
 pub use listen::ListenState;
 pub(crate) use migrate::{roles, script};
@@ -70,7 +71,9 @@ static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
         include_str!("queries/candidates.sql"),
         include_str!("queries/claims.sql"),
         include_str!("queries/elections.sql"),
+        include_str!("queries/events.sql"),
         include_str!("queries/fences.sql"),
+        include_str!("queries/groups.sql"),
         include_str!("queries/leases.sql"),
         include_str!("queries/migrations.sql"),
         include_str!("queries/office.sql"),
@@ -81,6 +84,7 @@ static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
         include_str!("queries/sessions.sql"),
         include_str!("queries/tasks.sql"),
         include_str!("queries/terms.sql"),
+        include_str!("queries/topics.sql"),
         include_str!("queries/workers.sql"),
     ]))
 });
@@ -126,6 +130,8 @@ struct Shared {
     beats: Arc<Lane>,
     /// For what workers do all the time: claims and settlements.
     claims: Arc<Lane>,
+    /// For events: who waits for the lock of a slot keeps nobody else waiting.
+    events: Arc<Lane>,
     floors: claims::Floors,
     /// For the user.
     pool: PgPool,
@@ -167,6 +173,12 @@ impl Postgres {
                 timeout,
                 &address.place,
                 CLAIM_CONNECTIONS.min(options.max_connections),
+            )),
+            events: Arc::new(Lane::new(
+                address.options.clone(),
+                timeout,
+                &address.place,
+                options.max_connections,
             )),
             floors: claims::Floors::default(),
             beats: Arc::new(Lane::new(address.options.clone(), timeout, &address.place, BEAT_CONNECTIONS)),

@@ -2,17 +2,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_core::future::BoxFuture;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Sqlite as Dialect, Transaction};
 use tenure_core::Token;
-use tenure_core::port::{Backend, StoreError};
+use tenure_core::port::{Backend, Committed, NewEvent, Published, ShareCommit, StoreError, TopicKey};
 
 use super::{Sqlite, SqliteOptions};
 use crate::backend::StoreOptions;
 use crate::backend::migrations::Migrate;
+use crate::events::{Outbox, OutboxDatabase};
 use crate::guard::{Claim, Fenced, Guarded};
 use crate::{FenceError, GuardError};
 
@@ -65,5 +67,32 @@ impl Fenced for SqliteConnection {
 impl Fenced for Transaction<'_, Dialect> {
     async fn fence(&mut self, name: &str, token: Token) -> Result<(), FenceError> {
         (**self).fence(name, token).await
+    }
+}
+
+impl OutboxDatabase for Dialect {
+    // The write lock at once: a transaction that began by reading is refused it when somebody else has written meanwhile.
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+}
+
+#[async_trait]
+impl Outbox for SqliteConnection {
+    async fn publish(&mut self, topic: &TopicKey, events: &[NewEvent]) -> Result<Vec<Published>, StoreError> {
+        super::publish(self, topic, events).await
+    }
+
+    async fn commit_share(&mut self, commit: &ShareCommit, _: Duration) -> Result<Committed, StoreError> {
+        super::commit_share(self, commit).await
+    }
+}
+
+#[async_trait]
+impl Outbox for Transaction<'_, Dialect> {
+    async fn publish(&mut self, topic: &TopicKey, events: &[NewEvent]) -> Result<Vec<Published>, StoreError> {
+        (**self).publish(topic, events).await
+    }
+
+    async fn commit_share(&mut self, commit: &ShareCommit, lease: Duration) -> Result<Committed, StoreError> {
+        (**self).commit_share(commit, lease).await
     }
 }

@@ -19,8 +19,10 @@ use super::{is_nowhere, of, of_group};
 
 /// How many topics are asked for at once.
 const TOPICS_PAGE: u32 = 1000;
-/// How many groups, or events that are aside.
-const PAGE: u32 = 200;
+/// How many groups.
+const GROUPS_PAGE: u32 = 200;
+/// How many events that are aside.
+const ASIDE_PAGE: u32 = 1000;
 /// How many events are named at once.
 const IDS_MAX: usize = 1000;
 
@@ -106,7 +108,7 @@ impl Bureau for Http {
         let (mut all, mut after) = (Vec::new(), String::new());
         let only = also("namespace", namespace.map(Name::as_str));
         loop {
-            let path = format!("/v1/groups?limit={PAGE}{only}{after}");
+            let path = format!("/v1/groups?limit={GROUPS_PAGE}{only}{after}");
             let page: Groups = self.caller.call(&get(path)).await?.read()?;
             all.extend(page.groups);
             match page.next {
@@ -170,19 +172,19 @@ impl Bureau for Http {
         let (mut all, mut after) = (Vec::new(), filter.after);
         let wanted = filter.limit as usize;
         while all.len() < wanted {
-            let limit = u32::try_from(wanted - all.len()).unwrap_or(PAGE).min(PAGE);
+            let limit = u32::try_from(wanted - all.len()).unwrap_or(ASIDE_PAGE).min(ASIDE_PAGE);
             let from = after.map(|id| format!("&after={id}")).unwrap_or_default();
             let path = format!("{}&limit={limit}{only}{from}", of_group(&filter.group, "/aside"));
-            let answer = self.caller.call(&get(path)).await?;
-            if is_nowhere(&answer) {
-                break;
-            }
-            let page: Asides = answer.read()?;
+            let page: Asides = self.caller.call(&get(path)).await?.read()?;
             all.extend(page.events);
             after = page.next;
             if after.is_none() {
                 break;
             }
+        }
+        if filter.key.is_some() {
+            // Pages go by numbers.
+            all.sort_by_key(|aside| (aside.event.position, aside.event.id));
         }
         Ok(all)
     }
@@ -203,11 +205,7 @@ impl Bureau for Http {
             let mut call = send(Method::POST, path, &json!({ "events": ids }));
             // What a try whose answer was lost did would not be told.
             call.again = false;
-            let answer = self.caller.call(&call).await?;
-            if is_nowhere(&answer) {
-                break;
-            }
-            let ordered: Ordered = answer.read()?;
+            let ordered: Ordered = self.caller.call(&call).await?.read()?;
             all.extend(ordered.events);
         }
         Ok(all)

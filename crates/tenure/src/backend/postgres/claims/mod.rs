@@ -18,3 +18,5 @@ mod tasks;
 
 pub(super) use floors::Floors;
 pub use submit::submit;
+pub(super) use submit::{array, texts};
+pub(super) use tasks::unhex;

@@ -162,13 +162,13 @@ fn whole(n: u64) -> i64 {
 }
 
 /// Numbers, as the server reads an array of them.
-pub(super) fn array(numbers: impl Iterator<Item = u64>) -> String {
+pub(in super::super) fn array(numbers: impl Iterator<Item = u64>) -> String {
     let numbers: Vec<String> = numbers.map(|n| whole(n).to_string()).collect();
     format!("{{{}}}", numbers.join(","))
 }
 
 /// Texts, as the server reads an array of them.
-pub(super) fn texts<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
+pub(in super::super) fn texts<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
     let mut out = String::from("{");
     for (n, text) in texts.enumerate() {
         if n > 0 {

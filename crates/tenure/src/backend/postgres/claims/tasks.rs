@@ -98,10 +98,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn unhex(text: &str) -> Result<Vec<u8>, StoreError> {
+pub(in super::super) fn unhex(text: &str) -> Result<Vec<u8>, StoreError> {
     let pair = |pair: &[u8]| {
-        let pair = std::str::from_utf8(pair).map_err(|error| garbled("a secret", error))?;
-        u8::from_str_radix(pair, 16).map_err(|error| garbled("a secret", error))
+        let pair = std::str::from_utf8(pair).map_err(|error| garbled("bytes", error))?;
+        u8::from_str_radix(pair, 16).map_err(|error| garbled("bytes", error))
     };
     text.as_bytes().chunks(2).map(pair).collect()
 }

@@ -1,0 +1,207 @@
+//! The books by which events are judged: what writers committed, what handlers did, and what of it is amiss.
+//!
+//! Each key has a *chain*: its events are numbered, and each carries a hash over the one before. A writer goes on with the chain
+//! in the transaction in which it publishes, so what is in the table `chain` is what was committed, in its order. A handler goes on
+//! with the same chain in the table `seen`, in the transaction in which its group says how far it has read, and writes down one
+//! effect for each event. An event that does not follow the one before it was reordered, or one was lost; when nothing is left to be
+//! read, a key whose chains differ has lost events; and an event with two effects was doubled.
+//!
+//! The same words in both dialects, once for each: the types of the driver are not the same.
+
+use serde::{Deserialize, Serialize};
+use tenure::port::TopicKey;
+use tenure::{Name, NameError};
+
+/// The topic.
+pub(crate) const TOPIC: &str = "deeds";
+/// The group.
+pub(crate) const GROUP: &str = "books";
+/// How many slots it has: few, so that keys share them.
+pub(crate) const SLOTS: u32 = 16;
+/// How many keys there are.
+const KEYS: u64 = 48;
+
+pub(crate) fn topic() -> Result<TopicKey, NameError> {
+    Ok(TopicKey::new(Name::default_namespace(), TOPIC.parse()?))
+}
+
+/// A link of a chain: what an event carries.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Link {
+    n: i64,
+    before: i64,
+    hash: i64,
+}
+
+impl Link {
+    /// The link number `n`, which follows one with this hash.
+    fn after(key: &str, n: i64, before: i64) -> Link {
+        let mut hash = before.cast_unsigned() ^ n.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for byte in key.bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Link { n, before, hash: (hash ^ (hash >> 29)).cast_signed() }
+    }
+}
+
+/// What the books say in the end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Judged {
+    /// How many events were committed.
+    pub(crate) published: u64,
+    /// How many never came.
+    pub(crate) lost: u64,
+    /// How many did not follow the one before.
+    pub(crate) reordered: u64,
+    /// How many had more than one effect.
+    pub(crate) doubled: u64,
+    /// The first of what is amiss.
+    pub(crate) amiss: Vec<String>,
+}
+
+const TABLES: [&str; 4] = [
+    "CREATE TABLE chain (key TEXT PRIMARY KEY, n BIGINT NOT NULL, hash BIGINT NOT NULL)",
+    "CREATE TABLE seen (key TEXT PRIMARY KEY, n BIGINT NOT NULL, hash BIGINT NOT NULL)",
+    "CREATE TABLE effects (event BIGINT NOT NULL, key TEXT NOT NULL, n BIGINT NOT NULL, member TEXT NOT NULL)",
+    "CREATE TABLE amiss (what TEXT NOT NULL)",
+];
+
+macro_rules! books_on {
+    ($dialect:ident, $database:ty, $begin:literal) => {
+        pub(crate) mod $dialect {
+            use std::time::Duration;
+
+            use sqlx::{Connection, Pool, Row, Transaction};
+            use tenure::port::{Json, NewEvent, Payload};
+            use tenure::{Batch, HandlerError, Outbox};
+            use tenure_core::{Entropy, SplitMix};
+
+            use super::{KEYS, Judged, Link, TABLES, topic};
+
+            type Trouble = Box<dyn std::error::Error + Send + Sync>;
+
+            /// Makes the tables.
+            pub(crate) async fn create(pool: &Pool<$database>) -> Result<(), Trouble> {
+                for table in TABLES {
+                    sqlx::query(table).execute(pool).await?;
+                }
+                Ok(())
+            }
+
+            /// One transaction of a writer, of random length, that may be rolled back in part or whole. How many events it committed.
+            pub(crate) async fn write(
+                pool: &Pool<$database>,
+                dice: &mut SplitMix,
+                patience_ms: u64,
+            ) -> Result<u64, Trouble> {
+                let mut tx = pool.begin_with($begin).await?;
+                let mut keys: Vec<u64> = (0..1 + dice.next_u64() % 5).map(|_| dice.next_u64() % KEYS).collect();
+                // In one order, so that writers wait for one another and are not killed as deadlocked.
+                keys.sort_unstable();
+                for key in &keys {
+                    let key = format!("key-{key}");
+                    if dice.next_u64() % 8 == 0 {
+                        let mut inner = (*tx).begin().await?;
+                        publish(&mut inner, &key).await?;
+                        inner.rollback().await?;
+                    }
+                    publish(&mut tx, &key).await?;
+                    let pause = dice.next_u64() % (patience_ms * 2 + 1);
+                    if pause > patience_ms {
+                        tokio::time::sleep(Duration::from_millis(pause - patience_ms)).await;
+                    }
+                }
+                if dice.next_u64() % 8 == 0 {
+                    tx.rollback().await?;
+                    return Ok(0);
+                }
+                tx.commit().await?;
+                Ok(keys.len() as u64)
+            }
+
+            async fn publish(tx: &mut Transaction<'_, $database>, key: &str) -> Result<(), Trouble> {
+                let new = "INSERT INTO chain (key, n, hash) VALUES ($1, 1, 0) ON CONFLICT (key) DO UPDATE SET n = chain.n + 1 \
+                           RETURNING n, hash";
+                let row = sqlx::query(new).bind(key).fetch_one(&mut **tx).await?;
+                let link = Link::after(key, row.try_get(0)?, row.try_get(1)?);
+                let hash = "UPDATE chain SET hash = $2 WHERE key = $1";
+                sqlx::query(hash).bind(key).bind(link.hash).execute(&mut **tx).await?;
+                let event = NewEvent {
+                    key: Some(key.to_owned()),
+                    payload: Payload::Json(Json::of(&link)?),
+                    ..NewEvent::new("deed")
+                };
+                Outbox::publish(tx, &topic()?, &[event]).await?;
+                Ok(())
+            }
+
+            /// What a handler does.
+            pub(crate) async fn keep(
+                batch: &Batch,
+                conn: &mut <$database as sqlx::Database>::Connection,
+                member: &str,
+            ) -> Result<(), HandlerError> {
+                for event in batch {
+                    let key = event.key.as_deref().unwrap_or_default();
+                    let Payload::Json(json) = &event.payload else { return Err(HandlerError::fail("no link")) };
+                    let Link { n, before, hash } = json.parse()?;
+                    let effect = "INSERT INTO effects (event, key, n, member) VALUES ($1, $2, $3, $4)";
+                    let id = event.id.0.cast_signed();
+                    sqlx::query(effect).bind(id).bind(key).bind(n).bind(member).execute(&mut *conn).await?;
+                    let next = "UPDATE seen SET n = $2, hash = $3 WHERE key = $1 AND n = $2 - 1 AND hash = $4";
+                    let next = sqlx::query(next).bind(key).bind(n).bind(hash).bind(before);
+                    if next.execute(&mut *conn).await?.rows_affected() == 1 {
+                        continue;
+                    }
+                    let seen: Option<i64> = sqlx::query_scalar("SELECT n FROM seen WHERE key = $1")
+                        .bind(key)
+                        .fetch_optional(&mut *conn)
+                        .await?;
+                    if n != 1 || seen.is_some() {
+                        let what = format!("{member} was given number {n} of {key}, event {id}, after {seen:?}");
+                        sqlx::query("INSERT INTO amiss (what) VALUES ($1)").bind(what).execute(&mut *conn).await?;
+                    }
+                    let set = "INSERT INTO seen (key, n, hash) VALUES ($1, $2, $3) \
+                               ON CONFLICT (key) DO UPDATE SET n = excluded.n, hash = excluded.hash";
+                    sqlx::query(set).bind(key).bind(n).bind(hash).execute(&mut *conn).await?;
+                }
+                Ok(())
+            }
+
+            /// How many events were committed, and how many effects there are.
+            pub(crate) async fn counts(pool: &Pool<$database>) -> Result<(i64, i64), Trouble> {
+                let published = "SELECT CAST(coalesce(sum(n), 0) AS BIGINT) FROM chain";
+                let published: i64 = sqlx::query_scalar(published).fetch_one(pool).await?;
+                let effects: i64 =
+                    sqlx::query_scalar("SELECT count(DISTINCT event) FROM effects").fetch_one(pool).await?;
+                Ok((published, effects))
+            }
+
+            /// What the books say.
+            pub(crate) async fn judge(pool: &Pool<$database>) -> Result<Judged, Trouble> {
+                let (published, effects) = counts(pool).await?;
+                let mut amiss: Vec<String> =
+                    sqlx::query_scalar("SELECT what FROM amiss").fetch_all(pool).await?;
+                let reordered = amiss.len() as u64;
+                let differ = "SELECT chain.key, chain.n, coalesce(seen.n, 0) FROM chain LEFT JOIN seen \
+                              ON seen.key = chain.key WHERE seen.n IS NULL OR seen.n <> chain.n OR seen.hash <> chain.hash";
+                for row in sqlx::query(differ).fetch_all(pool).await? {
+                    let (key, committed, seen): (String, i64, i64) =
+                        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                    amiss.push(format!("of {key}, {committed} were committed and the last seen was {seen}"));
+                }
+                let twice = "SELECT event FROM effects GROUP BY event HAVING count(*) > 1";
+                let twice: Vec<i64> = sqlx::query_scalar(twice).fetch_all(pool).await?;
+                amiss.extend(twice.iter().map(|event| format!("event {event} had more than one effect")));
+                let lost = u64::try_from(published - effects).unwrap_or(0);
+                let doubled = twice.len() as u64;
+                amiss.truncate(20);
+                let published = u64::try_from(published).unwrap_or(0);
+                Ok(Judged { published, lost, reordered, doubled, amiss })
+            }
+        }
+    };
+}
+
+books_on!(sqlite, sqlx::Sqlite, "BEGIN IMMEDIATE");
+books_on!(postgres, sqlx::Postgres, "BEGIN");

@@ -1,0 +1,135 @@
+//! What members say about their shares, in the handler's own transaction or one of ours.
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use tenure_core::claim::{clip, span_ms};
+use tenure_core::event::check_commit;
+use tenure_core::port::{Aside, Committed, EventId, ShareCommit, StoreError};
+
+use super::super::claims::{array, texts};
+use super::super::error::{explain, garbled};
+use super::super::lane::last_rows;
+use super::super::literal::Value;
+use super::super::message::{Message, STRICT};
+use super::super::store::int;
+use super::super::{Postgres, QUERIES, get};
+use super::group as key_of;
+use super::publish::numbers;
+
+/// Says something about a share in the transaction on this connection: it counts if that commits, together with all else in it. After
+/// [`Committed::Stale`] roll back: what the transaction did is no longer this member's to do. One round trip.
+///
+/// The share is locked from here on, and nobody takes it before the transaction is over. The rest of the transaction is bounded by
+/// the lease, as after a [`guard`](super::guard): a member that is stopped in the middle must not block the next one for longer.
+pub async fn commit_share(
+    conn: &mut PgConnection,
+    commit: &ShareCommit,
+    lease: Duration,
+) -> Result<Committed, StoreError> {
+    // Not less than a millisecond: nought means "no limit".
+    let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX).max(1);
+    let message = Message::for_user(&QUERIES).then("lease_bound", &[Value::Int(lease_ms)])?;
+    let message = written(message, commit)?;
+    let rows = last_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
+    read(&rows)
+}
+
+impl Postgres {
+    pub(super) async fn commit_slots(&self, commits: &[ShareCommit]) -> Result<Vec<Committed>, StoreError> {
+        if commits.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
+        // In one order, whatever the order they are given in: two who commit at once must not wait for each other in a circle.
+        let mut order: Vec<usize> = (0..commits.len()).collect();
+        order.sort_by_key(|place| (&commits[*place].group, commits[*place].slot));
+        for place in &order {
+            message = written(message, &commits[*place])?;
+        }
+        let answers = self.shared.events.run_all(message).await?;
+        // What comes before them in the message are settings.
+        let settings = answers.len().saturating_sub(commits.len());
+        let answers = answers.get(settings..).unwrap_or_default();
+        if answers.len() != commits.len() {
+            return Err(garbled("commits", format!("{} answers", answers.len())));
+        }
+        let mut committed = vec![Committed::Stale; commits.len()];
+        for (place, rows) in order.into_iter().zip(answers) {
+            committed[place] = read(rows)?;
+        }
+        Ok(committed)
+    }
+}
+
+fn written<'q>(message: Message<'q>, commit: &ShareCommit) -> Result<Message<'q>, StoreError> {
+    check_commit(commit)?;
+    let ids = |ids: &mut dyn Iterator<Item = EventId>| {
+        let ids: Vec<u64> = ids.map(|id| id.0).collect();
+        (!ids.is_empty()).then(|| array(ids.into_iter()))
+    };
+    let done = ids(&mut commit.done.iter().copied());
+    let events = ids(&mut commit.set_aside.iter().map(|aside| aside.event));
+    let positions = events.as_ref().map(|_| array(commit.set_aside.iter().map(|aside| aside.position)));
+    let aside = How::of(commit.set_aside.iter().map(|aside| &aside.how));
+    let settled = ids(&mut commit.settled.iter().map(|(event, _)| *event));
+    let how = How::of(commit.settled.iter().map(|(_, how)| how));
+    let [namespace, topic, name] = key_of(&commit.group);
+    let values = [
+        namespace,
+        topic,
+        name,
+        commit.slot.into(),
+        int(commit.token.as_u64()),
+        commit.position.map_or(Value::Null, int),
+        done.as_deref().into(),
+        events.as_deref().into(),
+        positions.as_deref().into(),
+        events.as_ref().map(|_| aside.attempts.as_str()).into(),
+        events.as_ref().map(|_| aside.after_ms.as_str()).into(),
+        events.as_ref().map(|_| aside.errors.as_str()).into(),
+        settled.as_deref().into(),
+        settled.as_ref().map(|_| how.attempts.as_str()).into(),
+        settled.as_ref().map(|_| how.after_ms.as_str()).into(),
+        settled.as_ref().map(|_| how.errors.as_str()).into(),
+    ];
+    message.then("share_commit", &values)
+}
+
+fn read(rows: &[PgRow]) -> Result<Committed, StoreError> {
+    let row = rows.first().ok_or_else(|| garbled("a commit", "no row"))?;
+    Ok(if get(row, "held")? { Committed::Yes } else { Committed::Stale })
+}
+
+/// How events stand, as `tenure.commit_share` reads it.
+struct How {
+    attempts: String,
+    after_ms: String,
+    errors: String,
+}
+
+impl How {
+    fn of<'a>(all: impl Iterator<Item = &'a Aside>) -> How {
+        let (mut attempts, mut after_ms, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for how in all {
+            let (tried, after, error) = match how {
+                Aside::Done => (None, None, None),
+                Aside::Behind => (Some(0), Some(0), None),
+                Aside::Retry { attempts, after_ms, error } => {
+                    let after_ms = span_ms(Duration::from_millis(*after_ms));
+                    (Some(*attempts), i64::try_from(after_ms).ok(), Some(clip(error)))
+                }
+                Aside::Dead { attempts, error } => (Some(*attempts), None, Some(clip(error))),
+            };
+            attempts.push(tried.map(i64::from));
+            after_ms.push(after);
+            errors.push(error);
+        }
+        How {
+            attempts: numbers(attempts.into_iter()),
+            after_ms: numbers(after_ms.into_iter()),
+            errors: texts(errors.iter().map(Option::as_deref)),
+        }
+    }
+}

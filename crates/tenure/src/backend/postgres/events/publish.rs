@@ -1,0 +1,163 @@
+//! Publishing, in a transaction of our own or the caller's.
+
+use std::fmt::Write;
+
+use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use tenure_core::event::{EventError, check_events};
+use tenure_core::port::{EVENT_BYTES_MAX, EventId, NewEvent, Payload, Published, StoreError, TopicKey};
+
+use super::super::claims::texts;
+use super::super::error::explain;
+use super::super::lane::last_rows;
+use super::super::literal::Value;
+use super::super::message::{Message, STRICT};
+use super::super::store::number;
+use super::super::{Postgres, QUERIES, get};
+use super::topic as key_of;
+
+/// Publishes events in the transaction on this connection: they are there if it commits, delivered together within a slot, and
+/// whoever sleeps is woken then. No lock is taken before the commit. One round trip; it works behind a pooler in transaction mode.
+pub async fn publish(
+    conn: &mut PgConnection,
+    topic: &TopicKey,
+    events: &[NewEvent],
+) -> Result<Vec<Published>, StoreError> {
+    let message = written(Message::for_user(&QUERIES), topic, events, false)?;
+    let rows = last_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
+    read(&rows, events)
+}
+
+impl Postgres {
+    pub(super) async fn publish_events(
+        &self,
+        topic: &TopicKey,
+        events: &[NewEvent],
+    ) -> Result<Vec<Published>, StoreError> {
+        let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
+        let message = written(message, topic, events, true)?;
+        read(&self.shared.events.run(message).await?, events)
+    }
+}
+
+/// The message of a publication. `own`: in a transaction that is over at once.
+fn written<'q>(
+    message: Message<'q>,
+    topic: &TopicKey,
+    events: &[NewEvent],
+    own: bool,
+) -> Result<Message<'q>, StoreError> {
+    check_events(events, EVENT_BYTES_MAX as u64)?;
+    let hashes = numbers(events.iter().map(|event| event.key.as_deref().map(|key| key_hash(key).into())));
+    let kinds = texts(events.iter().map(|event| Some(event.kind.as_str())));
+    let keys = some_texts(events.iter().map(|event| event.key.as_deref()));
+    let payloads = some_texts(events.iter().map(|event| match &event.payload {
+        Payload::Json(json) => Some(json.as_str()),
+        Payload::Bytes(_) => None,
+    }));
+    let bodies: Vec<Option<String>> = events.iter().map(body).collect();
+    let bodies = some_texts(bodies.iter().map(Option::as_deref));
+    let headers: Vec<Option<String>> = events.iter().map(headers).collect();
+    let headers = some_texts(headers.iter().map(Option::as_deref));
+    let idempotency_keys = some_texts(events.iter().map(|event| event.idempotency_key.as_deref()));
+    let tokens = events.iter().map(|event| event.leader_token.map(|token| whole(token.as_u64())));
+    let tokens = events.iter().any(|event| event.leader_token.is_some()).then(|| numbers(tokens));
+    let [namespace, name] = key_of(topic);
+    let values = [
+        namespace,
+        name,
+        hashes.as_str().into(),
+        kinds.as_str().into(),
+        keys.as_deref().into(),
+        payloads.as_deref().into(),
+        bodies.as_deref().into(),
+        headers.as_deref().into(),
+        idempotency_keys.as_deref().into(),
+        tokens.as_deref().into(),
+        Value::Bool(own),
+    ];
+    message.then("event_publish", &values)
+}
+
+/// What came of it.
+fn read(rows: &[PgRow], events: &[NewEvent]) -> Result<Vec<Published>, StoreError> {
+    rows.iter()
+        .map(|row| {
+            if let Some(most) = get::<Option<i64>>(row, "most")? {
+                let place: usize = number(get::<i32>(row, "n")?, "an event's place")?;
+                let bytes = events.get(place).map_or(0, |event| event.payload.len());
+                return Err(EventError::TooLarge { place, bytes, most: number(most, "a length")? }.into());
+            }
+            Ok(Published {
+                id: EventId(number(get::<i64>(row, "id")?, "an event's number")?),
+                slot: number(get::<i32>(row, "slot")?, "a slot")?,
+                new: get(row, "new")?,
+            })
+        })
+        .collect()
+}
+
+/// What a key's slot is found by: the server takes it modulo the slots, of which we do not know how many there are.
+/// [`slot_of`](tenure_core::event::slot_of) without that.
+fn key_hash(key: &str) -> u32 {
+    let hash =
+        key.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash ^ (hash >> 16)
+}
+
+/// Bytes, as the server reads them.
+fn body(event: &NewEvent) -> Option<String> {
+    let Payload::Bytes(bytes) = &event.payload else { return None };
+    let mut text = String::with_capacity(2 + 2 * bytes.len());
+    text.push_str("\\x");
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    Some(text)
+}
+
+fn headers(event: &NewEvent) -> Option<String> {
+    let some = Some(&event.headers).filter(|headers| !headers.is_empty());
+    some.map(|headers| serde_json::to_string(headers).expect("texts are JSON"))
+}
+
+/// As the tables keep it.
+fn whole(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// Numbers, as the server reads an array of them.
+pub(super) fn numbers(numbers: impl Iterator<Item = Option<i64>>) -> String {
+    let numbers: Vec<String> =
+        numbers.map(|number| number.map_or_else(|| "NULL".into(), |number| number.to_string())).collect();
+    format!("{{{}}}", numbers.join(","))
+}
+
+/// Texts, as the server reads an array of them; nothing if there is none.
+fn some_texts<'a>(all: impl Iterator<Item = Option<&'a str>> + Clone) -> Option<String> {
+    all.clone().any(|text| text.is_some()).then(|| texts(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_core::event::slot_of;
+
+    #[test]
+    fn a_hash_is_that_of_the_slots() {
+        for key in ["", "a", "order-1", "ada@example.org", "ключ", "kunde-ß"] {
+            for slots in [1, 2, 7, 64, 1024] {
+                assert_eq!(key_hash(key) % slots, slot_of(key, slots), "{key:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_sent() {
+        assert_eq!(some_texts([None, None].into_iter()), None);
+        assert_eq!(some_texts([None, Some("a")].into_iter()).as_deref(), Some(r#"{NULL,"a"}"#));
+        assert_eq!(numbers([Some(-1), None].into_iter()), "{-1,NULL}");
+        let event = NewEvent { payload: Payload::Bytes(vec![0, 255]), ..NewEvent::new("bytes") };
+        assert_eq!(body(&event).as_deref(), Some("\\x00ff"));
+    }
+}

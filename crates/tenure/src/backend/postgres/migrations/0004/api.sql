@@ -1,0 +1,205 @@
+-- For any language: events, published in the caller's own transaction.
+
+-- Refuses an event that makes no sense: see event::check. `place`: which, null if there is only one.
+CREATE FUNCTION tenure.check_event(
+    place integer, key text, type text, headers jsonb, idempotency_key text
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    whose CONSTANT text := CASE WHEN place IS NULL THEN 'its' ELSE format('event %s: its', place) END;
+    what text;
+    word text;
+    problem text;
+BEGIN
+    FOR what, word IN
+        SELECT 'key', key WHERE key IS NOT NULL UNION ALL SELECT 'type', type
+        UNION ALL SELECT 'idempotency key', idempotency_key WHERE idempotency_key IS NOT NULL
+        UNION ALL SELECT 'header name', h.key FROM jsonb_each(headers) h
+    LOOP
+        problem := CASE
+            WHEN word IS NULL THEN 'is null'
+            WHEN word = '' AND what <> 'type' THEN 'is empty'
+            WHEN octet_length(word) > 512 THEN format('has %s bytes; at most 512 are allowed', octet_length(word))
+            WHEN word ~ '[\u0001-\u001f\u007f-\u009f]' THEN 'has a control character' END;
+        IF problem IS NOT NULL THEN
+            RAISE EXCEPTION '% % % %', whose, what, coalesce(quote_literal(left(word, 40)), ''), problem
+                USING ERRCODE = 'TN010',
+                      HINT = 'Give it 1 to 512 bytes without control characters, or leave it out. Nothing was published.';
+        END IF;
+    END LOOP;
+    IF headers IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT h.key INTO word FROM jsonb_each(headers) h WHERE jsonb_typeof(h.value) <> 'string' LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% header % is no text', whose, quote_literal(left(word, 40))
+            USING ERRCODE = 'TN010', HINT = 'Give headers as an object of texts. Nothing was published.';
+    END IF;
+    IF (SELECT count(*) > 64 OR coalesce(sum(octet_length(h.key) + octet_length(h.value)), 0) > 16384
+        FROM jsonb_each_text(headers) h) THEN
+        RAISE EXCEPTION '% headers are too many or too long; at most 64 with 16384 bytes together are allowed', whose
+            USING ERRCODE = 'TN010', HINT = 'Put the data into the payload. Nothing was published.';
+    END IF;
+END
+$$;
+
+-- Refuses a payload that is too long.
+CREATE FUNCTION tenure.too_large(place integer, bytes bigint, most bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RAISE EXCEPTION '% payload has % bytes; this topic takes at most %',
+        CASE WHEN place IS NULL THEN 'its' ELSE format('event %s: its', place) END, bytes, most
+        USING ERRCODE = 'TN010',
+              HINT = 'Keep the data elsewhere and give its address, or set the topic''s `max_bytes`. Nothing was published.';
+END
+$$;
+
+CREATE FUNCTION tenure.publish(
+    topic text,
+    payload jsonb DEFAULT '{}',
+    key text DEFAULT NULL,
+    type text DEFAULT '',
+    headers jsonb DEFAULT NULL,
+    idempotency_key text DEFAULT NULL,
+    namespace text DEFAULT 'default'
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    text_ CONSTANT text := coalesce(payload, 'null')::text;
+    topic_ integer;
+    slots_ integer;
+    most bigint;
+    id_ bigint;
+BEGIN
+    SELECT t.id, t.slots, t.max_bytes, nextval('tenure.event_numbers') INTO topic_, slots_, most, id_
+    FROM tenure.topics t WHERE t.namespace = publish.namespace AND t.name = publish.topic;
+    IF topic_ IS NULL THEN
+        PERFORM tenure.no_topic(publish.namespace, publish.topic);
+    END IF;
+    IF octet_length(text_) > most THEN
+        PERFORM tenure.too_large(NULL, octet_length(text_), most);
+    END IF;
+    -- What nobody could find fault with is not looked at more closely.
+    IF headers IS NOT NULL OR idempotency_key IS NOT NULL OR publish.key = '' OR type IS NULL
+        OR concat(publish.key, type) ~ '[^ -~]' OR octet_length(concat(publish.key, type)) > 512 THEN
+        PERFORM tenure.check_event(NULL, publish.key, publish.type, publish.headers, publish.idempotency_key);
+    END IF;
+    IF publish.idempotency_key IS NOT NULL THEN
+        RETURN (SELECT p.id FROM tenure.publish_all(
+            publish.namespace, publish.topic, ARRAY[tenure.key_hash(publish.key)], ARRAY[type], ARRAY[publish.key], ARRAY[text_],
+            NULL, ARRAY[publish.headers::text], ARRAY[publish.idempotency_key], NULL, false) p);
+    END IF;
+    INSERT INTO tenure.events (batch, id, topic, slot, bytes, leads, key, kind, headers, payload)
+    VALUES (tenure.batch(id_, false), id_, topic_, coalesce(tenure.key_hash(publish.key), id_) % slots_, octet_length(text_), true,
+            publish.key, type, publish.headers, text_::json);
+    RETURN id_;
+END
+$$;
+
+COMMENT ON FUNCTION tenure.publish IS
+'Publishes an event to a topic, in the caller''s own transaction: it is there if that commits. Returns the event''s number; with an
+idempotency key that is known already, that of the first event with this key.
+
+    SELECT tenure.publish(''orders'', ''{"order": 7, "amount": 99.5}'', key => ''order-7'', type => ''order.paid'');
+
+topic: must be there (`tenure events topics create orders`); another is refused with SQLSTATE TN013. key: events with the same key are
+delivered in the order of their commits. type: what happened. headers: an object of texts. idempotency_key: makes publishing again
+harmless, for as long as the first event is kept. What one transaction publishes to one slot is delivered together, in the order of the
+calls. What makes no sense is refused with SQLSTATE TN010. No lock is taken before the commit, so a long transaction holds up nobody.';
+
+CREATE FUNCTION tenure.publish_bytes(
+    topic text,
+    body bytea,
+    key text DEFAULT NULL,
+    type text DEFAULT '',
+    headers jsonb DEFAULT NULL,
+    idempotency_key text DEFAULT NULL,
+    namespace text DEFAULT 'default'
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    done record;
+BEGIN
+    IF octet_length(body) > 1048576 THEN
+        PERFORM tenure.too_large(NULL, octet_length(body), 1048576);
+    END IF;
+    PERFORM tenure.check_event(NULL, publish_bytes.key, publish_bytes.type, publish_bytes.headers, publish_bytes.idempotency_key);
+    SELECT p.id, p.most INTO done FROM tenure.publish_all(
+        publish_bytes.namespace, publish_bytes.topic, ARRAY[tenure.key_hash(publish_bytes.key)], ARRAY[publish_bytes.type],
+        ARRAY[publish_bytes.key], NULL, ARRAY[coalesce(body, '')], ARRAY[publish_bytes.headers::text],
+        CASE WHEN publish_bytes.idempotency_key IS NOT NULL THEN ARRAY[publish_bytes.idempotency_key] END, NULL, false) p;
+    IF done.most IS NOT NULL THEN
+        PERFORM tenure.too_large(NULL, octet_length(body), done.most);
+    END IF;
+    RETURN done.id;
+END
+$$;
+
+COMMENT ON FUNCTION tenure.publish_bytes IS
+'Publishes an event whose payload is bytes rather than JSON. See tenure.publish.';
+
+CREATE FUNCTION tenure.publish_many(topic text, events jsonb, namespace text DEFAULT 'default')
+RETURNS TABLE (n integer, id bigint, slot integer, new boolean) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    given record;
+    refused record;
+BEGIN
+    IF jsonb_typeof(events) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'the events are no list' USING ERRCODE = 'TN010',
+            HINT = 'Give a list of objects with payload, key, type, headers and idempotency_key. Nothing was published.';
+    ELSIF jsonb_array_length(events) > 10000 THEN
+        RAISE EXCEPTION 'there are % events; at most 10000 are published together', jsonb_array_length(events)
+            USING ERRCODE = 'TN010', HINT = 'Split them. Nothing was published.';
+    END IF;
+    SELECT (e.n - 1)::integer AS place, CASE WHEN jsonb_typeof(e.event) <> 'object' THEN 'is no object'
+               ELSE format('has a field %s that is not known',
+                           (SELECT quote_literal(left(k, 40)) FROM jsonb_object_keys(CASE WHEN jsonb_typeof(e.event) = 'object'
+                                THEN e.event ELSE '{}' END) k
+                            WHERE k NOT IN ('payload', 'key', 'type', 'headers', 'idempotency_key') LIMIT 1)) END AS problem
+    INTO refused FROM jsonb_array_elements(events) WITH ORDINALITY AS e (event, n)
+    WHERE jsonb_typeof(e.event) <> 'object'
+       OR NOT e.event - ARRAY['payload', 'key', 'type', 'headers', 'idempotency_key'] = '{}' ORDER BY e.n LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'event % %', refused.place, refused.problem USING ERRCODE = 'TN010',
+            HINT = 'Give a list of objects with payload, key, type, headers and idempotency_key. Nothing was published.';
+    END IF;
+    PERFORM tenure.check_event((e.n - 1)::integer, e.event ->> 'key', coalesce(e.event ->> 'type', ''),
+                               nullif(e.event -> 'headers', 'null'), e.event ->> 'idempotency_key')
+    FROM jsonb_array_elements(events) WITH ORDINALITY AS e (event, n);
+    SELECT array_agg(tenure.key_hash(e.event ->> 'key') ORDER BY e.n) AS hashes,
+           array_agg(coalesce(e.event ->> 'type', '') ORDER BY e.n) AS kinds, array_agg(e.event ->> 'key' ORDER BY e.n) AS keys,
+           array_agg(coalesce(e.event -> 'payload', '{}')::text ORDER BY e.n) AS payloads,
+           array_agg(nullif(e.event -> 'headers', 'null')::text ORDER BY e.n) AS headers,
+           CASE WHEN bool_or(e.event ->> 'idempotency_key' IS NOT NULL)
+                THEN array_agg(e.event ->> 'idempotency_key' ORDER BY e.n) END AS idempotency_keys,
+           min(e.n) FILTER (WHERE octet_length((e.event -> 'payload')::text) > 1048576) AS large
+    INTO given FROM jsonb_array_elements(events) WITH ORDINALITY AS e (event, n);
+    IF given.large IS NOT NULL THEN
+        PERFORM tenure.too_large((given.large - 1)::integer, octet_length(given.payloads[given.large]), 1048576);
+    END IF;
+    FOR n, id, slot, new, given.large IN
+        SELECT p.n, p.id, p.slot, p.new, p.most FROM tenure.publish_all(
+            publish_many.namespace, publish_many.topic, coalesce(given.hashes, '{}'), coalesce(given.kinds, '{}'), given.keys,
+            given.payloads, NULL, given.headers, given.idempotency_keys, NULL, false) p
+    LOOP
+        IF given.large IS NOT NULL THEN
+            PERFORM tenure.too_large(n, octet_length(given.payloads[n + 1]), given.large);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION tenure.publish_many IS
+'Publishes up to 10,000 events to a topic, all or nothing, in the caller''s own transaction. See tenure.publish.
+
+    SELECT * FROM tenure.publish_many(''orders'', ''[{"key": "order-7", "type": "order.paid", "payload": {"amount": 99.5}}, {"key": "order-8"}]'');
+
+events: a list of objects with payload, key, type, headers and idempotency_key, of which each may be missing. One row for each, in their
+order: its place, its number, the slot it lies in, and whether it is new.';
+
+CREATE FUNCTION tenure.slot_of(key text, slots integer) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT (tenure.key_hash(key) % greatest(slots, 1))::integer
+$$;
+
+COMMENT ON FUNCTION tenure.slot_of IS
+'The slot of a key in a topic with so many slots: 32-bit FNV-1a over its bytes in UTF-8, both halves folded, modulo the slots. The same in
+every store.';

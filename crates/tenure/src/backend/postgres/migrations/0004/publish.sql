@@ -1,0 +1,251 @@
+-- Publishing.
+--
+-- Why nothing that is committed is ever skipped. A position is drawn from a sequence while the transaction holds the advisory lock
+-- of its slot, and that lock is released after the commit is visible to everybody (the server takes a transaction out of the list
+-- of those that run first, and releases its locks then; a prepared transaction keeps them until COMMIT PREPARED). So whoever gets
+-- the lock next draws a greater position, and all smaller ones of that slot are committed and visible by then, or never will be.
+-- Hence who sees position P of a slot, in whatever snapshot, sees every smaller one that there will ever be. A bare sequence does
+-- not give that: 5 may be committed after 6, and who has read up to 6 never sees it.
+--
+-- The lock is taken at the last moment, by a deferred constraint trigger: a transaction that lasts holds up nobody. The first row
+-- that fires places all that its transaction published, with the locks taken in one order, so that no two transactions wait for
+-- each other in a circle. Which rows those are is known by `batch`: it is drawn with the first publication and kept in the setting
+-- tenure.batch, for the transaction. A savepoint that is rolled back takes it back as well. `N`: one call with one event, so that row is
+-- all; `N+`: more. It is emptied when the batch is placed: whoever publishes after that (SET CONSTRAINTS … IMMEDIATE, another
+-- deferred trigger) begins another batch. SET CONSTRAINTS … IMMEDIATE takes the locks at once and keeps them until the commit: that,
+-- a prepared transaction, and a commit that waits for a standby are what can hold up others; see tenure.blockers.
+
+-- Into which slot a key falls, before it is taken modulo the slots: 32-bit FNV-1a with both halves folded. Four bytes at a time,
+-- since it is the steps of PL/pgSQL that cost.
+CREATE FUNCTION tenure.key_hash(key text) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    raw CONSTANT bytea := convert_to(key, 'UTF8');
+    hash bigint := 2166136261;
+    n integer := 0;
+BEGIN
+    WHILE n + 4 <= length(raw) LOOP
+        hash := ((((((((hash # get_byte(raw, n)) * 16777619) & 4294967295)
+                     # get_byte(raw, n + 1)) * 16777619 & 4294967295)
+                   # get_byte(raw, n + 2)) * 16777619 & 4294967295)
+                 # get_byte(raw, n + 3)) * 16777619 & 4294967295;
+        n := n + 4;
+    END LOOP;
+    WHILE n < length(raw) LOOP
+        hash := ((hash # get_byte(raw, n)) * 16777619) & 4294967295;
+        n := n + 1;
+    END LOOP;
+    RETURN hash # (hash >> 16);
+END
+$$;
+
+-- Refuses, for want of a topic.
+CREATE FUNCTION tenure.no_topic(in_namespace text, in_topic text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RAISE EXCEPTION 'there is no topic %',
+        CASE WHEN in_namespace = 'default' THEN in_topic ELSE concat(in_namespace, '/', in_topic) END
+        USING ERRCODE = 'TN013', HINT = format(
+            'Make it first: `tenure events topics create %s%s`, or `PUT /v1/topics/%s`', in_topic,
+            CASE WHEN in_namespace = 'default' THEN '' ELSE ' --namespace ' || in_namespace END, in_topic);
+END
+$$;
+
+-- The number of a topic. Raises TN013 if there is none.
+CREATE FUNCTION tenure.topic_id(in_namespace text, in_topic text) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    found_id integer;
+BEGIN
+    SELECT t.id INTO found_id FROM tenure.topics t WHERE t.namespace = in_namespace AND t.name = in_topic;
+    IF found_id IS NULL THEN
+        PERFORM tenure.no_topic(in_namespace, in_topic);
+    END IF;
+    RETURN found_id;
+END
+$$;
+
+-- Rings for who sleeps until this topic has events, and counts them as awake. Somebody does, or this transaction can not know.
+-- Rows that another removes at this moment are left to it.
+CREATE FUNCTION tenure.ring_topic(in_topic integer) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- A transaction that notifies can not be prepared. Whoever sleeps finds what it published when it looks again.
+    IF current_setting('max_prepared_transactions') <> '0' AND current_query() ~* 'prepare\s+transaction' THEN
+        RETURN;
+    END IF;
+    -- With one snapshot for the whole transaction, a row that changed since could only be an error.
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        DELETE FROM tenure.event_dozers WHERE ctid = ANY (ARRAY(
+            SELECT d.ctid FROM tenure.event_dozers d WHERE d.topic = in_topic FOR UPDATE SKIP LOCKED));
+    END IF;
+    PERFORM pg_catalog.pg_notify('tenure_wake', json_build_object('events',
+        json_build_object('namespace', t.namespace, 'name', t.name))::text)
+    FROM tenure.topics t WHERE t.id = in_topic;
+END
+$$;
+
+-- Gives the events of a batch their positions: the locks of all their slots, in order, then a unit for each slot, or several if it
+-- has more than a thousand events.
+CREATE FUNCTION tenure.place(in_batch bigint) RETURNS void LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(8372, s.topic * 1024 + s.slot)
+    FROM (SELECT e.topic, e.slot FROM tenure.events e WHERE e.batch = in_batch
+          GROUP BY e.topic, e.slot ORDER BY e.topic, e.slot) s;
+    INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
+    SELECT u.topic, u.slot, nextval('tenure.event_numbers'), in_batch, u.first_id, u.last_id,
+           date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
+    FROM (SELECT p.topic, p.slot, p.part, min(p.id) AS first_id, max(p.id) AS last_id, count(*) AS events,
+                 sum(p.bytes) AS bytes
+          FROM (SELECT e.topic, e.slot, e.id, e.bytes,
+                       (row_number() OVER (PARTITION BY e.topic, e.slot ORDER BY e.id) - 1) / 1000 AS part
+                FROM tenure.events e WHERE e.batch = in_batch) p
+          GROUP BY p.topic, p.slot, p.part ORDER BY p.topic, p.slot, p.part) u;
+    PERFORM tenure.ring_topic(t.topic)
+    FROM (SELECT DISTINCT e.topic FROM tenure.events e WHERE e.batch = in_batch) t
+    WHERE current_setting('transaction_isolation') <> 'read committed'
+       OR EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = t.topic);
+END
+$$;
+
+-- The same for a batch of one event, which most are. Always true: an expression costs less than a statement.
+CREATE FUNCTION tenure.place_one(in_batch bigint, in_id bigint, in_topic integer, in_slot integer, in_bytes integer)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    rings boolean;
+BEGIN
+    IF pg_advisory_xact_lock(8372, in_topic * 1024 + in_slot) IS NOT NULL THEN
+        INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
+        VALUES (in_topic, in_slot, nextval('tenure.event_numbers'), in_batch, in_id, in_id,
+                date_trunc('milliseconds', clock_timestamp()), 1, in_bytes)
+        RETURNING EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = u.topic)
+               OR current_setting('transaction_isolation') <> 'read committed' INTO rings;
+    END IF;
+    IF rings THEN
+        PERFORM tenure.ring_topic(in_topic);
+    END IF;
+    RETURN true;
+END
+$$;
+
+-- The trigger: once for each call of a transaction that is about to commit. What is not of the batch is placed already.
+CREATE FUNCTION tenure.place_batch() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    batch_ CONSTANT text := current_setting('tenure.batch', true);
+BEGIN
+    IF batch_ = NEW.batch::text AND set_config('tenure.batch', '', true) = ''
+        AND tenure.place_one(NEW.batch, NEW.id, NEW.topic, NEW.slot, NEW.bytes) THEN
+        RETURN NULL;
+    ELSIF batch_ = NEW.batch::text || '+' THEN
+        PERFORM set_config('tenure.batch', '', true);
+        PERFORM tenure.place(NEW.batch);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+-- One row of each call leads.
+CREATE CONSTRAINT TRIGGER events_placed AFTER INSERT ON tenure.events DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW WHEN (NEW.leads) EXECUTE FUNCTION tenure.place_batch();
+
+-- The batch of this transaction; `new_` if it has none yet. `several`: more than this one event are in it.
+CREATE FUNCTION tenure.batch(new_ bigint, several boolean) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now_ CONSTANT text := current_setting('tenure.batch', true);
+BEGIN
+    IF now_ <> '' THEN
+        RETURN rtrim(set_config('tenure.batch', rtrim(now_, '+') || '+', true), '+');
+    END IF;
+    RETURN rtrim(set_config('tenure.batch', new_ || CASE WHEN several THEN '+' ELSE '' END, true), '+');
+END
+$$;
+
+-- Publishes events, all or nothing, in this transaction. Nothing is checked here but the topic and the length of payloads.
+-- Of each event: `hashes`, of its key (null: it has none), kinds, keys, payloads or bodies, headers, idempotency keys, leaders'
+-- tokens; a list in which all is null may be null itself. `own`: the transaction is over with this, so the slots may as well be
+-- locked at once, without a trigger. One row for each event, in order; `most` in place of all that, if event `n` is too long.
+CREATE FUNCTION tenure.publish_all(
+    in_namespace text, in_topic text, hashes bigint[], kinds text[], keys text[], payloads text[], bodies bytea[],
+    headers_ text[], idempotency_keys text[], tokens bigint[], own boolean
+) RETURNS TABLE (n integer, id bigint, slot integer, new boolean, most bigint) LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    topic_ integer;
+    slots_ integer;
+    most_ bigint;
+    count_ CONSTANT integer := cardinality(kinds);
+    ids bigint[];
+    made bigint[];
+    batch_ bigint;
+BEGIN
+    SELECT t.id, t.slots, t.max_bytes INTO topic_, slots_, most_
+    FROM tenure.topics t WHERE t.namespace = in_namespace AND t.name = in_topic;
+    IF topic_ IS NULL THEN
+        PERFORM tenure.no_topic(in_namespace, in_topic);
+    END IF;
+    IF count_ = 0 THEN
+        RETURN;
+    END IF;
+    IF most_ < 1048576 THEN
+        SELECT (p.n - 1)::integer, most_ INTO n, most
+        FROM unnest(payloads, bodies) WITH ORDINALITY AS p (payload, body, n)
+        WHERE coalesce(octet_length(p.payload), octet_length(p.body)) > most_ ORDER BY p.n LIMIT 1;
+        IF FOUND THEN
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+    -- The numbers are in the order of the call, whatever the order in which rows are inserted.
+    ids := ARRAY(SELECT nextval('tenure.event_numbers') FROM generate_series(1, count_));
+    batch_ := CASE WHEN own THEN ids[1] ELSE tenure.batch(ids[1], count_ > 1) END;
+    IF idempotency_keys IS NULL THEN
+        INSERT INTO tenure.events AS v (batch, id, topic, slot, bytes, leads, leader_token, key, kind, headers, payload, body)
+        SELECT batch_, e.id, topic_, (coalesce(e.hash, e.id) % slots_)::integer,
+               coalesce(octet_length(e.payload), octet_length(e.body)), NOT own AND e.n = 1, e.token, e.key, e.kind,
+               e.headers::json, e.payload::json, e.body
+        FROM unnest(ids, hashes, kinds, keys, payloads, bodies, headers_, tokens)
+             WITH ORDINALITY AS e (id, hash, kind, key, payload, body, headers, token, n);
+    ELSE
+        -- Each of them leads: nobody knows which are there already. In the order of their keys, so that two calls with the same
+        -- keys wait for each other in one order.
+        WITH inserted AS (
+            INSERT INTO tenure.events AS v (
+                batch, id, topic, slot, bytes, leads, leader_token, key, kind, idempotency_key, headers, payload, body)
+            SELECT batch_, e.id, topic_, (coalesce(e.hash, e.id) % slots_)::integer,
+                   coalesce(octet_length(e.payload), octet_length(e.body)), NOT own, e.token, e.key, e.kind, e.idem,
+                   e.headers::json, e.payload::json, e.body
+            FROM unnest(ids, hashes, kinds, keys, payloads, bodies, headers_, tokens, idempotency_keys)
+                 AS e (id, hash, kind, key, payload, body, headers, token, idem)
+            ORDER BY e.idem, e.id
+            ON CONFLICT (topic, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+            RETURNING v.id
+        )
+        SELECT coalesce(array_agg(i.id), '{}') INTO made FROM inserted i;
+    END IF;
+    IF own AND count_ = 1 AND idempotency_keys IS NULL THEN
+        PERFORM tenure.place_one(batch_, batch_, topic_, (coalesce(hashes[1], batch_) % slots_)::integer,
+                                 coalesce(octet_length(payloads[1]), octet_length(bodies[1])));
+    ELSIF own AND made IS DISTINCT FROM '{}' THEN
+        PERFORM tenure.place(batch_);
+    END IF;
+    IF made IS NULL THEN
+        RETURN QUERY SELECT (e.n - 1)::integer, e.id, (coalesce(e.hash, e.id) % slots_)::integer, true, NULL::bigint
+                     FROM unnest(ids, hashes) WITH ORDINALITY AS e (id, hash, n);
+        RETURN;
+    END IF;
+    -- In a statement of its own, which sees those that were published by others meanwhile.
+    FOR n, id, slot, new IN
+        SELECT (e.n - 1)::integer, coalesce(m.id, k.id), coalesce(k.slot, (coalesce(e.hash, e.id) % slots_)::integer),
+               m.id IS NOT NULL
+        FROM unnest(ids, hashes, idempotency_keys) WITH ORDINALITY AS e (id, hash, idem, n)
+        LEFT JOIN unnest(made) AS m (id) ON m.id = e.id
+        LEFT JOIN tenure.events k ON m.id IS NULL AND k.topic = topic_ AND k.idempotency_key = e.idem
+                                 AND k.idempotency_key IS NOT NULL
+        ORDER BY e.n
+    LOOP
+        IF id IS NULL THEN
+            RAISE EXCEPTION 'an event with the same idempotency key in % is being forgotten or published at this moment', in_topic
+                USING ERRCODE = '40001', HINT = 'Publish it again.';
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;

@@ -1,0 +1,67 @@
+-- name: event_publish
+-- $1 namespace, $2 topic; of each event: $3 the hash of its key, $4 type, $5 key, $6 payload, $7 bytes, $8 headers, $9 idempotency key,
+-- $10 leader's token; $11 whether the transaction is our own. See tenure.publish_all.
+SELECT p.n, p.id, p.slot, p.new, p.most FROM tenure.publish_all($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) p ORDER BY p.n;
+
+-- name: event_read
+-- $1 namespace, $2 topic, $3 slots, $4 after which positions, $5 how many at most. See tenure.read.
+SELECT e.slot, e."position", e.id, e.key, e.kind, e.payload::text, encode(e.body, 'hex') AS body, e.headers::text, e.leader_token, e.at_ms
+FROM tenure.read(tenure.topic_id($1, $2), $3, $4, $5) e;
+
+-- name: event_show
+-- $1 namespace, $2 topic, $3 which. Its batch is the number of the first event of its transaction: mostly its own, or one a little
+-- before. The unit comes after both.
+SELECT e.slot, u."position", e.id, e.key, e.kind, e.payload::text, encode(e.body, 'hex') AS body, e.headers::text, e.leader_token,
+       tenure.ms(u.at) AS at_ms
+FROM tenure.topics t
+CROSS JOIN LATERAL (
+    SELECT v.* FROM tenure.events v WHERE v.batch <= $3 AND v.topic = t.id AND v.id = $3 ORDER BY v.batch DESC LIMIT 1
+) e
+JOIN tenure.event_units u
+    ON u.topic = t.id AND u.slot = e.slot AND u."position" = tenure.position_of(t.id, e.slot, e.id)
+WHERE t.namespace = $1 AND t.name = $2;
+
+-- name: event_doze
+-- $1 a session, $2 namespace, $3 topic.
+INSERT INTO tenure.event_dozers (topic, session)
+SELECT t.id, $1 FROM tenure.topics t WHERE t.namespace = $2 AND t.name = $3;
+
+-- name: event_publishing
+-- $1 namespace, $2 topic. Whether somebody commits to it at this moment.
+SELECT coalesce(bool_or(tenure.publishing(t.id)), false) AS publishing FROM tenure.topics t WHERE t.namespace = $1 AND t.name = $2;
+
+-- name: event_prune
+-- $1 session, $2 token, $3 clock, $4 how many. See tenure.prune_events.
+SELECT p.forgotten, p.more FROM tenure.prune_events($1, $2, $3, $4) p;
+
+-- name: aside_list
+-- $1 the group's number, $2 only the dead, $3 slot, $4 key, $5 after which event, $6 how many; null: any. In the order of their
+-- numbers; those of one key in their own order.
+SELECT a.slot, a."position", a.event AS id, a.key, a.kind, a.payload::text, encode(a.body, 'hex') AS body, a.headers::text,
+       a.leader_token, tenure.ms(a.at) AS at_ms, a.dead, a.attempts, a.error, tenure.ms(a.failed_at) AS failed_at_ms,
+       CASE WHEN a.dead OR (a.key IS NOT NULL AND EXISTS (
+                     SELECT FROM tenure.event_asides o WHERE o.group_id = a.group_id AND o.slot = a.slot AND o.key = a.key
+                       AND (o."position", o.event) < (a."position", a.event))) THEN NULL
+            WHEN a.attempts = 0 THEN 0
+            ELSE greatest(0, tenure.ms(a.due_at) - tenure.ms(clock_timestamp())) END AS due_in_ms,
+       (SELECT count(*) FROM tenure.event_asides o
+        WHERE o.group_id = a.group_id AND o.slot = a.slot AND o.key = a.key
+          AND (o."position", o.event) > (a."position", a.event)) AS behind
+FROM tenure.event_asides a
+WHERE a.group_id = $1 AND (NOT $2 OR a.dead) AND ($3::integer IS NULL OR a.slot = $3) AND ($4::text IS NULL OR a.key = $4)
+  AND a.event > $5
+ORDER BY CASE WHEN $4::text IS NULL THEN 0 ELSE a.slot END, CASE WHEN $4::text IS NULL THEN 0 ELSE a."position" END, a.event
+LIMIT $6;
+
+-- name: aside_keys
+-- $1 namespace, $2 topic, $3 group, $4 slot. See tenure.aside_keys.
+SELECT tenure.aside_keys(tenure.find_group($1, $2, $3), $4)::text AS keys;
+
+-- name: dead_replay
+-- $1 the group's number, $2 which.
+UPDATE tenure.event_asides a SET dead = false, attempts = 0
+WHERE a.group_id = $1 AND a.event = ANY ($2) AND a.dead RETURNING a.event AS id;
+
+-- name: dead_drop
+-- $1 the group's number, $2 which.
+DELETE FROM tenure.event_asides a WHERE a.group_id = $1 AND a.event = ANY ($2) AND a.dead RETURNING a.event AS id;
