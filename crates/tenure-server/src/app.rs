@@ -14,9 +14,12 @@ use crate::access::{Access, Owners};
 use crate::board::Board;
 use crate::envelope;
 use crate::floor::Floor;
+use crate::gauge::Gauge;
 use crate::limits::Limiter;
+use crate::lookout::Lookout;
 use crate::route::Routes;
 use crate::settings::{Settings, Timeouts};
+use crate::tails::Tails;
 
 /// The election in which the servers of a store stand: who they are, and which of them keeps house.
 pub(crate) static SERVERS: LazyLock<ElectionKey> = LazyLock::new(|| {
@@ -33,6 +36,8 @@ pub struct Inside {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
     pub(crate) floor: Arc<Floor>,
+    pub(crate) lookout: Arc<Lookout>,
+    pub(crate) gauge: Arc<Gauge>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
@@ -43,6 +48,7 @@ pub struct Inside {
     pub(crate) most_bytes: usize,
     pub(crate) most_large_bytes: usize,
     claims: OnceCell<Claims>,
+    pub(crate) tails: Tails,
     /// Queues that were found to be exclusive: asked for through the leader from then on, whatever becomes of them.
     pub(crate) routed: Routed,
 }
@@ -86,11 +92,15 @@ impl App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
         let floor = Floor::watching(store.clone(), runtime.clone());
+        let lookout = Lookout::watching(store.clone(), runtime.clone());
+        let gauge = Gauge::watching(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
             board,
             floor,
+            lookout,
+            gauge,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),
@@ -101,6 +111,7 @@ impl App {
             most_bytes: settings.limits.body_bytes,
             most_large_bytes: settings.limits.large_body_bytes,
             claims: OnceCell::new(),
+            tails: Tails::default(),
             routed: Routed::default(),
         }))
     }

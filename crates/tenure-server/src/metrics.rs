@@ -16,10 +16,11 @@ use http::header::CONTENT_TYPE;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tenure::ElectionKey;
-use tenure::port::{ElectionView, QueueKey, TaskState, Verb};
+use tenure::port::{ElectionView, GroupKey, QueueKey, TaskState, TopicKey, TopicView, Verb};
 
 use crate::App;
 use crate::app::SERVERS;
+use crate::lookout::Track;
 use crate::route::{Need, Routes};
 
 /// The names of what the server itself counts. See [`tenure::metrics::names`] for those of every process.
@@ -32,6 +33,8 @@ pub mod names {
     pub const STREAMS: &str = "tenure_http_streams";
     pub const REFUSED: &str = "tenure_http_refused_total";
     pub const AUDIT_FAILURES: &str = "tenure_audit_failures_total";
+    pub const PUSHES: &str = "tenure_pushes_total";
+    pub const PUSH: &str = "tenure_push_duration_seconds";
 }
 
 /// How often measurements are folded into their buckets.
@@ -76,6 +79,11 @@ fn describe() {
     describe_gauge!(names::STREAMS, "Streams of server-sent events that are open.");
     describe_counter!(names::REFUSED, "Connections and requests refused, by reason.");
     describe_counter!(names::AUDIT_FAILURES, "Deeds that could not be recorded.");
+    describe_counter!(
+        names::PUSHES,
+        "Events that were pushed to a receiver, by group and by what came of it."
+    );
+    describe_histogram!(names::PUSH, Unit::Seconds, "From sending an event to its receiver to the answer.");
     // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
     counter!(names::AUDIT_FAILURES).increment(0);
     for reason in Reason::ALL {
@@ -143,6 +151,44 @@ pub(crate) fn refused(reason: Reason) {
     counter!(names::REFUSED, "reason" => reason.label()).increment(1);
 }
 
+/// What came of pushing an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PushResult {
+    /// The receiver took it.
+    Done,
+    /// It answered otherwise.
+    Refused,
+    /// It was not in time.
+    Late,
+    /// It could not be reached.
+    Unreachable,
+}
+
+/// An event was pushed, or was not.
+pub(crate) fn pushed(group: &GroupKey, result: PushResult, took: Duration) {
+    let result = match result {
+        PushResult::Done => "done",
+        PushResult::Refused => "refused",
+        PushResult::Late => "late",
+        PushResult::Unreachable => "unreachable",
+    };
+    let labels = [
+        ("namespace", group.topic.namespace.to_string()),
+        ("topic", group.topic.name.to_string()),
+        ("group", group.name.to_string()),
+    ];
+    let mut with_result = labels.to_vec();
+    with_result.push(("result", result.to_owned()));
+    counter!(names::PUSHES, &with_result).increment(1);
+    histogram!(names::PUSH, &labels).record(took);
+}
+
+/// Events were published through this server.
+pub(crate) fn published(topic: &TopicKey, count: usize) {
+    let labels = [("namespace", topic.namespace.to_string()), ("topic", topic.name.to_string())];
+    counter!(tenure::metrics::names::PUBLISHED, &labels).increment(count as u64);
+}
+
 /// Counts something for as long as it is there.
 #[derive(Debug)]
 pub(crate) struct Gauged(&'static str);
@@ -169,6 +215,7 @@ async fn scrape(State(app): State<App>) -> Response {
     let mut text = recorder().map(PrometheusHandle::render).unwrap_or_default();
     board(&app, &mut text);
     queues(&app, &mut text).await;
+    topics(&app, &mut text).await;
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
@@ -235,6 +282,72 @@ async fn queues(app: &App, text: &mut String) {
     let paused =
         queues().map(|view| (format!("{}}}", queue_labels(&view.key)), u8::from(view.paused.is_some())));
     family(text, "tenure_queue_paused", "Whether an operator has paused it, or its namespace.", paused);
+}
+
+/// What is in the topics, and how far their groups are. Of a store that can not be asked, or keeps none, nothing is said.
+async fn topics(app: &App, text: &mut String) {
+    let seen = app.lookout.seen().await.ok().filter(|seen| seen.trouble.is_none());
+    let topics = || seen.iter().flat_map(|seen| seen.topics.values());
+    let each = |figure: fn(&TopicView) -> f64| {
+        topics().map(move |view| (format!("{}}}", topic_labels(&view.key)), figure(view))).collect::<Vec<_>>()
+    };
+    family(
+        text,
+        "tenure_topic_events",
+        "Events that the topic keeps, about.",
+        each(|view| view.events as f64),
+    );
+    let help = "For how long the transaction that keeps others from committing to the topic has been open; 0 if none does.";
+    let blocked =
+        each(|view| seconds(view.blockers.iter().map(|blocker| blocker.since_ms).max().unwrap_or(0)));
+    family(text, "tenure_topic_blocked_seconds", help, blocked);
+    let waiting = each(|view| view.blockers.iter().map(|blocker| blocker.waiting).sum::<u64>() as f64);
+    family(
+        text,
+        "tenure_topic_blocked_transactions",
+        "Transactions that wait for one that holds a slot.",
+        waiting,
+    );
+    let groups = || seen.iter().flat_map(|seen| seen.groups.values());
+    let each = |figure: fn(&Track) -> f64| {
+        groups().map(move |track| (group_labels(&track.view.key), figure(track))).collect::<Vec<_>>()
+    };
+    let lag = each(|track| track.lag.events as f64);
+    family(
+        text,
+        "tenure_group_lag_events",
+        "Events that the group has not read; of a long lag, a part.",
+        lag,
+    );
+    let late = each(|track| seconds(track.lag.ms));
+    family(
+        text,
+        "tenure_group_lag_seconds",
+        "For how long the oldest event that the group has not read has waited.",
+        late,
+    );
+    let aside = each(|track| track.view.aside as f64);
+    family(text, "tenure_group_aside", "Events that are tried again, or wait behind one that is.", aside);
+    family(text, "tenure_group_dead", "Events that failed for good.", each(|track| track.view.dead as f64));
+    let members = each(|track| track.view.members.len() as f64);
+    family(text, "tenure_group_members", "Live members of the group.", members);
+    let paused = each(|track| f64::from(u8::from(track.view.paused.is_some())));
+    family(text, "tenure_group_paused", "Whether an operator has paused it.", paused);
+    let moves = each(|track| track.view.moves as f64);
+    family(text, "tenure_group_moves", "How many slots ever changed hands from one name to another.", moves);
+}
+
+fn seconds(ms: u64) -> f64 {
+    Duration::from_millis(ms).as_secs_f64()
+}
+
+/// The labels of a topic, to be gone on with.
+fn topic_labels(key: &TopicKey) -> String {
+    format!("{{namespace=\"{}\",topic=\"{}\"", key.namespace, key.name)
+}
+
+fn group_labels(key: &GroupKey) -> String {
+    format!("{},group=\"{}\"}}", topic_labels(&key.topic), key.name)
 }
 
 /// The labels of a queue, to be gone on with.

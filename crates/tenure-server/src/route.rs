@@ -23,6 +23,8 @@ pub enum Need {
     Known,
     /// This verb in the namespace that the query names (`?namespace=`, else `default`).
     In(Verb),
+    /// Any of these verbs in the namespace that the query names: what those who do different things all have to see.
+    InAny(&'static [Verb]),
     /// This verb over everything: a grant in `*`.
     Over(Verb),
     /// To be the owner of the session that the path names.

@@ -13,6 +13,7 @@ use crate::bounded::Bounded;
 use crate::listen::{Listener, Listening, Tls};
 use crate::replica;
 use crate::settings::{Bound, Limits, Settings};
+use crate::webhooks::Webhooks;
 use crate::{App, listen};
 
 /// Descriptors for everything but connections: the store, files, listeners.
@@ -29,6 +30,7 @@ pub struct Server {
     ended: watch::Sender<bool>,
     drain: Duration,
     tasks: [JoinHandle<()>; 2],
+    webhooks: Webhooks,
 }
 
 /// Why a server did not start. Nothing is left behind.
@@ -79,7 +81,9 @@ impl Server {
         let listening = listen::serve(listeners, tls, &app, &settings);
         let drain = settings.timeouts.drain;
         let tasks = [standing, tokio::spawn(crate::metrics::upkeep())];
-        Ok(Server { app, addresses, listening, tenure, ended: watch::Sender::new(false), drain, tasks })
+        let webhooks = Webhooks::start(app.clone(), tenure.clone());
+        let ended = watch::Sender::new(false);
+        Ok(Server { app, addresses, listening, tenure, ended, drain, tasks, webhooks })
     }
 
     /// Where it listens.
@@ -103,6 +107,7 @@ impl Server {
         if !self.listening.drain(self.drain).await {
             tracing::warn!(after = ?self.drain, "requests were cut off: they did not finish in time");
         }
+        self.webhooks.over().await;
         match tokio::time::timeout(LEAVE, self.tenure.close()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!("leaving the other replicas: {error}"),

@@ -10,6 +10,12 @@ mod claims;
 mod controls;
 #[path = "sqlite/events.rs"]
 mod events;
+#[path = "sqlite/events_plans.rs"]
+mod events_plans;
+#[path = "sqlite/events_shares.rs"]
+mod events_shares;
+#[path = "sqlite/events_view.rs"]
+mod events_view;
 #[path = "sqlite/faults.rs"]
 mod faults;
 #[path = "sqlite/guards.rs"]

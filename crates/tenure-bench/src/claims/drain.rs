@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, Executor, PgConnection};
-use tenure::port::{Outcome, QueueKey, Settled, Settlement, TaskId};
+use tenure::port::{Outcome, Pause, QueueKey, Settled, Settlement, TaskId};
 use tenure::runtime::now;
 use tenure::{Claimed, Name, Tenure, Token};
 use tokio::sync::{Notify, mpsc};
@@ -171,26 +171,16 @@ async fn by_worker(
     enough.notified().await;
     worker.drain().await?;
     let rate = per_second(run.load(Ordering::Relaxed), now().since(start));
-    empty(&tenure, &queue).await?;
+    leave(&tenure, &queue).await?;
     tenure.close().await?;
     Ok(rate)
 }
 
-/// What is left over is called off, so that nobody trips over it.
-async fn empty(tenure: &Tenure, queue: &QueueKey) -> Result<(), BenchError> {
-    let filter = tenure::port::TaskFilter {
-        queue: Some(queue.name.clone()),
-        states: vec![tenure::port::TaskState::Ready],
-        limit: 10_000,
-        ..Default::default()
-    };
-    loop {
-        let left: Vec<TaskId> = tenure.store().tasks(&filter).await?.iter().map(|task| task.id).collect();
-        if left.is_empty() {
-            return Ok(());
-        }
-        tenure.store().order(&queue.namespace, &left, tenure::port::Order::Cancel).await?;
-    }
+/// What is left over stays where it is, and nobody trips over it.
+async fn leave(tenure: &Tenure, queue: &QueueKey) -> Result<(), BenchError> {
+    let pause = Pause { by: "bench".into(), reason: "left over".into(), at_ms: 0 };
+    tenure.store().set_queue_paused(&queue.namespace, Some(&queue.name), Some(&pause)).await?;
+    Ok(())
 }
 
 /// Tasks per second of callers that each claim one task, complete it, and claim the next.
@@ -362,7 +352,7 @@ async fn held_open(bench: &DrainBench, url: &str) -> Result<Compared, BenchError
     holder.execute("ROLLBACK").await?;
     feeder.abort();
     worker.drain().await?;
-    empty(&tenure, &key).await?;
+    leave(&tenure, &key).await?;
     tenure.close().await?;
     let what = format!("steady stream, a transaction open for {:?}", bench.held_open);
     Ok(Compared::new(what, held, "the same without it", free, "tasks/s").at_least(0.5))

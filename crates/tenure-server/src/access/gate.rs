@@ -139,6 +139,14 @@ async fn check(
             }
             Ok(())
         }
+        Need::InAny(verbs) => {
+            let namespace = namespace(parts)?;
+            match verbs.iter().any(|verb| principal.may(*verb, Some(&namespace))) {
+                true => Ok(()),
+                // The first is the least.
+                false => verbs.first().map_or(Ok(()), |verb| principal.must(*verb, Some(&namespace))),
+            }
+        }
         Need::Over(verb) => principal.must(verb, None),
         Need::Session => owns(app, parts, principal, open).await,
         Need::Stand => {

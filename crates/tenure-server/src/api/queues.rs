@@ -29,6 +29,8 @@ const PAGE: (u32, u32) = (100, 1000);
 const FINISHED: (u32, u32) = (1000, 10_000);
 /// The longest time in a setting: ten years.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 3_600_000;
+/// The end of the year 9999, in milliseconds since 1970.
+const LATEST_MS: i64 = 253_402_300_799_000;
 
 pub(crate) fn routes() -> Routes {
     let (read, admin) = (Need::In(Verb::Read), Need::In(Verb::Admin));
@@ -308,18 +310,7 @@ async fn paused(
     queue: Option<&Name>,
     pause: Option<PauseWork>,
 ) -> Result<Json<Changed>, Problem> {
-    let pause = match pause {
-        Some(pause) => {
-            short("reason", &pause.reason)?;
-            let who = pause.by.unwrap_or_else(|| principal.name.to_string());
-            short("by", &who)?;
-            // Between 1970 and the year 9999: what no calendar has can not be shown.
-            let at_ms =
-                pause.at_ms.map_or_else(|| app.runtime.wall_ms(), |at| at.clamp(0, 253_402_300_799_000));
-            Some(Pause { by: signed(principal, &who), reason: pause.reason, at_ms })
-        }
-        None => None,
-    };
+    let pause = pause.map(|pause| pause.pause(app, principal)).transpose()?;
     let changed = app.store.set_queue_paused(namespace, queue, pause.as_ref()).await?;
     if changed {
         let (what, target) = queue.map_or(("namespace", namespace), |queue| ("queue", queue));
@@ -327,6 +318,18 @@ async fn paused(
         record_of(app, by, &format!("{what}.{verb}"), namespace, target.as_str(), reason).await;
     }
     Ok(Json(Changed { changed }))
+}
+
+impl PauseWork {
+    /// The pause, by whoever asks for it.
+    pub(super) fn pause(self, app: &App, principal: &Principal) -> Result<Pause, Problem> {
+        short("reason", &self.reason)?;
+        let who = self.by.unwrap_or_else(|| principal.name.to_string());
+        short("by", &who)?;
+        // Between 1970 and the year 9999: what no calendar has can not be shown.
+        let at_ms = self.at_ms.map_or_else(|| app.runtime.wall_ms(), |at| at.clamp(0, LATEST_MS));
+        Ok(Pause { by: signed(principal, &who), reason: self.reason, at_ms })
+    }
 }
 
 /// Refuses times that no clock of a store can add up.

@@ -1,7 +1,8 @@
-//! What makes no sense in tasks, seats, settings and requests, told with the field to blame. The rules are the core's.
+//! What makes no sense in tasks, seats, settings, events and requests, told with the field to blame. The rules are the core's.
 
 use http::StatusCode;
 use tenure_core::claim::{AskError, SubmissionError};
+use tenure_core::event::{EventError, GroupError};
 
 use crate::problem::Problem;
 
@@ -78,4 +79,50 @@ fn field_of_ask(what: &str) -> &str {
         "the request's base" => "base",
         field => field,
     }
+}
+
+/// Events that make no sense. Of many, the field says which one.
+pub(super) fn of_events(error: &EventError, many: bool) -> Problem {
+    let (place, field) = match *error {
+        EventError::TooLarge { place, .. } | EventError::TooDeep { place, .. } => (Some(place), "payload"),
+        EventError::Word { place, what, .. } => (Some(place), field_of_event(what)),
+        EventError::Headers { place, .. } | EventError::HeaderBytes { place, .. } => (Some(place), "headers"),
+        EventError::Token { place, .. } => (Some(place), "leader_token"),
+        _ => (None, "events"),
+    };
+    match place {
+        Some(place) if many => unfit(format!("events[{place}].{field}"), error),
+        _ => unfit(field, error),
+    }
+}
+
+fn field_of_event(what: &str) -> &str {
+    match what {
+        "idempotency key" => "idempotency_key",
+        "header name" | "header value" => "headers",
+        field => field,
+    }
+}
+
+/// Whatever else makes no sense about topics and groups; `field` is to blame unless the error says so.
+pub(super) fn of_group(error: &GroupError, field: &str) -> Problem {
+    let field = match error {
+        GroupError::Range { what, .. } => match *what {
+            "the backoff's most_ms" => "backoff.most_ms",
+            "the position"
+            | "the time"
+            | "the slot"
+            | "the token"
+            | "an event's number"
+            | "the number of attempts" => field,
+            what => what,
+        },
+        GroupError::Keep { .. } => "keep_unread_ms",
+        GroupError::Backoff { .. } => "backoff",
+        GroupError::Member(_) => "member",
+        GroupError::Url(_) => "url",
+        GroupError::Secret(_) => "secret",
+        _ => field,
+    };
+    unfit(field, error)
 }

@@ -2,6 +2,7 @@
 
 mod campaign;
 mod claims;
+mod events;
 mod failover;
 mod fuzz;
 mod operate;

@@ -95,6 +95,7 @@ fn may(need: Need, grant: Option<&Grant>, known: bool, namespace: &str, own: boo
         Need::Nothing => true,
         Need::Known => known,
         Need::In(verb) => has(verb, namespace),
+        Need::InAny(verbs) => verbs.iter().any(|verb| has(*verb, namespace)),
         Need::Over(verb) => has(verb, "*"),
         Need::Session => known && own,
         Need::Stand => has(Verb::Lead, namespace),

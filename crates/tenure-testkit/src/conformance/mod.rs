@@ -27,6 +27,7 @@ pub mod dozing;
 pub mod elections;
 pub mod events_aside;
 pub mod events_commits;
+pub mod events_differential;
 pub mod events_groups;
 pub mod events_hall;
 pub mod events_people;
@@ -524,6 +525,7 @@ macro_rules! events_conformance_tests {
                 events_groups::an_empty_slot_keeps_its_place,
                 events_aside::what_is_aside_outlives_its_event,
                 events_people::servers_are_told_where_to_push,
+                events_differential::random_events_go_as_they_go_in_memory,
             }
         }
     };

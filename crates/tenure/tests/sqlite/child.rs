@@ -8,7 +8,7 @@ use tenure::backend::sqlite::{Sqlite, SqliteOptions};
 use tenure_core::port::{ClaimAnswer, NewSession, Pulse, Seat, Store, Wake};
 use tenure_testkit::conformance::{Actor, election, new_id, new_session};
 
-use super::claims;
+use super::{claims, events_shares};
 
 /// What lines of ours begin with: the test harness prints some too.
 const MARK: &str = "child says ";
@@ -164,6 +164,15 @@ async fn play_a_part() {
             say(&format!("{} {} {}", actor.id, tasks[0][0].id, tasks[0][0].token));
             wait_for_a_line();
         }
+        "consumer" => events_shares::consume(open(database).await).await,
+        "producer" => {
+            let (told, hears) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                wait_for_a_line();
+                let _ = told.send(());
+            });
+            events_shares::produce(open(database).await, move || hears.try_recv().is_ok()).await;
+        }
         "opener" => {
             say("ready");
             wait_for_a_line();
@@ -177,7 +186,7 @@ async fn play_a_part() {
     }
 }
 
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     println!("{MARK}{text}");
     std::io::stdout().flush().unwrap();
 }

@@ -104,19 +104,28 @@ impl Payload {
 }
 
 /// An event to be published. `NewEvent::new("order.paid")` is an ordinary one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(try_from = "super::wire::NewEventIn")]
 pub struct NewEvent {
     /// Events with the same key are delivered in the order of their commits. `None`: in any order.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// What happened.
+    #[serde(rename = "type")]
     pub kind: String,
     /// With what.
+    #[serde(flatten)]
     pub payload: Payload,
     /// More about it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "schema", schema(required = false))]
     pub headers: BTreeMap<String, String>,
     /// Published again under the same idempotency key (within the topic, for as long as the first is kept): the first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// Under which token it was published, if it was by a leader.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub leader_token: Option<Token>,
 }
 
@@ -142,6 +151,7 @@ pub struct Published {
 /// An event, as it is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(try_from = "super::wire::EventIn")]
 pub struct Event {
     /// Which.
     pub id: EventId,

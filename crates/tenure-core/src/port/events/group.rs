@@ -260,6 +260,7 @@ pub enum Committed {
 /// An event that is aside, as people see it and as a member retries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(try_from = "super::wire::AsideIn")]
 pub struct AsideView {
     /// The event.
     #[serde(flatten)]

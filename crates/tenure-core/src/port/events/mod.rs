@@ -12,6 +12,7 @@
 mod event;
 mod group;
 mod topic;
+mod wire;
 
 use async_trait::async_trait;
 

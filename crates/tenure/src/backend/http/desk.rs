@@ -200,6 +200,6 @@ impl Desk for Http {
 }
 
 /// One more part of a query, if there is something to say.
-fn also(name: &str, value: Option<&str>) -> String {
+pub(super) fn also(name: &str, value: Option<&str>) -> String {
     value.map(|value| format!("&{name}={}", part(value))).unwrap_or_default()
 }

@@ -19,6 +19,11 @@
 //! | `claim` | *not* sent again: what the first may have claimed has to be looked for ([`held`](tenure_core::port::Tasks::held)), and whoever got tasks would not |
 //! | `settle` | completed twice under one token is completed; all else that is said twice is *lost* the second time, and changes nothing |
 //! | `request` | by its key, the same request |
+//! | `publish` | only if every event has an idempotency key: then the second finds the first |
+//! | `join_group`, `leave_group`, `free_shares`, `doze_topic`, `set_topic`, `set_group`, `set_push` | twice is as good as once |
+//! | `take_shares` | compares and swaps on the token that was seen: of two, one at most is granted. If it was the one whose answer was lost, a look shows the slot in the session's own name, under a token that it never heard of: it gives it back, and takes it anew |
+//! | `commit_shares` | how far a slot is read is the same twice; with anything else in it, *not* sent again |
+//! | `reset_group`, `order_dead`, `set_group_paused` | *not* sent again: what the first did would not be told |
 //!
 //! Claims are routed by the server: whatever the mode of a queue or pool, it is asked for here as if it were distributed.
 //!

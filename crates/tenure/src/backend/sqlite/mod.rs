@@ -61,7 +61,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
-use tenure_core::port::{StoreError, Trouble};
+use tenure_core::port::{Committed, ShareCommit, StoreError, Trouble};
 use tenure_core::{ElectionKey, SessionId, Token};
 use tokio::sync::broadcast;
 
@@ -241,6 +241,16 @@ impl Sqlite {
         session: &SessionId,
     ) -> Result<(), GuardError> {
         guard::guard_with(&self.queries, conn, election, slot, token, session).await
+    }
+
+    /// [`commit_share`], with this store's statements.
+    #[doc(hidden)]
+    pub async fn commit_share(
+        &self,
+        conn: &mut SqliteConnection,
+        commit: &ShareCommit,
+    ) -> Result<Committed, StoreError> {
+        events::commit_with(&self.queries, conn, commit).await
     }
 
     /// Puts a known mistake back into a statement, for the negative controls.

@@ -1,6 +1,7 @@
 //! Events that are aside.
 
 use sqlx::Row;
+use tenure_core::event::slot_of;
 use tenure_core::port::{AsideFilter, AsideKey, AsideView, DeadOrder, EventId, GroupKey, Wake};
 
 use super::super::Sqlite;
@@ -12,8 +13,13 @@ use crate::runtime;
 impl Sqlite {
     pub(super) async fn keys_aside(&self, key: &GroupKey, slot: u32) -> Result<Vec<AsideKey>, Failed> {
         let mut transaction = Transaction::read(&self.inner.pools.reads).await?;
-        let (id, _) = self.group_id(&mut transaction, key).await?;
-        let heads = self.heads_aside(&mut transaction, id, &json(&[slot])?, runtime::wall_ms()).await?;
+        let found = self.find_group(&mut transaction, key).await?.and_then(|found| found.group);
+        let heads = match found {
+            Some((id, _)) => {
+                self.heads_aside(&mut transaction, id, &json(&[slot])?, runtime::wall_ms()).await?
+            }
+            None => Vec::new(),
+        };
         transaction.commit().await?;
         Ok(heads.into_iter().map(|(_, key)| key).collect())
     }
@@ -36,12 +42,18 @@ impl Sqlite {
 
     pub(super) async fn aside_views(&self, filter: &AsideFilter) -> Result<Vec<AsideView>, Failed> {
         let mut transaction = Transaction::read(&self.inner.pools.reads).await?;
-        let (id, _) = self.group_id(&mut transaction, &filter.group).await?;
+        let (id, topic) = self.group_id(&mut transaction, &filter.group).await?;
+        // A key lies in one slot.
+        let of_key = filter.key.as_deref().map(|key| slot_of(key, topic.slots));
+        if filter.slot.is_some_and(|slot| of_key.is_some_and(|of_key| slot != of_key)) {
+            transaction.commit().await?;
+            return Ok(Vec::new());
+        }
         let select = query(self.queries.get("aside_list"))
             .bind(id)
             .bind(filter.after.map_or(0, |after| i64::try_from(after.0).unwrap_or(i64::MAX)))
             .bind(filter.dead)
-            .bind(filter.slot)
+            .bind(filter.slot.or(of_key))
             .bind(filter.key.as_deref())
             .bind(filter.limit);
         let (rows, now) = (transaction.all(select).await?, runtime::wall_ms());

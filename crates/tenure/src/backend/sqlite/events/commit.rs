@@ -6,13 +6,14 @@ use serde::Serialize;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row};
 use tenure_core::claim::clip;
-use tenure_core::event::check_commit;
-use tenure_core::port::{Aside, Committed, ShareCommit, StoreError};
+use tenure_core::event::{check_commit, nothing_to_set_aside};
+use tenure_core::port::{Aside, Committed, EventId, ShareCommit, StoreError};
 
 use super::super::Sqlite;
 use super::super::change::number as token_number;
 use super::super::connection::query;
 use super::super::guard::PRISTINE;
+use super::views::position;
 use super::{Failed, Told, json, ms, nonsense, number};
 use crate::backend::queries::Queries;
 use crate::runtime;
@@ -42,6 +43,7 @@ pub(in super::super) async fn commit_with(
         return Err(nonsense(message));
     }
     let committed = async {
+        check_commit(commit)?;
         let group = &commit.group;
         let held = query(queries.get("share_guard"))
             .bind(group.topic.namespace.as_str())
@@ -88,8 +90,8 @@ struct Writes {
 /// Group, topic, slot and event.
 type DoneRow = (i64, i64, u32, i64);
 
-/// Group, topic, slot, event, and how it stands.
-type AsideRow = (i64, i64, u32, i64, u8, u32, Option<i64>, String);
+/// Group, topic, slot, event, its position, and how it stands.
+type AsideRow = (i64, i64, u32, i64, i64, u8, u32, Option<i64>, String);
 
 /// Group, slot, event, and how it stands.
 type SettledRow = (i64, u32, i64, u8, u32, Option<i64>, String);
@@ -120,6 +122,12 @@ async fn put(
             writes.add(row.try_get("of_group")?, row.try_get("topic")?, commit);
         }
     }
+    if !writes.aside.is_empty() {
+        let missing = query(queries.get("aside_missing")).bind(json(&writes.aside)?);
+        if let Some(row) = missing.fetch_optional(&mut *conn).await? {
+            return Err(missing_aside(commits, EventId(position(&row, "event")?)).into());
+        }
+    }
     writes.run(queries, conn, now).await?;
     Ok(committed)
 }
@@ -134,7 +142,8 @@ impl Writes {
         self.done.extend(commit.done.iter().map(|event| (group, topic, slot, number(event.0))));
         for aside in &commit.set_aside {
             let (dead, attempts, due, error) = standing(&aside.how);
-            self.aside.push((group, topic, slot, number(aside.event.0), dead, attempts, due, error));
+            let (event, position) = (number(aside.event.0), number(aside.position));
+            self.aside.push((group, topic, slot, event, position, dead, attempts, due, error));
         }
         for (event, how) in &commit.settled {
             let event = number(event.0);
@@ -174,6 +183,15 @@ impl Statements<'_> {
             statement.execute(&mut *self.conn).await?;
         }
         Ok(())
+    }
+}
+
+/// What is said of an event that can not be set aside.
+fn missing_aside(commits: &[ShareCommit], event: EventId) -> StoreError {
+    let sets_aside = |commit: &&ShareCommit| commit.set_aside.iter().any(|aside| aside.event == event);
+    match commits.iter().find(sets_aside) {
+        Some(commit) => nothing_to_set_aside(&commit.group, commit.slot, event),
+        None => nonsense(format!("event {event} can not be set aside: it is not there")),
     }
 }
 

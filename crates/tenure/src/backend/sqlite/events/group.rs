@@ -1,13 +1,16 @@
 //! Groups: who is in them, who has which share, and how people set and see them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
-use tenure_core::event::{check_begin, check_group, check_join, check_push, check_take};
+use tenure_core::event::{
+    check_begin, check_group, check_join, check_push, check_take, has_members, no_such_group, no_such_slot,
+    no_such_topic, session_is_gone,
+};
 use tenure_core::port::{
     Begin, EventId, GroupKey, GroupLook, GroupSettings, GroupView, Join, LAG_COUNTED, Moved, Pause, Push,
-    StoreError, TakeShares, Taken, Wake,
+    TakeShares, Taken, Wake,
 };
 use tenure_core::{Name, SessionId, Token};
 
@@ -15,23 +18,15 @@ use super::super::Sqlite;
 use super::super::change::{Change, number as token_number, of_key};
 use super::super::claims::views::{pause, token};
 use super::super::connection::{Transaction, query};
-use super::topic::{Topic, no_such_topic};
+use super::topic::Topic;
 use super::views::{group_key, group_settings, member, position, push, push_view, share, slot_view};
-use super::{Failed, json, ms, nonsense, number};
+use super::{Failed, json, ms, number};
 use crate::runtime;
 
 /// A group as a call finds it.
 pub(super) struct Found {
     pub(super) topic: Topic,
     pub(super) group: Option<(i64, SqliteRow)>,
-}
-
-/// What is said of a group that was never made.
-pub(super) fn no_such_group(key: &GroupKey) -> StoreError {
-    nonsense(format!(
-        "the topic {} has no group {}; it is made when its first member joins, or by `PUT /v1/topics/{}/groups/{}`",
-        key.topic, key.name, key.topic.name, key.name
-    ))
 }
 
 impl Sqlite {
@@ -54,9 +49,10 @@ impl Sqlite {
         transaction: &mut Transaction,
         key: &GroupKey,
     ) -> Result<(i64, Topic), Failed> {
-        let found = self.find_group(transaction, key).await?.ok_or_else(|| no_such_topic(&key.topic))?;
-        let (id, _) = found.group.ok_or_else(|| no_such_group(key))?;
-        Ok((id, found.topic))
+        match self.find_group(transaction, key).await? {
+            Some(Found { topic, group: Some((id, _)) }) => Ok((id, topic)),
+            _ => Err(no_such_group(key).into()),
+        }
     }
 
     /// Makes a group with its shares, or sets it anew.
@@ -93,10 +89,7 @@ impl Sqlite {
         let found =
             self.find_group(&mut change.transaction, key).await?.ok_or_else(|| no_such_topic(&key.topic))?;
         if change.transaction.one(query(self.queries.get("session_live")).bind(session)).await?.is_none() {
-            let message = format!(
-                "the session {session} is over, and can not join the group {key}; open another, and join with that"
-            );
-            return Err(nonsense(message).into());
+            return Err(session_is_gone(&join.session, key).into());
         }
         let id = match &found.group {
             Some((id, _)) => *id,
@@ -166,7 +159,11 @@ impl Sqlite {
     pub(super) async fn take_free(&self, take: &TakeShares) -> Result<Vec<Taken>, Failed> {
         check_take(take)?;
         let mut change = self.change().await?;
-        let (id, _) = self.group_id(&mut change.transaction, &take.group).await?;
+        let found = self.find_group(&mut change.transaction, &take.group).await?;
+        let Some((id, _)) = found.and_then(|found| found.group) else {
+            change.commit().await?;
+            return Ok(Vec::new());
+        };
         let wanted: Vec<(u32, i64)> =
             take.slots.iter().map(|(slot, token)| (*slot, token_number(*token))).collect();
         let free = query(self.queries.get("share_free_list"));
@@ -189,32 +186,26 @@ impl Sqlite {
             let count = query(self.queries.get("share_moves")).bind(id).bind(moves);
             change.transaction.execute(count).await?;
         }
-        let mut taken = Vec::with_capacity(rows.len());
+        let mut taken = BTreeMap::new();
         for row in &rows {
-            taken.push(Taken {
-                slot: row.try_get("slot")?,
-                token: token(row, "token")?,
-                position: position(row, "position")?,
-                done: Vec::new(),
-                aside: Vec::new(),
-            });
+            let slot = row.try_get("slot")?;
+            let (token, position) = (token(row, "token")?, position(row, "position")?);
+            taken.insert(slot, Taken { slot, token, position, done: Vec::new(), aside: Vec::new() });
         }
-        taken.sort_by_key(|taken| taken.slot);
-        let places: HashMap<u32, usize> = taken.iter().map(|taken| taken.slot).zip(0..).collect();
         let done = query(self.queries.get("done_list")).bind(id).bind(&list);
         for row in change.transaction.all(done).await? {
-            if let Some(place) = places.get(&row.try_get("slot")?) {
-                taken[*place].done.push(EventId(position(&row, "event")?));
+            if let Some(taken) = taken.get_mut(&row.try_get::<u32, _>("slot")?) {
+                taken.done.push(EventId(position(&row, "event")?));
             }
         }
         let now = change.wall_ms;
         for (slot, key) in self.heads_aside(&mut change.transaction, id, &list, now).await? {
-            if let Some(place) = places.get(&slot) {
-                taken[*place].aside.push(key);
+            if let Some(taken) = taken.get_mut(&slot) {
+                taken.aside.push(key);
             }
         }
         change.commit().await?;
-        Ok(taken)
+        Ok(take.slots.iter().filter_map(|(slot, _)| taken.remove(slot)).collect())
     }
 
     pub(super) async fn give_back(&self, key: &GroupKey, shares: &[(u32, Token)]) -> Result<(), Failed> {
@@ -276,7 +267,9 @@ impl Sqlite {
         let found =
             self.find_group(&mut change.transaction, key).await?.ok_or_else(|| no_such_topic(&key.topic))?;
         self.put_group(&mut change, &found, key, settings, from).await?;
-        change.wakes.push(Wake::Group(key.clone()));
+        if found.group.is_some() {
+            change.wakes.push(Wake::Group(key.clone()));
+        }
         change.commit().await?;
         Ok(found.group.is_none())
     }
@@ -288,31 +281,29 @@ impl Sqlite {
             change.commit().await?;
             return Ok(false);
         };
-        self.delete_groups(&mut change, &[id], &format!("the group {key} has live members")).await?;
-        change.wakes.push(Wake::Group(key.clone()));
+        self.delete_group_in(&mut change, id, key.clone()).await?;
         change.commit().await?;
         Ok(true)
     }
 
-    /// Deletes groups with all that they have, unless one of them has live members.
-    pub(super) async fn delete_groups(
+    /// Deletes a group with all that it has, unless it has live members.
+    pub(super) async fn delete_group_in(
         &self,
         change: &mut Change<'_>,
-        ids: &[i64],
-        lively: &str,
+        id: i64,
+        key: GroupKey,
     ) -> Result<(), Failed> {
-        let list = json(&ids)?;
-        let members = change.transaction.all(query(self.queries.get("member_list")).bind(&list)).await?;
-        if let Some(row) = members.first() {
-            let (name, count) = (row.try_get::<&str, _>("name")?, members.len());
-            let message = format!("{lively} ({name:?}, {count} in all); end them first");
-            return Err(nonsense(message).into());
+        let members = query(self.queries.get("member_list")).bind(json(&[id])?);
+        let members = change.transaction.all(members).await?.len();
+        if members > 0 {
+            return Err(has_members(&key, members).into());
         }
-        let tables =
+        let names =
             ["group_delete_shares", "group_delete_members", "group_delete_done", "group_delete_asides"];
-        for name in tables.into_iter().chain(["group_delete"]) {
-            change.transaction.execute(query(self.queries.get(name)).bind(&list)).await?;
+        for name in names.into_iter().chain(["group_delete"]) {
+            change.transaction.execute(query(self.queries.get(name)).bind(id)).await?;
         }
+        change.wakes.push(Wake::Group(key));
         Ok(())
     }
 
@@ -346,10 +337,7 @@ impl Sqlite {
         let mut change = self.change().await?;
         let (id, topic) = self.group_id(&mut change.transaction, key).await?;
         if let Some(slot) = slot.filter(|slot| *slot >= topic.slots) {
-            let (key, slots) = (&key.topic, topic.slots);
-            return Err(
-                nonsense(format!("the topic {key} has no slot {slot}; it has {slots}, from 0 on")).into()
-            );
+            return Err(no_such_slot(&key.topic, slot, topic.slots).into());
         }
         let places = self.begin_at(&mut change.transaction, &topic, to).await?;
         let shares = change.transaction.all(query(self.queries.get("share_list")).bind(id)).await?;
@@ -362,10 +350,10 @@ impl Sqlite {
             }
         }
         if !dry_run {
-            let list: Vec<(u32, i64)> = moved.iter().map(|it| (it.slot, number(it.to))).collect();
+            let list: Vec<(i64, u32, i64)> = moved.iter().map(|it| (id, it.slot, number(it.to))).collect();
             let list = json(&list)?;
             for name in ["share_reset", "done_forget", "aside_forget"] {
-                change.transaction.execute(query(self.queries.get(name)).bind(id).bind(&list)).await?;
+                change.transaction.execute(query(self.queries.get(name)).bind(&list)).await?;
             }
             change.wakes.push(Wake::Group(key.clone()));
         }

@@ -35,6 +35,7 @@ use super::Sqlite;
 use super::call::{Failed, Told, json, ms, nonsense, number};
 
 pub use commit::commit_share;
+pub(super) use commit::commit_with;
 pub use publish::publish;
 
 #[async_trait]

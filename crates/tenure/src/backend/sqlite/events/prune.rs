@@ -37,8 +37,9 @@ impl Sqlite {
         // Mostly there is nothing, and for that nobody has to wait.
         let mut transaction = Transaction::read(&self.inner.pools.reads).await?;
         let nothing = self.old_slots(&mut transaction, clock).await?.is_empty();
+        let strays = transaction.all(query(self.queries.get("topic_strays"))).await?;
         transaction.commit().await?;
-        if nothing {
+        if nothing && strays.is_empty() {
             return Ok((0, false));
         }
         let mut change = self.change().await?;
@@ -47,6 +48,11 @@ impl Sqlite {
             .bind(token_number(tend.token));
         let (mut forgotten, mut more) = (0, false);
         if change.transaction.one(leads).await?.is_some() {
+            for row in &strays {
+                let clear = query(self.queries.get("topic_clear"));
+                let clear = clear.bind(row.try_get::<i64, _>("topic")?).bind(tend.limit.max(1));
+                more |= change.transaction.execute(clear).await?.rows_affected() > 0;
+            }
             // Looked at again: a group may have been put back since.
             for (topic, slots) in self.old_slots(&mut change.transaction, clock).await? {
                 let pruned =
@@ -93,32 +99,32 @@ impl Sqlite {
         slots: &[Old],
         limit: u32,
     ) -> Result<(u64, bool), Failed> {
-        let numbers: Vec<u32> = slots.iter().map(|old| old.slot).collect();
-        let reach = u64::from(limit).div_ceil(slots.len() as u64);
-        let first = query(self.queries.get("event_first"));
-        let first = first.bind(topic).bind(json(&numbers)?).bind(number(reach));
-        let mut units = vec![Vec::new(); slots.len()];
-        for row in transaction.all(first).await? {
-            let place = usize::try_from(row.try_get::<i64, _>("place")?).unwrap_or(usize::MAX);
-            if let Some(units) = units.get_mut(place) {
-                units.push((row.try_get("position")?, row.try_get("published_at")?));
+        let (mut left, mut more, mut floors) = (limit, false, Vec::new());
+        for old in slots {
+            let first = query(self.queries.get("event_first")).bind(topic).bind(old.slot);
+            // One more than goes shows whether there is more.
+            let mut floor = None;
+            for row in transaction.all(first.bind(i64::from(left) + 1)).await? {
+                let (position, published_at): (i64, i64) =
+                    (row.try_get("position")?, row.try_get("published_at")?);
+                if !old.may_go(position, published_at) {
+                    break;
+                }
+                if left == 0 {
+                    more = true;
+                    break;
+                }
+                left -= 1;
+                floor = Some((old.slot, position));
             }
-        }
-        let (mut left, mut more, mut floors) = (limit as usize, false, Vec::new());
-        for (old, units) in slots.iter().zip(&units) {
-            let may_go = |(position, published_at): &&(i64, i64)| old.may_go(*position, *published_at);
-            let go = units.iter().take_while(may_go).count();
-            // Those that were looked at may not be all.
-            more |= go > left || go as u64 == reach;
-            if let Some((position, _)) = units[..go.min(left)].last() {
-                floors.push((old.slot, *position));
-            }
-            left -= go.min(left);
+            floors.extend(floor);
         }
         let floors = json(&floors)?;
         let get = |name| query(self.queries.get(name)).bind(topic).bind(&floors);
         let forgotten = transaction.execute(get("event_forget")).await?.rows_affected();
-        transaction.execute(get("event_floor")).await?;
+        for name in ["event_floor", "done_gone"] {
+            transaction.execute(get(name)).await?;
+        }
         let count = query(self.queries.get("topic_count")).bind(topic).bind(-number(forgotten));
         transaction.execute(count).await?;
         Ok((forgotten, more))

@@ -5,15 +5,15 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row};
-use tenure_core::event::{check_events, slot_of};
+use tenure_core::event::{check_events, no_such_topic, slot_of};
 use tenure_core::port::{
     EVENT_BYTES_MAX, EventId, NewEvent, Payload, Published, StoreError, TopicKey, UNIT_MAX, Wake,
 };
 
 use super::super::Sqlite;
+use super::super::change::of_key;
 use super::super::connection::query;
 use super::super::guard::PRISTINE;
-use super::topic::no_such_topic;
 use super::{Failed, Told, json, nonsense, number};
 use crate::backend::queries::Queries;
 use crate::runtime;
@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 4 << 20;
 /// How many events go into one statement.
 const CHUNK_EVENTS: usize = 1_000;
 
-/// An event's row, as `event_put` reads it: number, slot, position, bytes, leader's token, key, idempotency key, type, headers, and
+/// An event's row, as `event_put` reads it: number, slot, position, bytes of the payload, leader's token, key, idempotency key, type, headers, and
 /// the payload as JSON or as bytes in hex.
 #[derive(Serialize)]
 struct EventRow<'a>(
@@ -43,7 +43,6 @@ struct EventRow<'a>(
 
 /// What publishing came to.
 struct Put {
-    topic: i64,
     /// Whether somebody sleeps until there is something.
     dozing: bool,
     published: Vec<Published>,
@@ -78,7 +77,7 @@ impl Sqlite {
         let now = change.wall_ms;
         let put = put(&self.queries, change.transaction.connection(), topic, events, now).await?;
         if put.dozing && put.published.iter().any(|it| it.new) {
-            change.transaction.execute(query(self.queries.get("topic_wake")).bind(put.topic)).await?;
+            change.transaction.execute(of_key!(self, "topic_wake", topic)).await?;
             change.wakes.push(Wake::Events(topic.clone()));
         }
         change.commit().await?;
@@ -123,7 +122,7 @@ async fn put(
         rows.push(row);
     }
     insert(queries, conn, id, now, &rows).await?;
-    Ok(Put { topic: id, dozing, published })
+    Ok(Put { dozing, published })
 }
 
 /// Why the topic did not take them.
@@ -203,8 +202,6 @@ impl Units {
 
 fn row_of<'a>(event: &'a NewEvent, it: &Published, position: u64) -> sqlx::Result<EventRow<'a>> {
     let headers = if event.headers.is_empty() { "{}".to_owned() } else { json(&event.headers)? };
-    let key = event.key.as_deref();
-    let bytes = event.payload.len() + headers.len() + event.kind.len() + key.map_or(0, str::len);
     let (text, hex) = match &event.payload {
         Payload::Json(json) => (Some(json.as_str()), None),
         Payload::Bytes(bytes) => (None, Some(hex(bytes))),
@@ -213,9 +210,9 @@ fn row_of<'a>(event: &'a NewEvent, it: &Published, position: u64) -> sqlx::Resul
         it.id.0,
         it.slot,
         position,
-        bytes,
+        event.payload.len(),
         event.leader_token.map(|token| number(token.as_u64())),
-        key,
+        event.key.as_deref(),
         event.idempotency_key.as_deref(),
         &event.kind,
         headers,

@@ -1,24 +1,25 @@
 //! Reading slots.
 
+use std::collections::VecDeque;
+
 use sqlx::Row;
-use tenure_core::event::check_read;
+use tenure_core::event::{check_read, no_such_topic};
 use tenure_core::port::{Event, EventId, READ_BYTES, ReadAsk, TopicKey};
 
 use super::super::Sqlite;
 use super::super::change::of_key;
 use super::super::connection::{Transaction, query};
-use super::topic::no_such_topic;
 use super::views::event;
 use super::{Failed, json, number};
 
-/// What is read: of each slot at least one unit, then as many more as go together.
+/// What is read: unit by unit from slot to slot, so that a long one does not keep the others waiting.
 struct Plan {
     slots: Vec<Reading>,
+    /// Whose turn it is, by place in `slots`.
+    waiting: VecDeque<usize>,
     limit: u64,
     events: u64,
     bytes: u64,
-    /// Nothing more fits.
-    full: bool,
 }
 
 /// What was published together, before it is read.
@@ -40,13 +41,6 @@ struct Reading {
     more: bool,
 }
 
-impl Reading {
-    /// Up to where units are known.
-    fn known_to(&self) -> i64 {
-        self.units.last().map_or(self.after, |unit| unit.position)
-    }
-}
-
 impl Plan {
     fn new(read: &ReadAsk) -> Plan {
         let reading = |(slot, after): &(u32, u64)| Reading {
@@ -56,39 +50,35 @@ impl Plan {
             taken: 0,
             more: true,
         };
-        let slots = read.after.iter().map(reading).collect();
-        Plan { slots, limit: read.limit.into(), events: 0, bytes: 0, full: false }
+        let slots: Vec<Reading> = read.after.iter().map(reading).collect();
+        let waiting = (0..slots.len()).collect();
+        Plan { slots, waiting, limit: read.limit.into(), events: 0, bytes: 0 }
     }
 
-    /// How many events of each slot to look for next; `None`: there is no need.
-    fn reach(&self) -> Option<u64> {
-        let open = self.slots.iter().filter(|slot| slot.more).count() as u64;
-        (open > 0 && !self.full).then(|| (self.limit - self.events).div_ceil(open))
-    }
-
-    /// Takes what there is and fits: one unit of each slot first, so that none waits for another that is long.
-    fn fill(&mut self) {
-        for first in [true, false] {
-            for place in 0..self.slots.len() {
-                let most = if first { 1 } else { usize::MAX };
-                while !self.full && self.slots[place].taken < most && self.take(place) {}
+    /// Takes units for as long as it is known what comes next. How many events of each slot to look for then; `None`: that is all.
+    fn fill(&mut self) -> Option<u64> {
+        while let Some(place) = self.waiting.pop_front() {
+            let slot = &mut self.slots[place];
+            let Some(unit) = slot.units.get(slot.taken) else {
+                if !slot.more {
+                    continue;
+                }
+                self.waiting.push_front(place);
+                let open = self.slots.iter().filter(|slot| slot.more).count() as u64;
+                return Some((self.limit - self.events).div_ceil(open));
+            };
+            if self.events > 0 && self.bytes + unit.bytes > READ_BYTES as u64 {
+                return None;
             }
+            slot.taken += 1;
+            self.events += unit.events;
+            self.bytes += unit.bytes;
+            if self.events >= self.limit {
+                return None;
+            }
+            self.waiting.push_back(place);
         }
-    }
-
-    /// Takes the next unit of a slot.
-    fn take(&mut self, place: usize) -> bool {
-        let slot = &mut self.slots[place];
-        let Some(unit) = slot.units.get(slot.taken) else { return false };
-        if self.events > 0 && self.bytes + unit.bytes > READ_BYTES as u64 {
-            self.full = true;
-            return false;
-        }
-        slot.taken += 1;
-        self.events += unit.events;
-        self.bytes += unit.bytes;
-        self.full = self.events >= self.limit;
-        true
+        None
     }
 
     /// Each slot of which something is read: after which position, and up to which.
@@ -101,13 +91,20 @@ impl Plan {
     }
 }
 
+impl Reading {
+    /// Up to where units are known.
+    fn known_to(&self) -> i64 {
+        self.units.last().map_or(self.after, |unit| unit.position)
+    }
+}
+
 impl Sqlite {
     pub(super) async fn read_slots(&self, read: &ReadAsk) -> Result<Vec<Event>, Failed> {
         check_read(read)?;
         let mut transaction = Transaction::read(&self.inner.pools.reads).await?;
         let mut plan = Plan::new(read);
         // The more slots turn out to be empty, the further it looks into the others.
-        while let Some(reach) = plan.reach() {
+        while let Some(reach) = plan.fill() {
             self.look_further(&mut transaction, &read.topic, &mut plan, reach).await?;
         }
         let ranges = plan.ranges();
@@ -153,7 +150,6 @@ impl Sqlite {
         for (place, found) in open.into_iter().zip(found) {
             plan.slots[place].more = found >= reach;
         }
-        plan.fill();
         Ok(())
     }
 

@@ -2,28 +2,23 @@
 
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
-use tenure_core::event::check_topic;
-use tenure_core::port::{Begin, Position, SlotEnds, StoreError, TopicKey, TopicSettings, TopicView};
+use tenure_core::event::{check_topic, slots_are_fixed};
+use tenure_core::port::{Begin, GroupKey, Position, SlotEnds, TopicKey, TopicSettings, TopicView};
 use tenure_core::{Name, SessionId};
 
 use super::super::Sqlite;
 use super::super::change::of_key;
-use super::super::connection::{Transaction, query};
+use super::super::connection::{Transaction, parsed, query};
 use super::views::{position, topic_view};
-use super::{Failed, ms, nonsense, number};
+use super::{Failed, ms, number};
+
+/// How many events of a deleted topic are deleted at once.
+const CLEARED: u32 = 10_000;
 
 /// A topic, as far as its groups and readers need to know it.
 pub(super) struct Topic {
     pub(super) id: i64,
     pub(super) slots: u32,
-}
-
-/// What is said of a topic that was never made.
-pub(super) fn no_such_topic(key: &TopicKey) -> StoreError {
-    let name = &key.name;
-    nonsense(format!(
-        "there is no topic {key}; make it first, with `tenure events topics create {name}` or `PUT /v1/topics/{name}`"
-    ))
 }
 
 impl Sqlite {
@@ -44,7 +39,7 @@ impl Sqlite {
         if let Some(topic) = &found
             && topic.slots != settings.slots
         {
-            return Err(other_slots(key, topic.slots, settings.slots).into());
+            return Err(slots_are_fixed(key, topic.slots, settings.slots).into());
         }
         let set = of_key!(self, "topic_set", key)
             .bind(settings.slots)
@@ -64,14 +59,26 @@ impl Sqlite {
             return Ok(false);
         };
         let groups = change.transaction.all(query(self.queries.get("topic_groups")).bind(topic.id)).await?;
-        let groups = groups.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<i64>>>()?;
-        self.delete_groups(&mut change, &groups, &format!("the topic {key} has groups with live members"))
-            .await?;
-        for name in ["topic_delete_events", "topic_delete_floors", "topic_delete_dozers", "topic_delete"] {
+        for row in &groups {
+            let group = GroupKey::new(key.clone(), parsed(row, "name")?);
+            self.delete_group_in(&mut change, row.try_get("id")?, group).await?;
+        }
+        for name in ["topic_delete_floors", "topic_delete"] {
             change.transaction.execute(query(self.queries.get(name)).bind(topic.id)).await?;
         }
         change.commit().await?;
+        // What is long keeps nobody waiting. Should this process end before it is through, the keeper goes on.
+        while self.clear_topic(topic.id, CLEARED).await? > 0 {}
         Ok(true)
+    }
+
+    /// Deletes events of a topic that is not there any more, at most so many; how many.
+    pub(super) async fn clear_topic(&self, topic: i64, limit: u32) -> Result<u64, Failed> {
+        let mut change = self.change().await?;
+        let clear = query(self.queries.get("topic_clear")).bind(topic).bind(limit);
+        let cleared = change.transaction.execute(clear).await?.rows_affected();
+        change.commit().await?;
+        Ok(cleared)
     }
 
     pub(super) async fn topic_views(
@@ -136,17 +143,8 @@ impl Sqlite {
 
     pub(super) async fn put_topic_dozer(&self, session: &SessionId, key: &TopicKey) -> Result<(), Failed> {
         let mut change = self.change().await?;
-        let topic = self.find_topic(&mut change.transaction, key).await?.ok_or_else(|| no_such_topic(key))?;
-        let put = query(self.queries.get("topic_doze"));
-        let put = put.bind(topic.id).bind(session.as_str()).bind(change.wall_ms);
+        let put = of_key!(self, "topic_doze", key).bind(session.as_str()).bind(change.wall_ms);
         change.transaction.execute(put).await?;
         Ok(change.commit().await?)
     }
-}
-
-fn other_slots(key: &TopicKey, has: u32, wanted: u32) -> StoreError {
-    nonsense(format!(
-        "the topic {key} has {has} slots, and {wanted} would move its keys to other slots, past what is in them; keep {has}, or \
-         make another topic"
-    ))
 }

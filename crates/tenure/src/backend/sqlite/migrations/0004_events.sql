@@ -25,7 +25,7 @@ CREATE TABLE tenure_events (
     topic           INTEGER NOT NULL,
     slot            INTEGER NOT NULL,
     position        INTEGER NOT NULL,
-    -- Of the payload and all that goes with it.
+    -- Of the payload.
     bytes           INTEGER NOT NULL,
     published_at    INTEGER NOT NULL,
     leader_token    INTEGER,
@@ -119,12 +119,13 @@ CREATE TABLE tenure_event_asides (
 CREATE INDEX tenure_event_asides_key  ON tenure_event_asides (of_group, slot, key, event);
 CREATE INDEX tenure_event_asides_dead ON tenure_event_asides (of_group, event) WHERE dead = 1;
 
--- Who sleeps until a topic has events.
+-- Who sleeps until a topic has events. By name: the topic need not be there yet.
 CREATE TABLE tenure_event_dozers (
-    topic    INTEGER NOT NULL,
-    session  TEXT    NOT NULL,
-    dozed_at INTEGER NOT NULL,
-    PRIMARY KEY (topic, session)
+    namespace TEXT    NOT NULL,
+    topic     TEXT    NOT NULL,
+    session   TEXT    NOT NULL,
+    dozed_at  INTEGER NOT NULL,
+    PRIMARY KEY (namespace, topic, session)
 ) STRICT, WITHOUT ROWID;
 
 -- Publishing from any language, in the caller's own transaction:
@@ -195,8 +196,7 @@ BEGIN
                           FROM fnv WHERE rest <> '')
                       SELECT (hash + (hash >> 16) - 2 * (hash & (hash >> 16))) % n.slots FROM fnv WHERE rest = '') END,
            n.id,
-           length(CAST(coalesce(NEW.payload, '{}') AS BLOB)) + length(CAST(coalesce(NEW.headers, '{}') AS BLOB))
-               + length(CAST(coalesce(NEW.type, '') AS BLOB)) + length(CAST(coalesce(NEW.key, '') AS BLOB)),
+           length(CAST(coalesce(NEW.payload, '{}') AS BLOB)),
            CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER),
            NEW.leader_token, NEW.key, NEW.idempotency_key, coalesce(NEW.type, ''), coalesce(NEW.headers, '{}'), coalesce(NEW.payload, '{}')
     FROM (SELECT max(coalesce((SELECT max(id) FROM tenure_events), 0),

@@ -50,12 +50,10 @@ CROSS JOIN tenure_events e ON e.id = (SELECT f.id FROM tenure_events f WHERE f.t
                                       ORDER BY f.position, f.id LIMIT 1);
 
 -- name: event_first
--- What was published together first in each of these slots: the first event of each unit, whose number is its position.
-SELECT j.key AS place, e.position, e.published_at
-FROM json_each(?2) j CROSS JOIN tenure_events e
-WHERE e.id IN (SELECT f.id FROM tenure_events f WHERE f.topic = ?1 AND f.slot = j.value AND f.id = f.position
-               ORDER BY f.position LIMIT ?3)
-ORDER BY j.key, e.position;
+-- The first event of what was published together, unit by unit: its number is its position.
+SELECT e.position, e.published_at FROM tenure_events e
+WHERE e.topic = ?1 AND e.slot = ?2 AND e.id = e.position
+ORDER BY e.position LIMIT ?3;
 
 -- name: event_forget
 DELETE FROM tenure_events WHERE id IN (

@@ -55,19 +55,19 @@ LEFT JOIN tenure_event_floors f ON f.topic = g.topic AND f.slot = h.slot
 ORDER BY h.of_group, h.slot;
 
 -- name: group_delete
-DELETE FROM tenure_groups WHERE id IN (SELECT j.value FROM json_each(?1) j);
+DELETE FROM tenure_groups WHERE id = ?1;
 
 -- name: group_delete_shares
-DELETE FROM tenure_shares WHERE of_group IN (SELECT j.value FROM json_each(?1) j);
+DELETE FROM tenure_shares WHERE of_group = ?1;
 
 -- name: group_delete_members
-DELETE FROM tenure_members WHERE of_group IN (SELECT j.value FROM json_each(?1) j);
+DELETE FROM tenure_members WHERE of_group = ?1;
 
 -- name: group_delete_done
-DELETE FROM tenure_event_done WHERE of_group IN (SELECT j.value FROM json_each(?1) j);
+DELETE FROM tenure_event_done WHERE of_group = ?1;
 
 -- name: group_delete_asides
-DELETE FROM tenure_event_asides WHERE of_group IN (SELECT j.value FROM json_each(?1) j);
+DELETE FROM tenure_event_asides WHERE of_group = ?1;
 
 -- name: member_sweep
 DELETE FROM tenure_members

@@ -27,9 +27,9 @@ RETURNING slot, token, position;
 UPDATE tenure_groups SET moves = moves + ?2 WHERE id = ?1;
 
 -- name: share_free
-UPDATE tenure_shares AS h SET session = NULL
-FROM json_each(?2) j
-WHERE h.of_group = ?1 AND h.slot = j.value ->> 0 AND h.token = j.value ->> 1 AND h.session IS NOT NULL;
+UPDATE tenure_shares SET session = NULL
+WHERE of_group = ?1 AND session IS NOT NULL
+  AND (slot, token) IN (SELECT j.value ->> 0, j.value ->> 1 FROM json_each(?2) j);
 
 -- name: share_free_all
 UPDATE tenure_shares SET session = NULL WHERE of_group = ?1 AND session = ?2;
@@ -58,14 +58,15 @@ FROM json_each(?1) j
 WHERE h.of_group = j.value ->> 0 AND h.slot = j.value ->> 1 AND h.position < j.value ->> 2;
 
 -- name: share_reset
-UPDATE tenure_shares AS h SET position = j.value ->> 1, token = h.token + 1, session = NULL
-FROM json_each(?2) j
-WHERE h.of_group = ?1 AND h.slot = j.value ->> 0;
+UPDATE tenure_shares AS h SET position = j.value ->> 2, token = h.token + 1, session = NULL
+FROM json_each(?1) j
+WHERE h.of_group = j.value ->> 0 AND h.slot = j.value ->> 1;
 
 -- name: done_put
 INSERT INTO tenure_event_done (of_group, slot, position, event)
 SELECT j.value ->> 0, e.slot, e.position, e.id
 FROM json_each(?1) j CROSS JOIN tenure_events e ON e.id = j.value ->> 3 AND e.topic = j.value ->> 1 AND e.slot = j.value ->> 2
+CROSS JOIN tenure_shares h ON h.of_group = j.value ->> 0 AND h.slot = j.value ->> 2 AND h.position < e.position
 WHERE true
 ON CONFLICT (of_group, slot, position, event) DO NOTHING;
 
@@ -75,17 +76,31 @@ DELETE FROM tenure_event_done WHERE (of_group, slot, position, event) IN (
     SELECT d.of_group, d.slot, d.position, d.event FROM json_each(?1) j
     CROSS JOIN tenure_event_done d ON d.of_group = j.value ->> 0 AND d.slot = j.value ->> 1 AND d.position <= j.value ->> 2);
 
+-- name: done_gone
+-- So were their events.
+DELETE FROM tenure_event_done WHERE (of_group, slot, position, event) IN (
+    SELECT d.of_group, d.slot, d.position, d.event FROM tenure_groups g CROSS JOIN json_each(?2) j
+    CROSS JOIN tenure_event_done d ON d.of_group = g.id AND d.slot = j.value ->> 0 AND d.position <= j.value ->> 1
+    WHERE g.topic = ?1);
+
 -- name: done_forget
-DELETE FROM tenure_event_done WHERE of_group = ?1 AND slot IN (SELECT j.value ->> 0 FROM json_each(?2) j);
+DELETE FROM tenure_event_done WHERE (of_group, slot) IN (SELECT j.value ->> 0, j.value ->> 1 FROM json_each(?1) j);
 
 -- name: done_list
 SELECT d.slot, d.event FROM json_each(?2) j CROSS JOIN tenure_event_done d ON d.of_group = ?1 AND d.slot = j.value
 ORDER BY d.slot, d.position, d.event;
 
+-- name: aside_missing
+-- What is to be set aside, and is not where it was said to be.
+SELECT j.value ->> 3 AS event FROM json_each(?1) j
+WHERE NOT EXISTS (SELECT 1 FROM tenure_events e
+                  WHERE e.id = j.value ->> 3 AND e.topic = j.value ->> 1 AND e.slot = j.value ->> 2 AND e.position = j.value ->> 4)
+ORDER BY j.key LIMIT 1;
+
 -- name: aside_put
 INSERT INTO tenure_event_asides
     (of_group, event, slot, position, dead, attempts, due_at, failed_at, error, published_at, leader_token, key, kind, headers, payload)
-SELECT j.value ->> 0, e.id, e.slot, e.position, j.value ->> 4, j.value ->> 5, ?2 + (j.value ->> 6), ?2, j.value ->> 7,
+SELECT j.value ->> 0, e.id, e.slot, e.position, j.value ->> 5, j.value ->> 6, ?2 + (j.value ->> 7), ?2, j.value ->> 8,
        e.published_at, e.leader_token, e.key, e.kind, e.headers, e.payload
 FROM json_each(?1) j CROSS JOIN tenure_events e ON e.id = j.value ->> 3 AND e.topic = j.value ->> 1 AND e.slot = j.value ->> 2
 WHERE true
@@ -106,8 +121,8 @@ DELETE FROM tenure_event_asides WHERE (of_group, event) IN (
 -- name: aside_forget
 -- They are read again.
 DELETE FROM tenure_event_asides WHERE (of_group, event) IN (
-    SELECT a.of_group, a.event FROM json_each(?2) j
-    CROSS JOIN tenure_event_asides a ON a.of_group = ?1 AND a.slot = j.value ->> 0 AND a.position > j.value ->> 1);
+    SELECT a.of_group, a.event FROM json_each(?1) j
+    CROSS JOIN tenure_event_asides a ON a.of_group = j.value ->> 0 AND a.slot = j.value ->> 1 AND a.position > j.value ->> 2);
 
 -- name: aside_heads
 -- The first of each key, found from key to key; and each that has none.
@@ -127,6 +142,7 @@ FROM json_each(?2) j CROSS JOIN tenure_event_asides a ON a.of_group = ?1 AND a.s
 ORDER BY 1, 3;
 
 -- name: aside_list
+-- Of a key, of those that are dead, or of all: each by its own index.
 SELECT a.event AS id, a.slot, a.position, a.published_at, a.leader_token, a.key, a.kind, a.headers, a.payload,
        a.dead, a.attempts, a.error, a.failed_at, a.due_at,
        a.key IS NULL OR NOT EXISTS (SELECT 1 FROM tenure_event_asides f
@@ -134,7 +150,18 @@ SELECT a.event AS id, a.slot, a.position, a.published_at, a.leader_token, a.key,
        (SELECT count(*) FROM tenure_event_asides b
         WHERE b.of_group = a.of_group AND b.slot = a.slot AND b.key = a.key AND b.event > a.event) AS behind
 FROM tenure_event_asides a
-WHERE a.of_group = ?1 AND a.event > ?2 AND (?3 = 0 OR a.dead = 1) AND (?4 IS NULL OR a.slot = ?4) AND (?5 IS NULL OR a.key = ?5)
+WHERE a.of_group = ?1 AND a.event IN (
+    SELECT * FROM (SELECT k.event FROM tenure_event_asides k
+                   WHERE ?5 IS NOT NULL AND k.of_group = ?1 AND k.slot = ?4 AND k.key = ?5 AND k.event > ?2 AND (?3 = 0 OR k.dead = 1)
+                   ORDER BY k.event LIMIT ?6)
+    UNION ALL
+    SELECT * FROM (SELECT k.event FROM tenure_event_asides k
+                   WHERE ?5 IS NULL AND ?3 = 1 AND k.of_group = ?1 AND k.event > ?2 AND k.dead = 1 AND (?4 IS NULL OR k.slot = ?4)
+                   ORDER BY k.event LIMIT ?6)
+    UNION ALL
+    SELECT * FROM (SELECT k.event FROM tenure_event_asides k
+                   WHERE ?5 IS NULL AND ?3 = 0 AND k.of_group = ?1 AND k.event > ?2 AND (?4 IS NULL OR k.slot = ?4)
+                   ORDER BY k.event LIMIT ?6))
 ORDER BY a.event LIMIT ?6;
 
 -- name: aside_replay

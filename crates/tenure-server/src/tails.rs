@@ -1,0 +1,211 @@
+//! What is published to a topic, read once for all who stream it.
+//!
+//! A topic that somebody streams has one *tail*: a task that reads what is new, and tells all of its hearers. It begins with the first
+//! of them and ends with the last. Whoever comes from further back reads for itself until it has caught up, and from then on hears
+//! what all hear; so does one that did not keep up. Positions say what was heard already, so that nothing is missed or told twice
+//! where the two meet.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure::port::{Event, ReadAsk, StoreError, TopicKey, Trouble, Wake};
+use tenure_core::event::Cursor;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Semaphore, broadcast};
+use tokio::task::AbortHandle;
+
+use crate::App;
+use crate::board::Hint;
+
+/// How many events are read at once.
+const READ: u32 = 256;
+/// How many batches wait for a slow hearer before it has to read for itself.
+const KEPT: usize = 8;
+/// How often it is looked while nothing is heard: with a session under which the store rings, and without.
+const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(200));
+/// How long to wait after trouble.
+const TROUBLE: Duration = Duration::from_secs(1);
+/// How many of those who catch up read at once.
+const CATCHING_UP: usize = 8;
+
+/// The tails of all topics that are streamed.
+pub(crate) struct Tails {
+    tails: Mutex<HashMap<TopicKey, Weak<Tail>>>,
+    catching_up: Semaphore,
+}
+
+impl Default for Tails {
+    fn default() -> Self {
+        Tails { tails: Mutex::default(), catching_up: Semaphore::new(CATCHING_UP) }
+    }
+}
+
+/// What is read of one topic, for all who stream it.
+pub(crate) struct Tail {
+    said: broadcast::Sender<Arc<Said>>,
+    /// Up to where it has read.
+    head: RwLock<Cursor>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+/// Events that were read together.
+pub(crate) struct Said {
+    /// Up to where it had read before.
+    pub(crate) before: Cursor,
+    /// Up to where it has read with these.
+    pub(crate) after: Cursor,
+    /// The events, and how they are told.
+    pub(crate) events: Vec<(Event, Bytes)>,
+}
+
+impl Tails {
+    /// The tail of a topic. It begins at the end of the topic; `None` if there is no such topic.
+    pub(crate) async fn of(&self, app: &App, topic: &TopicKey) -> Result<Option<Arc<Tail>>, StoreError> {
+        let known = |tails: &HashMap<TopicKey, Weak<Tail>>| tails.get(topic).and_then(Weak::upgrade);
+        if let Some(tail) = known(&self.tails()) {
+            return Ok(Some(tail));
+        }
+        let Some(ends) = app.store.slot_ends(topic).await? else { return Ok(None) };
+        let head = Cursor::new(ends.into_iter().map(|ends| (ends.slot, ends.latest)));
+        let mut tails = self.tails();
+        // Somebody else may have begun meanwhile.
+        if let Some(tail) = known(&tails) {
+            return Ok(Some(tail));
+        }
+        tails.retain(|_, tail| tail.strong_count() > 0);
+        let tail = Arc::new(Tail {
+            said: broadcast::Sender::new(KEPT),
+            head: RwLock::new(head),
+            task: Mutex::default(),
+        });
+        let task = tokio::spawn(follow(app.clone(), topic.clone(), Arc::downgrade(&tail)));
+        *tail.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+        tails.insert(topic.clone(), Arc::downgrade(&tail));
+        Ok(Some(tail))
+    }
+
+    fn tails(&self) -> std::sync::MutexGuard<'_, HashMap<TopicKey, Weak<Tail>>> {
+        self.tails.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads for one who is not where the tail is.
+    pub(crate) async fn read(
+        &self,
+        app: &App,
+        topic: &TopicKey,
+        cursor: &Cursor,
+    ) -> Result<Vec<Event>, StoreError> {
+        // Never closed.
+        let _turn = self.catching_up.acquire().await;
+        read(app, topic, cursor).await
+    }
+}
+
+impl Tail {
+    /// Hears what is read from now on, and up to where it was read before.
+    pub(crate) fn listen(&self) -> (broadcast::Receiver<Arc<Said>>, Cursor) {
+        // First an ear, then a look: nothing falls between the two.
+        let ear = self.said.subscribe();
+        (ear, self.head())
+    }
+
+    fn head(&self) -> Cursor {
+        self.head.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        task.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn read(app: &App, topic: &TopicKey, cursor: &Cursor) -> Result<Vec<Event>, StoreError> {
+    let ask = ReadAsk { topic: topic.clone(), after: cursor.after(), limit: READ };
+    app.store.read_events(&ask).await
+}
+
+/// Reads what is new, for as long as somebody hears it.
+async fn follow(app: App, topic: TopicKey, tail: Weak<Tail>) {
+    let mut hints = app.board.hints();
+    loop {
+        let Some(before) = tail.upgrade().map(|tail| tail.head()) else { return };
+        let session = app.tenure().and_then(tenure::Tenure::session);
+        let every = if session.is_some() { LOOK_EVERY.0 } else { LOOK_EVERY.1 };
+        let look = async {
+            if let Some(session) = &session {
+                // Before the look: what is published after it rings.
+                app.store.doze_topic(session, &topic).await?;
+            }
+            read(&app, &topic, &before).await
+        };
+        let wait = match look.await {
+            Ok(events) if events.is_empty() => every,
+            Ok(events) => {
+                let Some(tail) = tail.upgrade() else { return };
+                let said = said(before, events);
+                *tail.head.write().unwrap_or_else(PoisonError::into_inner) = said.after.clone();
+                // Nobody hears it if all have left just now.
+                let _ = tail.said.send(Arc::new(said));
+                continue;
+            }
+            // It was deleted. Whoever hears comes back, and is told so.
+            Err(error) if error.kind == Trouble::Request => return,
+            Err(error) => {
+                tracing::warn!(%topic, "a stream waits: {error}");
+                TROUBLE
+            }
+        };
+        tokio::select! {
+            () = app.runtime.sleep_until(app.runtime.now() + wait) => {}
+            () = heard(&mut hints, &topic) => {}
+        }
+    }
+}
+
+/// Waits for a hint that there may be something new.
+async fn heard(hints: &mut broadcast::Receiver<Hint>, topic: &TopicKey) {
+    loop {
+        match hints.recv().await {
+            Ok(Hint { wake: Wake::Events(key), .. }) if key == *topic => return,
+            Ok(Hint { wake: Wake::Resync, .. }) | Err(RecvError::Lagged(_)) => return,
+            Ok(_) => {}
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// Events that were read after a cursor, as they are told.
+pub(crate) fn said(before: Cursor, events: Vec<Event>) -> Said {
+    let mut after = before.clone();
+    let ends: Vec<bool> = (0..events.len())
+        .map(|n| {
+            let place = |event: &Event| (event.slot, event.position);
+            events.get(n + 1).is_none_or(|next| place(next) != place(&events[n]))
+        })
+        .collect();
+    let told = events.into_iter().zip(ends).map(|(event, last_of_unit)| {
+        after.pass(&event, last_of_unit);
+        let frame = frame(&event, &after);
+        (event, frame)
+    });
+    let events = told.collect();
+    Said { before, after, events }
+}
+
+/// An event as those who stream are told it, and how far they have heard with it.
+fn frame(event: &Event, cursor: &Cursor) -> Bytes {
+    let data = serde_json::to_vec(event).unwrap_or_default();
+    let head = format!("event: event\nid: {cursor}\ndata: ");
+    // A payload is kept as it was written, and JSON may be written on several lines.
+    let data = match data.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        false => data,
+        true => {
+            data.into_iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }).collect()
+        }
+    };
+    [head.as_bytes(), &data, b"\n\n"].concat().into()
+}

@@ -1,0 +1,36 @@
+//! Signatures of Standard Webhooks.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac;
+
+/// What secrets begin with whose rest is base64.
+pub(crate) const SECRET: &str = "whsec_";
+
+/// The signature of a message: `v1,` and base64 of HMAC-SHA256 over its id, its time and its body.
+pub(super) fn signature(secret: &str, id: &str, seconds: i64, body: &[u8]) -> String {
+    let key = secret.strip_prefix(SECRET).and_then(|key| STANDARD.decode(key).ok());
+    // What does not say that it is base64 is taken as it is.
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_deref().unwrap_or(secret.as_bytes()));
+    let mut context = hmac::Context::with_key(&key);
+    context.update(format!("{id}.{seconds}.").as_bytes());
+    context.update(body);
+    format!("v1,{}", STANDARD.encode(context.sign()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signature_is_the_one_of_the_standard() {
+        // The example of the Standard Webhooks specification and of its libraries.
+        let signed = signature(
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1_614_265_330,
+            br#"{"test": 2432232314}"#,
+        );
+        assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+}
