@@ -2,6 +2,7 @@
 
 mod bench;
 pub(crate) mod claims;
+pub(crate) mod events;
 pub(crate) mod tasks;
 pub(crate) mod values;
 pub(crate) mod work;
@@ -15,6 +16,7 @@ use tenure::port::Grant;
 
 pub(crate) use self::bench::{BenchArgs, BenchCommand};
 use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
+use self::events::EventsArgs;
 use self::tasks::TasksArgs;
 use self::work::WorkArgs;
 use crate::commands::serve::{self, ServeArgs};
@@ -26,8 +28,8 @@ use crate::exit;
     name = "tenure",
     version,
     about,
-    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, in the same store.",
-    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure doctor                              is this store fit, and how fast?",
+    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, and events to all who want them in order, in the same store.",
+    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure events consume orders --group mailer -- ./send.sh   run it for each event, in order\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -111,6 +113,9 @@ pub(crate) enum Command {
     /// Hosts, devices, licences: who has which, and who waits for one
     #[command(after_help = claims::POOL_EXAMPLES)]
     Pool(PoolArgs),
+    /// Publish events, read them in groups, see how far those are
+    #[command(after_help = events::EXAMPLES)]
+    Events(EventsArgs),
     /// Create or upgrade the tables
     #[command(
         after_help = "Examples:\n  tenure migrate up --store postgres://owner@db/app\n  tenure migrate status\n  tenure migrate sql --store postgres: > tenure.sql\n  tenure migrate sql --store postgres: --roles | psql app"

@@ -91,6 +91,24 @@ pub(crate) fn note(global: &Global, ink: Ink, text: &str) {
     }
 }
 
+/// How far a long piece of work is: only for who watches, over the last such line.
+pub(crate) fn progress(global: &Global, text: &str) {
+    if watched(global) {
+        eprint!("\r{} {text} …\x1b[K", paint_err("●", Ink::Dim));
+    }
+}
+
+/// Takes the last such line away.
+pub(crate) fn progress_ends(global: &Global) {
+    if watched(global) {
+        eprint!("\r\x1b[K");
+    }
+}
+
+fn watched(global: &Global) -> bool {
+    global.output == Format::Table && std::io::stderr().is_terminal()
+}
+
 pub(crate) fn print_json(value: &impl serde::Serialize) {
     // All that we print are plain data structures, which cannot fail to serialize.
     print_line(&serde_json::to_string(value).unwrap_or_default());

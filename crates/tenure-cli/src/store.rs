@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure::backend::{self, StoreOptions};
-use tenure::port::{Backend, PoolKey, QueueKey, Takeover};
+use tenure::port::{Backend, GroupKey, PoolKey, QueueKey, Takeover, TopicKey};
 use tenure::{ElectionKey, ElectorBuilder, Tenure};
 
 use crate::args::{Global, Standing, TakeoverMode};
@@ -37,6 +37,14 @@ pub(crate) fn queue(global: &Global, name: &str) -> Result<QueueKey, Failure> {
 
 pub(crate) fn pool(global: &Global, name: &str) -> Result<PoolKey, Failure> {
     Ok(PoolKey::new(global.namespace.parse()?, name.parse()?))
+}
+
+pub(crate) fn topic(global: &Global, name: &str) -> Result<TopicKey, Failure> {
+    Ok(TopicKey::new(global.namespace.parse()?, name.parse()?))
+}
+
+pub(crate) fn group(global: &Global, topic: &str, name: &str) -> Result<GroupKey, Failure> {
+    Ok(GroupKey::new(self::topic(global, topic)?, name.parse()?))
 }
 
 /// A session for somebody who leads nothing and has no command: to wait for tasks and resources.

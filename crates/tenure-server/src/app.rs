@@ -14,6 +14,7 @@ use crate::access::{Access, Owners};
 use crate::board::Board;
 use crate::envelope;
 use crate::floor::Floor;
+use crate::gauge::Gauge;
 use crate::limits::Limiter;
 use crate::lookout::Lookout;
 use crate::route::Routes;
@@ -36,6 +37,7 @@ pub struct Inside {
     pub(crate) board: Arc<Board>,
     pub(crate) floor: Arc<Floor>,
     pub(crate) lookout: Arc<Lookout>,
+    pub(crate) gauge: Arc<Gauge>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
@@ -91,12 +93,14 @@ impl App {
         let board = Board::watching(store.clone(), runtime.clone());
         let floor = Floor::watching(store.clone(), runtime.clone());
         let lookout = Lookout::watching(store.clone(), runtime.clone());
+        let gauge = Gauge::watching(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
             board,
             floor,
             lookout,
+            gauge,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),

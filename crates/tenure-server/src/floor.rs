@@ -27,13 +27,13 @@ use crate::pages::Laid;
 /// How far back a queue's picture goes.
 pub(crate) const WINDOW: Duration = Duration::from_secs(300);
 /// For how long a look is fresh.
-const FRESH: Duration = Duration::from_millis(800);
+pub(crate) const FRESH: Duration = Duration::from_millis(800);
 /// A look that took long is fresh for this many times as long.
-const LEISURE: u32 = 10;
-/// How often the queues are looked at while nobody watches.
-const IDLE: Duration = Duration::from_secs(5);
-/// How often a store is asked that keeps no tasks.
-const UNFIT: Duration = Duration::from_secs(60);
+pub(crate) const LEISURE: u32 = 10;
+/// How often all is looked at while nobody watches.
+pub(crate) const IDLE: Duration = Duration::from_secs(5);
+/// How often a store is asked that keeps nothing of the sort.
+pub(crate) const UNFIT: Duration = Duration::from_secs(60);
 /// How long one request to the store may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The throughput of how many queues is measured at once, and from how many tasks.
@@ -138,16 +138,31 @@ impl Track {
 
     fn push(&mut self, sample: Sample) {
         let same = |a: &Sample, b: &Sample| (a.ready, a.claimed, a.rate) == (b.ready, b.claimed, b.rate);
-        let flat =
-            self.samples.len() >= 2 && self.samples.iter().rev().take(2).all(|before| same(before, &sample));
-        if flat {
-            self.samples.pop_back();
-        }
-        self.samples.push_back(sample);
-        // The one before the first of the window is where its line begins.
-        while self.samples.get(1).is_some_and(|second| sample.at.since(second.at) > WINDOW) {
-            self.samples.pop_front();
-        }
+        remember(&mut self.samples, sample, same);
+    }
+}
+
+/// How something was at a moment.
+pub(crate) trait Sampled: Copy {
+    fn at(&self) -> Moment;
+}
+
+impl Sampled for Sample {
+    fn at(&self) -> Moment {
+        self.at
+    }
+}
+
+/// Puts one more to what is remembered: a window of it, and of what stays the same only the ends.
+pub(crate) fn remember<S: Sampled>(samples: &mut VecDeque<S>, sample: S, same: impl Fn(&S, &S) -> bool) {
+    let flat = samples.len() >= 2 && samples.iter().rev().take(2).all(|before| same(before, &sample));
+    if flat {
+        samples.pop_back();
+    }
+    samples.push_back(sample);
+    // The one before the first of the window is where its line begins.
+    while samples.get(1).is_some_and(|second| sample.at().since(second.at()) > WINDOW) {
+        samples.pop_front();
     }
 }
 
@@ -420,13 +435,13 @@ async fn life(store: &dyn Backend, namespace: &Name, id: TaskId) -> Result<Optio
 }
 
 /// A request to the store, bounded: one that hangs must not stop all others.
-async fn within<T>(request: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+pub(crate) async fn within<T>(request: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let late = || StoreError::new(Trouble::Timeout, format!("the store did not answer within {PATIENCE:?}"));
     tokio::time::timeout(PATIENCE, request).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Looks of one sort, each kept while it is fresh.
-struct Shelf<K, V>(Mutex<HashMap<K, Arc<Place<V>>>>);
+pub(crate) struct Shelf<K, V>(Mutex<HashMap<K, Arc<Place<V>>>>);
 
 /// Until when it is fresh, and what was seen or why it was not.
 type Place<V> = tokio::sync::Mutex<Option<(Moment, Result<V, StoreError>)>>;
@@ -438,7 +453,7 @@ impl<K, V> Default for Shelf<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Shelf<K, V> {
-    async fn get(
+    pub(crate) async fn get(
         &self,
         key: K,
         runtime: &dyn Runtime,
@@ -464,7 +479,7 @@ impl<K: Eq + Hash, V: Clone> Shelf<K, V> {
     }
 
     /// Forgets what is not fresh any more.
-    fn sweep(&self, now: Moment) {
+    pub(crate) fn sweep(&self, now: Moment) {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is locked is being looked at.
         places.retain(|_, place| {
@@ -472,7 +487,8 @@ impl<K: Eq + Hash, V: Clone> Shelf<K, V> {
         });
     }
 
-    fn clear(&self) {
+    /// Forgets all of it.
+    pub(crate) fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

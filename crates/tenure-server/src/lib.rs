@@ -23,6 +23,7 @@ pub mod board;
 mod bounded;
 mod envelope;
 mod floor;
+mod gauge;
 mod health;
 mod limits;
 pub mod listen;

@@ -152,7 +152,7 @@ pub(crate) struct QueueSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit<T>(pub(crate) Option<T>);
 
-fn limited<T: 'static>(
+pub(crate) fn limited<T: 'static>(
     read: fn(&str) -> Result<T, String>,
 ) -> impl Fn(&str) -> Result<Limit<T>, String> + Clone {
     move |text| if text == "none" { Ok(Limit(None)) } else { read(text).map(|value| Limit(Some(value))) }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tenure::Token;
-use tenure::port::{Fallback, Mode, RateLimit, TaskState};
+use tenure::port::{Begin, Fallback, Mode, RateLimit, TaskState};
+use tenure::runtime::wall_ms;
 
 use super::duration;
 
@@ -65,6 +66,37 @@ pub(crate) fn rate(text: &str) -> Result<RateLimit, String> {
     };
     let per_ms = per.map(millis).map_err(|_| hint())?;
     if per_ms == 0 { Err(hint()) } else { Ok(RateLimit { count, per_ms }) }
+}
+
+/// Where to begin: `earliest`, `latest`, a position, a moment, or how long ago.
+pub(crate) fn begin(text: &str) -> Result<Begin, String> {
+    match text {
+        "earliest" => return Ok(Begin::Earliest),
+        "latest" => return Ok(Begin::Latest),
+        _ => {}
+    }
+    let ago = || duration(text).ok().map(|ago| wall_ms().saturating_sub_unsigned(millis(ago)).max(0));
+    let position = text.parse().ok().map(Begin::Position);
+    position.or_else(|| moment(text).or_else(ago).map(Begin::Time)).ok_or_else(|| {
+        format!(
+            "{text:?} is not a place to begin; write earliest, latest, a position such as 4711, a moment such as \
+             2030-01-31T09:30:00Z, or how long ago, such as 2h"
+        )
+    })
+}
+
+/// `4096`, `64KiB`, `1MiB`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim() {
+        "" | "B" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        _ => None,
+    };
+    let size = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    size.ok_or_else(|| format!("{text:?} is not a size; write for example 4096, 64KiB or 1MiB"))
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {
@@ -218,6 +250,30 @@ mod tests {
             ("redy", state("redy").map(drop)),
         ] {
             assert!(error.is_err_and(|error| error.contains(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn places_and_sizes_are_read_or_named() {
+        assert_eq!(begin("earliest"), Ok(Begin::Earliest));
+        assert_eq!(begin("latest"), Ok(Begin::Latest));
+        assert_eq!(begin("4711"), Ok(Begin::Position(4711)));
+        assert_eq!(begin("1970-01-01T00:00:01Z"), Ok(Begin::Time(1000)));
+        let hour = wall_ms() - 3_600_000;
+        assert!(matches!(begin("1h"), Ok(Begin::Time(at)) if (hour - 60_000..=hour + 60_000).contains(&at)));
+        assert_eq!(begin("100000000d"), Ok(Begin::Time(0)), "before all time is the beginning");
+        assert_eq!((bytes("4096"), bytes("64KiB"), bytes("1MiB")), (Ok(4096), Ok(65_536), Ok(1_048_576)));
+        for text in ["", "soon", "-1", "18446744073709551616", "1.5"] {
+            assert!(
+                begin(text).is_err_and(|error| error.contains(text) && error.contains("earliest")),
+                "{text}"
+            );
+        }
+        for text in ["", "KiB", "64KB", "99999999999999MiB", "-1"] {
+            assert!(
+                bytes(text).is_err_and(|error| error.contains(text) && error.contains("64KiB")),
+                "{text}"
+            );
         }
     }
 

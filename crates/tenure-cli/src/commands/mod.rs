@@ -3,10 +3,14 @@
 pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod elect;
+pub(crate) mod events;
+pub(crate) mod input;
 pub(crate) mod keeper;
 pub(crate) mod leader;
+pub(crate) mod lines;
 pub(crate) mod migrate;
 pub(crate) mod pool;
+pub(crate) mod program;
 pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod screen;

@@ -13,7 +13,7 @@ use crate::envelope::RequestId;
 
 /// Who does something, by which request.
 #[derive(Clone)]
-pub(super) struct By {
+pub(crate) struct By {
     /// What they are called.
     pub(super) principal: Arc<str>,
     request_id: String,

@@ -236,7 +236,7 @@ pub(super) fn plausible_event(event: u64) -> Result<EventId, Problem> {
     if i64::try_from(event).is_ok() { Ok(EventId(event)) } else { Err(no_event(event)) }
 }
 
-fn no_event(event: u64) -> Problem {
+pub(crate) fn no_event(event: u64) -> Problem {
     let detail = format!("there is no event {event} in this topic, or it is read and forgotten");
     Problem::new(StatusCode::NOT_FOUND, "no-such-event", detail)
         .field("event")

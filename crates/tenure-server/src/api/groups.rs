@@ -5,6 +5,11 @@ mod members;
 mod pull;
 mod push;
 
+pub(crate) use self::aside::ordered as order_dead;
+pub(crate) use self::push::{
+    address as push_address, check_secret as check_push_secret, new_secret as new_push_secret,
+};
+
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -333,7 +338,7 @@ async fn find(app: &App, key: &GroupKey) -> Result<GroupView, Problem> {
 }
 
 /// There is no such group.
-fn none(key: &GroupKey) -> Problem {
+pub(crate) fn none(key: &GroupKey) -> Problem {
     let detail = format!("there is no group {} of the topic {}", key.name, key.topic);
     Problem::new(StatusCode::NOT_FOUND, "no-such-group", detail)
         .field("group")

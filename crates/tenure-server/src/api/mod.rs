@@ -32,8 +32,14 @@ use http::Method;
 use tenure::port::Verb;
 use utoipa_axum::routes;
 
+pub(crate) use self::deeds::By;
 pub(crate) use self::document::bare as document;
+pub(crate) use self::events::no_event as no_such_event;
+pub(crate) use self::groups::{
+    check_push_secret, new_push_secret, none as no_such_group, order_dead, push_address,
+};
 pub(crate) use self::sessions::short;
+pub(crate) use self::topics::none as no_such_topic;
 use crate::route::{Need, Routes};
 
 /// The routes of the API.

@@ -191,7 +191,7 @@ pub(super) async fn find(app: &App, key: &TopicKey) -> Result<TopicView, Problem
 }
 
 /// There is no such topic.
-pub(super) fn none(key: &TopicKey) -> Problem {
+pub(crate) fn none(key: &TopicKey) -> Problem {
     let detail = format!("there is no topic {key}");
     let remedy =
         format!("make it: `tenure events topics create {}`, or PUT /v1/topics/{}", key.name, key.name);

@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use tenure::port::{Deed, PoolKey, QueueKey, StoreError, TaskId, Verb};
+use tenure::port::{Deed, GroupKey, PoolKey, QueueKey, StoreError, TaskId, TopicKey, Verb};
 use tenure::{ElectionKey, Name};
 
 use super::election::within;
@@ -155,6 +155,15 @@ fn page_of(deed: &Deed) -> Option<(String, String)> {
         "task" => {
             let id = TaskId(deed.target.parse().ok()?);
             (parts::task_href(&namespace, id, ""), format!("task {id}"))
+        }
+        "topic" => {
+            let key = TopicKey::new(namespace, name()?);
+            (parts::topic_href(&key, ""), key.to_string())
+        }
+        "group" | "dead" | "push" => {
+            let (topic, group) = deed.target.split_once('/')?;
+            let key = GroupKey::new(TopicKey::new(namespace, topic.parse().ok()?), group.parse().ok()?);
+            (parts::group_href(&key, ""), key.to_string())
         }
         "worker" => ("/workers".into(), deed.target.clone()),
         "namespace" => {

@@ -1,4 +1,5 @@
-//! A queue drawn: how deep it is, state by state; and how it filled and drained in the last minutes.
+//! A queue drawn: how deep it is, state by state; and how it filled and drained in the last minutes. And a group: how far it
+//! was behind.
 //!
 //! Pictures fit any width without a script: bars are percentages, lines are stretched with their strokes left as they
 //! are. What they show stands beside them in numbers, for those who do not see them.
@@ -10,8 +11,9 @@ use maud::{Markup, html};
 use tenure::Moment;
 use tenure::port::{QueueView, TaskState};
 
-use super::words::{brief, lasted, number, rate};
-use crate::floor::{Sample, Track, WINDOW};
+use super::words::{brief, lasted, number, rate, span};
+use crate::floor::{Sample, Sampled, Track, WINDOW};
+use crate::gauge;
 
 /// What a queue's bar is made of, from left to right: what is under way, what comes next, what is not yet, what is over
 /// and wants somebody to look at it.
@@ -81,14 +83,25 @@ fn in_words(parts: &[(TaskState, u64)]) -> String {
 pub(super) fn spark(track: &Track, now: Moment) -> Markup {
     let most = track.samples.iter().map(|sample| sample.rate).fold(0.0, f64::max);
     let points = points(&track.samples, now, |sample| sample.rate);
+    small(&points, most, "Finished in a second", &rate(most), &rate(track.rate()))
+}
+
+/// How many events a group had not read, as a line without axes.
+pub(super) fn unread(track: &gauge::Track, said: &str, now: Moment) -> Markup {
+    let most = track.samples.iter().map(|sample| sample.unread).max().unwrap_or_default();
+    let points = points(&track.samples, now, |sample| sample.unread as f64);
+    small(&points, most as f64, "Unread events", &number(most), said)
+}
+
+fn small(points: &[(f64, f64)], most: f64, what: &str, at_most: &str, said: &str) -> Markup {
     html! {
         span.spark {
             svg width="100%" height="26" viewBox={ "0 0 " (WIDE) " " (HIGH) } preserveAspectRatio="none" role="img"
-                aria-label={ "Finished in a second, in the last " (lasted(WINDOW.as_millis() as i64)) ": at most " (rate(most)) } {
-                path.area d=(area(&points, most)) {}
-                path.line d=(line(&points, most)) {}
+                aria-label={ (what) ", in the last " (lasted(WINDOW.as_millis() as i64)) ": at most " (at_most) } {
+                path.area d=(area(points, most)) {}
+                path.line d=(line(points, most)) {}
             }
-            span.small.nowrap { (rate(track.rate())) }
+            span.small.nowrap { (said) }
         }
     }
 }
@@ -96,6 +109,8 @@ pub(super) fn spark(track: &Track, now: Moment) -> Markup {
 /// A line of the picture.
 struct Line {
     class: &'static str,
+    /// What people call it.
+    name: &'static str,
     points: Vec<(f64, f64)>,
     most: f64,
     /// Where it stands now.
@@ -103,36 +118,50 @@ struct Line {
 }
 
 impl Line {
-    fn of(
+    fn of<S: Sampled>(
         class: &'static str,
-        track: &Track,
+        name: &'static str,
+        samples: &VecDeque<S>,
         now: Moment,
-        value: fn(&Sample) -> f64,
-        say: fn(f64) -> String,
+        value: fn(&S) -> f64,
+        say: impl Fn(f64) -> String,
     ) -> Line {
-        let most = track.samples.iter().map(value).fold(0.0, f64::max);
-        let last = track.samples.back().map(value).unwrap_or_default();
-        Line { class, points: points(&track.samples, now, value), most, now: say(last) }
+        let most = samples.iter().map(value).fold(0.0, f64::max);
+        let last = samples.back().map(value).unwrap_or_default();
+        Line { class, name, points: points(samples, now, value), most, now: say(last) }
     }
 }
 
 /// How a queue filled and drained, and how fast.
 pub(super) fn flow(track: &Track, now: Moment) -> Markup {
     let count = |n: f64| number(n as u64);
+    let samples = &track.samples;
     let depth = [
-        Line::of("ready", track, now, |sample| sample.ready as f64, count),
-        Line::of("claimed", track, now, |sample| sample.claimed as f64, count),
+        Line::of("ready", "ready", samples, now, |sample: &Sample| sample.ready as f64, count),
+        Line::of("claimed", "claimed", samples, now, |sample: &Sample| sample.claimed as f64, count),
     ];
-    let speed = [Line::of("finished", track, now, |sample| sample.rate, rate)];
-    html! { div.flow { (picture(&depth, 170)) (picture(&speed, 90)) } }
+    let speed = [Line::of("finished", "finished", samples, now, |sample: &Sample| sample.rate, rate)];
+    html! { div.flow { (picture(&depth, 170, "")) (picture(&speed, 90, "")) } }
 }
 
-fn picture(lines: &[Line], height: i64) -> Markup {
+/// How far a group was behind: in events, and in seconds.
+pub(super) fn behind(track: &gauge::Track, now: Moment) -> Markup {
+    let count = |n: f64| number(n as u64) + if track.lag.exact { "" } else { "+" };
+    let late = |seconds: f64| span((seconds * 1000.0) as u64);
+    let samples = &track.samples;
+    let events =
+        Line::of("unread", "unread events", samples, now, |s: &gauge::Sample| s.unread as f64, count);
+    let value = |s: &gauge::Sample| s.late_ms as f64 / 1000.0;
+    let seconds = Line::of("late", "the oldest has waited", samples, now, value, late);
+    html! { div.flow.even { (picture(&[events], 150, "")) (picture(&[seconds], 150, " s")) } }
+}
+
+fn picture(lines: &[Line], height: i64, unit: &str) -> Markup {
     let most = lines.iter().map(|line| line.most).fold(0.0, f64::max);
     let top = nice(most);
-    let said: Vec<_> = lines.iter().map(|line| format!("{} now {}", line.class, line.now)).collect();
+    let said: Vec<_> = lines.iter().map(|line| format!("{} now {}", line.name, line.now)).collect();
     let words = format!(
-        "The last {}: {}; at most {}",
+        "The last {}: {}; at most {}{unit}",
         lasted(WINDOW.as_millis() as i64),
         said.join(", "),
         brief(most.ceil() as u64)
@@ -142,14 +171,14 @@ fn picture(lines: &[Line], height: i64) -> Markup {
             figcaption.legend {
                 @for line in lines {
                     span { svg viewBox="0 0 22 12" aria-hidden="true" { rect class={ "f-" (line.class) } width="22" height="12" rx="3" {} }
-                        (line.class) " " span.strong { (line.now) } }
+                        (line.name) " " span.strong { (line.now) } }
                 }
             }
             svg.picture width="100%" height=(height + 20) role="img" aria-label=(words) {
                 @for (part, at) in [(1.0, 0), (0.5, height / 2), (0.0, height)] {
                     line.grid x1="0" x2="100%" y1=(at) y2=(at) {}
                     @if top * part >= 1.0 || part == 0.0 {
-                        text x="0" y=(at + 13) { (brief((top * part).round() as u64)) }
+                        text x="0" y=(at + 13) { (brief((top * part).round() as u64)) (unit) }
                     }
                 }
                 svg x="0" y="0" width="100%" height=(height) viewBox={ "0 0 " (WIDE) " " (HIGH) } preserveAspectRatio="none" aria-hidden="true" {
@@ -170,15 +199,15 @@ fn picture(lines: &[Line], height: i64) -> Markup {
 }
 
 /// Where the samples stand: from 0 to [`WIDE`], and what they say.
-fn points(samples: &VecDeque<Sample>, now: Moment, value: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
+fn points<S: Sampled>(samples: &VecDeque<S>, now: Moment, value: impl Fn(&S) -> f64) -> Vec<(f64, f64)> {
     let x = |at: Moment| {
         let ago = now.since(at).min(WINDOW).as_secs_f64() / WINDOW.as_secs_f64();
         WIDE - ago * WIDE
     };
-    let mut points: Vec<_> = samples.iter().map(|sample| (x(sample.at), value(sample))).collect();
+    let mut points: Vec<_> = samples.iter().map(|sample| (x(sample.at()), value(sample))).collect();
     // What was last seen is how it is, until it is seen otherwise.
     if let (Some(last), Some(sample)) = (points.last().copied(), samples.back())
-        && now.since(sample.at) < Duration::from_secs(15)
+        && now.since(sample.at()) < Duration::from_secs(15)
     {
         points.push((WIDE, last.1));
     }

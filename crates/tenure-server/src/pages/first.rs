@@ -78,6 +78,49 @@ pub(super) fn work(visit: &Visit) -> Markup {
     }
 }
 
+/// The first topic, while there is none.
+pub(super) fn events(visit: &Visit) -> Markup {
+    let (program, origin) = (program(visit), visit.origin());
+    let make = format!("{program} events topics create orders --store {origin}");
+    let publish = format!(
+        "{program} events publish orders --key customer-7 --type order.paid --payload '{{\"total\": 42}}' --store {origin}"
+    );
+    let tail = format!("{program} events tail orders --store {origin}");
+    let curl = curl(
+        visit,
+        "POST",
+        "/v1/topics/orders/events",
+        r#"{"key": "customer-7", "type": "order.paid", "payload": {"total": 42}}"#,
+    );
+    html! {
+        section.card aria-labelledby="first" {
+            header { h2 #first { "There is no topic yet" } }
+            div.body {
+                p { "A topic keeps what has happened, in order, for as many groups of readers as there are. Try one; this page will show it by itself." }
+                ol.steps {
+                    li { div {
+                        p { span.strong { "Make a topic." } " It is never made by accident: whoever publishes to one that is not there is told so." }
+                        (parts::command("make", &make))
+                        (token(visit, "admin"))
+                    } }
+                    li { div {
+                        p { span.strong { "Publish an event." } " In a program it is part of the transaction that it tells of: " code { "SELECT tenure.publish('orders', …)" } ", or the library." }
+                        (parts::command("publish", &publish))
+                    } }
+                    li { div {
+                        p { span.strong { "Watch it," } " from another terminal." }
+                        (parts::command("tail", &tail))
+                    } }
+                    li { div {
+                        p { span.strong { "Or publish with plain HTTP." } }
+                        (parts::command("curl", &curl))
+                    } }
+                }
+            }
+        }
+    }
+}
+
 /// The first resources, while there are no pools.
 pub(super) fn pools(visit: &Visit) -> Markup {
     let (program, origin) = (program(visit), visit.origin());

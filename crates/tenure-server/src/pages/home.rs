@@ -136,16 +136,19 @@ struct Work {
     queues: Option<Arc<crate::floor::Seen>>,
     workers: Option<Arc<[WorkerView]>>,
     pools: Option<Arc<[PoolView]>>,
+    events: Option<Arc<crate::gauge::Seen>>,
 }
 
 impl Work {
     async fn of(app: &App) -> Work {
-        let all = async { tokio::join!(app.floor.queues(), app.floor.workers(), app.floor.pools()) };
+        let all = async {
+            tokio::join!(app.floor.queues(), app.floor.workers(), app.floor.pools(), app.gauge.all())
+        };
         match tokio::time::timeout(GLANCE, all).await {
-            Ok((queues, workers, pools)) => {
-                Work { queues: queues.ok(), workers: workers.ok(), pools: pools.ok() }
+            Ok((queues, workers, pools, events)) => {
+                Work { queues: queues.ok(), workers: workers.ok(), pools: pools.ok(), events: events.ok() }
             }
-            Err(_) => Work { queues: None, workers: None, pools: None },
+            Err(_) => Work { queues: None, workers: None, pools: None, events: None },
         }
     }
 }
@@ -176,6 +179,7 @@ fn claims(work: &Work, visit: &Visit, wall: i64) -> Markup {
     let resources: Vec<_> = pools.iter().flat_map(|view| &view.resources).collect();
     let free = resources.iter().filter(|resource| Standing::of(resource, wall) == Standing::Free).count();
     html! {
+        (events(work, visit))
         @if !queues.is_empty() {
             dl.card.tile {
                 dt { a href="/queues" { "Queues" } }
@@ -195,6 +199,30 @@ fn claims(work: &Work, visit: &Visit, wall: i64) -> Markup {
                 dt { a href="/pools" { "Pools" } }
                 dd.big { (free) " of " (resources.len()) " free" }
                 dd.note { (words::count(pools.iter().map(|view| view.waiting.len()).sum(), "request")) " waiting" }
+            }
+        }
+    }
+}
+
+/// Events at a glance.
+fn events(work: &Work, visit: &Visit) -> Markup {
+    let may = |namespace: &Name| visit.may(Verb::Read, Some(namespace));
+    let seen = work.events.as_deref();
+    let topics =
+        seen.into_iter().flat_map(|seen| seen.topics.keys()).filter(|key| may(&key.namespace)).count();
+    let groups: Vec<_> = seen
+        .into_iter()
+        .flat_map(|seen| seen.groups.values())
+        .filter(|track| may(&track.view.key.topic.namespace))
+        .collect();
+    let dead: u64 = groups.iter().map(|track| track.view.dead).sum();
+    let unread = groups.iter().map(|track| track.lag.events).sum();
+    html! {
+        @if topics > 0 {
+            dl.card.tile {
+                dt { a href="/topics" { "Events" } }
+                dd.big { (words::brief(unread)) " unread" }
+                dd.note { (words::count(groups.len(), "group")) " of " (words::count(topics, "topic")) @if dead > 0 { ", " (words::brief(dead)) " dead" } }
             }
         }
     }

@@ -16,6 +16,9 @@
 //! | `task`, `graph`, `pretty`, `submit` | one task: its life, its relatives, what it carries; and a new one |
 //! | `workers` | who works, and who may |
 //! | `pools`, `pool`, `pool_act` | resources, who holds them and who waits |
+//! | `topics`, `topic`, `topic_act`, `topic_event` | topics, one of them, what is done to it, and one of its events |
+//! | `group`, `group_map`, `group_act`, `group_reset` | a group: who has which slot, how far it is behind, and what is done to it |
+//! | `dead`, `dead_act` | events that failed, replayed or dropped |
 //! | `chart` | how a queue fills and drains, drawn as a picture |
 //! | `audit` | who did what |
 //! | `credentials` | who may do what; tokens made and revoked |
@@ -27,11 +30,17 @@ mod assets;
 mod audit;
 mod chart;
 mod credentials;
+mod dead;
+mod dead_act;
 mod election;
 mod first;
 mod frame;
 mod given;
 mod graph;
+mod group;
+mod group_act;
+mod group_map;
+mod group_reset;
 mod home;
 mod live;
 mod login;
@@ -46,6 +55,10 @@ mod queues;
 mod submit;
 mod task;
 mod timeline;
+mod topic;
+mod topic_act;
+mod topic_event;
+mod topics;
 mod words;
 mod workers;
 
@@ -56,7 +69,7 @@ use http::request::Parts;
 use tenure::port::Verb;
 
 pub(crate) use self::frame::{Visit, page};
-pub(crate) use self::pretty::Laid;
+pub(crate) use self::pretty::{Laid, glance};
 use crate::App;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
@@ -71,6 +84,7 @@ pub(crate) fn routes() -> Routes {
         .page(admin, Method::GET, "/elections/{election}/{action}", get(act::question))
         .page(admin, Method::POST, "/elections/{election}/{action}", post(act::act))
         .merge(work(read, admin))
+        .merge(events(read, admin))
         .page(Need::Known, Method::GET, "/audit", get(audit::show))
         .page(Need::Over(Verb::Admin), Method::GET, "/access", get(credentials::show))
         .page(Need::Over(Verb::Admin), Method::POST, "/access", post(credentials::create))
@@ -121,6 +135,34 @@ fn work(read: Need, admin: Need) -> Routes {
         )
         .page(admin, Method::GET, "/pools/{pool}/requests/{request}/release", get(pool_act::request_question))
         .page(admin, Method::POST, "/pools/{pool}/requests/{request}/release", post(pool_act::request_act))
+}
+
+/// The routes about events.
+fn events(read: Need, admin: Need) -> Routes {
+    let publish = Need::In(Verb::Publish);
+    let aside = "/topics/{topic}/groups/{group}/aside/{event}";
+    Routes::new()
+        .page(Need::Known, Method::GET, "/topics", get(topics::show))
+        .page(admin, Method::GET, "/topics/new", get(topic_act::new))
+        .page(admin, Method::POST, "/topics/new", post(topic_act::make))
+        .page(read, Method::GET, "/topics/{topic}", get(topic::show))
+        .page(publish, Method::GET, "/topics/{topic}/publish", get(topic_act::event))
+        .page(publish, Method::POST, "/topics/{topic}/publish", post(topic_act::publish))
+        .page(admin, Method::GET, "/topics/{topic}/{action}", get(topic_act::question))
+        .page(admin, Method::POST, "/topics/{topic}/{action}", post(topic_act::act))
+        .page(read, Method::GET, "/topics/{topic}/events/{event}", get(topic_event::show))
+        .page(read, Method::GET, "/topics/{topic}/groups/{group}", get(group::show))
+        .page(admin, Method::GET, "/topics/{topic}/groups/{group}/reset", get(group_reset::question))
+        .page(admin, Method::POST, "/topics/{topic}/groups/{group}/reset", post(group_reset::act))
+        .page(admin, Method::GET, "/topics/{topic}/groups/{group}/push", get(group_act::push_question))
+        .page(admin, Method::POST, "/topics/{topic}/groups/{group}/push", post(group_act::push))
+        .page(admin, Method::GET, "/topics/{topic}/groups/{group}/dead/{action}", get(dead_act::all_question))
+        .page(admin, Method::POST, "/topics/{topic}/groups/{group}/dead/{action}", post(dead_act::all))
+        .page(admin, Method::GET, "/topics/{topic}/groups/{group}/{action}", get(group_act::question))
+        .page(admin, Method::POST, "/topics/{topic}/groups/{group}/{action}", post(group_act::act))
+        .page(read, Method::GET, aside, get(dead::show))
+        .page(admin, Method::GET, &format!("{aside}/{{action}}"), get(dead_act::question))
+        .page(admin, Method::POST, &format!("{aside}/{{action}}"), post(dead_act::act))
 }
 
 /// The answer for a browser that may not, or not like this.

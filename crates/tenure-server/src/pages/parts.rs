@@ -5,7 +5,8 @@ use std::time::Duration;
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tenure::port::{
-    ElectionView, LeaseView, Pause, PoolKey, QueueKey, SessionView, StoreError, TaskId, TaskState, Verb,
+    ElectionView, EventId, GroupKey, LeaseView, Pause, PoolKey, QueueKey, SessionView, StoreError, TaskId,
+    TaskState, TopicKey, Verb,
 };
 use tenure::{ElectionKey, Moment, Name};
 
@@ -41,6 +42,28 @@ pub(super) fn task_href(namespace: &Name, id: TaskId, action: &str) -> String {
 /// The page of a pool, or of an action on it.
 pub(super) fn pool_href(key: &PoolKey, action: &str) -> String {
     place("pools", key.name.as_str(), action, &key.namespace)
+}
+
+/// The page of a topic, or of an action on it.
+pub(super) fn topic_href(key: &TopicKey, action: &str) -> String {
+    place("topics", key.name.as_str(), action, &key.namespace)
+}
+
+/// The page of an event.
+pub(super) fn event_href(topic: &TopicKey, id: EventId) -> String {
+    topic_href(topic, &format!("events/{id}"))
+}
+
+/// The page of a group, or of an action on it.
+pub(super) fn group_href(key: &GroupKey, action: &str) -> String {
+    let slash = if action.is_empty() { "" } else { "/" };
+    topic_href(&key.topic, &format!("groups/{}{slash}{action}", escape(key.name.as_str())))
+}
+
+/// The page of an event that is aside, or of an action on it.
+pub(super) fn aside_href(key: &GroupKey, id: EventId, action: &str) -> String {
+    let slash = if action.is_empty() { "" } else { "/" };
+    group_href(key, &format!("aside/{id}{slash}{action}"))
 }
 
 /// The page of something in a namespace, or of an action on it.

@@ -155,6 +155,15 @@ impl Side {
         }
     }
 
+    /// Whether the store remembers of an event that it forgot unread that it was done is its own affair.
+    async fn keep_kept(&self, topic: &TopicKey, events: &mut Vec<EventId>) {
+        for id in std::mem::take(events) {
+            if self.store.event(topic, id).await.expect("event").is_some() {
+                events.push(id);
+            }
+        }
+    }
+
     async fn read(&self, topic: &TopicKey, slot: u32, after: Position) -> Vec<Event> {
         let ask = ReadAsk { topic: topic.clone(), after: vec![(slot, after)], limit: 10_000 };
         self.store.read_events(&ask).await.expect("read_events")
@@ -305,6 +314,9 @@ impl Pair {
             let take = TakeShares { group: group.clone(), session: session.clone(), slots };
             let mut taken = side.store.take_shares(&take).await.expect("take_shares");
             taken.sort_by_key(|it| it.slot);
+            for it in &mut taken {
+                side.keep_kept(&group.topic, &mut it.done).await;
+            }
             answers.push(taken.iter().map(|it| side.taken(&group.topic, it)).collect::<Vec<_>>());
         }
         if !answers.is_empty() {

@@ -1,7 +1,8 @@
 //! One by one in, batched out: calls that come while another is under way share the next one.
 //!
-//! The first call goes at once. What arrives while as many are under way as may be waits, and goes together when one of them
-//! is back; so with one caller nothing waits, and with many the store sees few statements. Who stops waiting does not call back
+//! The first call goes at once, with whoever else is about to say something. What arrives while one is under way waits, and goes
+//! together when it is back, or beside it as soon as it is a [`CROWD`]; so with one caller nothing waits, and with many the
+//! store sees few statements. Who stops waiting does not call back
 //! what was said. When a batch is refused for what is in it, its parts are tried one by one, so that nobody is refused for
 //! another's mistake. When it fails for what one of its parts met (a row that somebody else has locked), it is halved, until the
 //! one is alone with its error ([`Measure::halve`]). Any other error is everybody's, because nobody knows what became of the
@@ -15,6 +16,10 @@ use futures_core::future::BoxFuture;
 use futures_util::FutureExt;
 use tenure_core::port::{StoreError, Trouble};
 use tokio::sync::{Notify, oneshot};
+
+/// How many have to wait before they go beside a batch that is under way, rather than after it. A statement for one costs the store
+/// nearly what a statement for thirty does.
+pub(super) const CROWD: usize = 32;
 
 /// What is done with a batch: one result for each part, in their order, or one error for all.
 type Act<T, O> = Box<dyn Fn(Vec<T>) -> BoxFuture<'static, Result<Vec<O>, StoreError>> + Send + Sync>;
@@ -92,7 +97,8 @@ where
     pub(crate) fn say(&self, part: T, reply: Reply<O>) {
         let mut state = self.inner.locked();
         state.waiting.push_back((part, reply));
-        if state.under_way < self.inner.measure.under_way {
+        let most = if state.waiting.len() < CROWD { 1 } else { self.inner.measure.under_way };
+        if state.under_way < most {
             state.under_way += 1;
             drop(state);
             self.inner.handle.spawn(carry(self.inner.clone()));
@@ -128,6 +134,11 @@ impl<T, O> Inner<T, O> {
     fn next(&self) -> Option<Vec<(T, Reply<O>)>> {
         let mut state = self.locked();
         let mut batch = Vec::new();
+        if state.under_way > 1 && state.waiting.len() < CROWD {
+            // The other carrier takes them along.
+            state.under_way -= 1;
+            return None;
+        }
         let (mut weight, mut left) = (0, VecDeque::new());
         while batch.len() < self.measure.parts
             && let Some((part, reply)) = state.waiting.pop_front()
@@ -168,7 +179,10 @@ impl<T, O> Inner<T, O> {
 }
 
 async fn carry<T: Clone + Send + 'static, O: Send + 'static>(inner: Arc<Inner<T, O>>) {
-    while let Some(batch) = inner.next() {
+    loop {
+        // Those who were woken together speak together: let them.
+        tokio::task::yield_now().await;
+        let Some(batch) = inner.next() else { return };
         let identities: Vec<u64> = inner
             .measure
             .identity

@@ -8,7 +8,8 @@
 //! **Sleeping.** When a look finds nothing for somebody who waits, the session says that it dozes ([`Tasks::doze`]), and *then*
 //! looks once more: what was submitted before was seen by that look, what is submitted later rings. A submission whose
 //! transaction was open meanwhile does neither, so there are looks after 10 ms and 100 ms; then every second or so, saying again
-//! that it dozes, since a ring takes that word back and may itself be lost.
+//! that it dozes, since a ring takes that word back and may itself be lost. After a ring it looks at once, and says that it dozes
+//! only if there is nothing.
 //!
 //! **The store is away**: everybody in the batch gets the error, and whether something was claimed for them is found out
 //! afterwards ([`Hub::doubt`]).
@@ -29,6 +30,7 @@ use tenure_core::port::{
 use tenure_core::{Moment, SessionId};
 use tokio::sync::{Notify, oneshot, watch};
 
+use super::batch::CROWD;
 use super::holdings::Handed;
 use super::hub::{Hub, Reign};
 use super::link;
@@ -176,6 +178,15 @@ struct Sleep {
     naps: usize,
     /// When to look again.
     next: Moment,
+    /// Something rang: the next look need not say first that we sleep.
+    rung: bool,
+}
+
+impl Sleep {
+    /// Awake, and about to look.
+    fn none(rung: bool) -> Sleep {
+        Sleep { dozes: false, naps: 0, next: Moment::ZERO, rung }
+    }
 }
 
 /// What one look brought back.
@@ -200,7 +211,7 @@ struct Tender {
 impl Tender {
     fn new(line: Arc<Line>, hub: Arc<Hub>) -> Tender {
         let bell = hub.shared.bells.queue(&line.key);
-        let sleep = Sleep { dozes: false, naps: 0, next: Moment::ZERO };
+        let sleep = Sleep::none(false);
         Tender { bell: bell.subscribe(), _bell: bell, line, hub, sleep, looks: FuturesUnordered::new() }
     }
 
@@ -210,6 +221,8 @@ impl Tender {
             if self.line.lane == Lane::Leader && self.hub.reign().is_none() {
                 self.refuse_all(&ClaimRefusal::NotLeader);
             }
+            // Those who were woken together ask together: let them.
+            tokio::task::yield_now().await;
             self.see_off();
             self.look_if_due();
             if self.looks.is_empty() && self.leave_if_empty() {
@@ -253,12 +266,21 @@ impl Tender {
 
     fn look_if_due(&mut self) {
         let now = self.hub.runtime.now();
-        let fresh = self.line.locked().tickets.values().take(TICKETS_MAX).any(|ticket| !ticket.looked);
-        if (fresh && self.looks.len() < self.looks_at_once())
-            || (self.looks.is_empty() && self.sleep.next <= now)
-        {
+        let (fresh, crowd) = {
+            let state = self.line.locked();
+            let fresh = state.tickets.values().take(TICKETS_MAX).filter(|ticket| !ticket.looked);
+            let (mut any, mut wanted) = (false, 0);
+            for ticket in fresh {
+                any = true;
+                wanted += ticket.seat.limit as usize;
+            }
+            (any, wanted >= CROWD)
+        };
+        let at_once = if crowd { self.looks_at_once() } else { 1 };
+        if (fresh && self.looks.len() < at_once) || (self.looks.is_empty() && self.sleep.next <= now) {
             // The last nap says it again: a ring takes the word back, and may itself be lost.
-            let doze = !fresh && (!self.sleep.dozes || self.sleep.naps >= NAPS.len() - 1);
+            let rung = std::mem::take(&mut self.sleep.rung);
+            let doze = !fresh && !rung && (!self.sleep.dozes || self.sleep.naps >= NAPS.len() - 1);
             self.look(doze);
         }
     }
@@ -375,7 +397,7 @@ impl Tender {
     }
 
     fn rung(&mut self) {
-        self.sleep = Sleep { dozes: false, naps: 0, next: Moment::ZERO };
+        self.sleep = Sleep::none(true);
     }
 
     fn refuse_all(&self, refusal: &ClaimRefusal) {

@@ -7,3 +7,12 @@ mod rebalancing;
 #[allow(dead_code)]
 mod spy;
 mod support;
+mod torture;
+mod transactional;
+
+/// What the chaos is judged by judges here, too.
+#[path = "../../examples/chaos/events"]
+mod events {
+    pub(crate) mod books;
+    pub(crate) mod reader;
+}

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::backend::memory::Memory;
+use tenure::backend::migrations::Migrate;
+use tenure::backend::postgres::{Postgres, PostgresOptions};
 use tenure::port::*;
 use tenure::{Batch, Consumer, ConsumerBuilder, Name, Publisher, Tenure};
 use tenure_testkit::Clock;
+use tenure_testkit::rig::{FreshDatabase, fresh_database};
 
 use crate::spy::Spy;
 
@@ -110,4 +113,12 @@ pub(crate) async fn spread(store: &Spy) -> BTreeMap<String, usize> {
     let mut spread = BTreeMap::new();
     owners(store).await.into_values().for_each(|name| *spread.entry(name).or_default() += 1);
     spread
+}
+
+/// A database of its own, with Tenure's tables.
+pub(crate) async fn migrated() -> FreshDatabase {
+    let database = fresh_database().unwrap();
+    let store = Postgres::connect_unchecked(PostgresOptions::new(database.url())).await.unwrap();
+    store.migrate().await.unwrap();
+    database
 }

@@ -71,7 +71,7 @@ async fn with_the_subquery_in_place_of_the_array_a_claim_gets_everything() {
 }
 
 /// Puts a known mistake into a function of the database.
-fn sabotage_function(database: &FreshDatabase, name: &str, changes: &[(&str, &str)]) {
+pub(crate) fn sabotage_function(database: &FreshDatabase, name: &str, changes: &[(&str, &str)]) {
     let mut body = database.psql(&format!("SELECT pg_get_functiondef('{name}'::regproc)")).unwrap();
     for (from, to) in changes {
         assert!(body.contains(from), "{name} does not contain {from:?}");

@@ -167,7 +167,7 @@ async fn a_database_of_elections_learns_of_tasks() {
     }
     let options = PostgresOptions::new(database.url());
     let applied = Postgres::connect_unchecked(options.clone()).await.unwrap().migrate().await.unwrap();
-    assert_eq!(applied, [(3, "claims")]);
+    assert_eq!(applied.first(), Some(&(3, "claims")));
     let store = Postgres::connect(options).await.unwrap();
     assert!(store.beat(&id("s")).await.is_ok());
     store.submit(&submission("q", tasks(1))).await.unwrap();

@@ -13,11 +13,11 @@ async fn next(wakes: &mut Wakes) -> Wake {
     tokio::time::timeout(Duration::from_secs(20), wakes.next()).await.expect("a hint").expect("no end")
 }
 
-async fn until(wakes: &mut Wakes, wanted: &Wake) {
+pub(crate) async fn until(wakes: &mut Wakes, wanted: &Wake) {
     while next(wakes).await != *wanted {}
 }
 
-async fn hearing(store: &Postgres) -> Wakes {
+pub(crate) async fn hearing(store: &Postgres) -> Wakes {
     let mut wakes = store.wakes();
     until(&mut wakes, &Wake::Resync).await;
     hears(store).await;

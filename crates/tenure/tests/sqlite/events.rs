@@ -47,13 +47,15 @@ pub(crate) async fn everything(store: &Sqlite, slots: u32) -> Vec<Event> {
 /// A member of the group, and its shares by slot.
 pub(crate) struct Reader {
     pub(crate) actor: Actor,
+    name: String,
     pub(crate) shares: BTreeMap<u32, Taken>,
 }
 
 impl Reader {
     /// One that has not joined yet.
     pub(crate) async fn new(store: &Sqlite, name: &str) -> Reader {
-        Reader { actor: Actor::open(Arc::new(store.clone()), name).await, shares: BTreeMap::new() }
+        let actor = Actor::open(Arc::new(store.clone()), name).await;
+        Reader { actor, name: name.into(), shares: BTreeMap::new() }
     }
 
     /// Joins, and takes all that is free.
@@ -67,13 +69,10 @@ impl Reader {
         &self.actor.id
     }
 
+    /// Says that it is there, and looks.
     pub(crate) async fn look(&self) -> GroupLook {
-        let join = Join {
-            group: group(),
-            session: self.actor.id.clone(),
-            member: self.actor.id.to_string(),
-            from: Begin::Earliest,
-        };
+        let (session, member) = (self.actor.id.clone(), self.name.clone());
+        let join = Join { group: group(), session, member, from: Begin::Earliest };
         self.actor.store.join_group(&join).await.unwrap()
     }
 

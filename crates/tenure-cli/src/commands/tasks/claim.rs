@@ -12,10 +12,10 @@ use tenure::port::{
 use tenure::runtime::{Draw, System, host_name, now, wall_ms};
 use tenure::{Claimed, Name, Tenure};
 
-use super::input;
 use crate::args::tasks::{ClaimArgs, TaskClaim};
 use crate::args::values::millis;
 use crate::args::{Format, Global};
+use crate::commands::input;
 use crate::commands::keeper;
 use crate::commands::leader::whoami;
 use crate::commands::signals::Signals;

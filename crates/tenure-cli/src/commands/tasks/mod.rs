@@ -1,7 +1,6 @@
 //! `tenure tasks`: put work into queues, take it out, see and move it.
 
 mod claim;
-mod input;
 mod submit;
 mod view;
 mod why;

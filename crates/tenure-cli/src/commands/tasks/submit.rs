@@ -1,8 +1,5 @@
 //! `tenure tasks submit`: one task as the options say it, or one per line of a file.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::Path;
 
 use serde_json::value::{RawValue, to_raw_value};
@@ -11,19 +8,16 @@ use tenure::port::{
 };
 use tenure::runtime::wall_ms;
 
-use super::input;
 use crate::args::tasks::SubmitArgs;
 use crate::args::values::millis;
 use crate::args::{Format, Global};
+use crate::commands::input;
+use crate::commands::lines::{Fields, Kind, Line, Lines, Portion};
 use crate::exit::Failure;
-use crate::output::{self, Ink, counted, paint_err};
+use crate::output::{self, Ink, counted};
 use crate::store;
 
-/// A portion ends where it has so many bytes: a server reads no more than twice that at once.
-const PORTION_BYTES: usize = 8 * 1024 * 1024;
-
-/// What the options say of a task, by the names of its fields.
-type Fields = BTreeMap<String, Box<RawValue>>;
+const LINES: Kind = Kind { one: "a task", command: "tenure tasks submit", most: SUBMIT_MAX };
 
 pub(super) async fn run(global: &Global, args: SubmitArgs) -> Result<u8, Failure> {
     let queue = store::queue(global, &args.queue)?;
@@ -57,7 +51,7 @@ async fn one(global: &Global, queue: &QueueKey, task: NewTask) -> Result<u8, Fai
 
 /// Portion by portion. The first one that is refused ends it; those before it are in.
 async fn many(global: &Global, queue: &QueueKey, path: &Path, fields: Fields) -> Result<u8, Failure> {
-    let mut lines = Lines::open(path, fields)?;
+    let mut lines = Lines::open(path, LINES, fields)?;
     // All of the first portion is read before anything is opened: what is wrong is said at once.
     let mut portion = lines.portion()?;
     let store = store::open(global).await?;
@@ -66,7 +60,7 @@ async fn many(global: &Global, queue: &QueueKey, path: &Path, fields: Fields) ->
         desk.submit(portion, &lines.name).await?;
         portion = lines.portion().map_err(|failure| desk.so_far(failure))?;
     }
-    desk.progress_ends();
+    output::progress_ends(global);
     let known = desk.ids.len() - desk.new;
     let before = if known > 0 { format!(", {known} were there before") } else { String::new() };
     output::note(global, Ink::Green, &format!("submitted {} to {queue}{before}", counted(desk.new, "task")));
@@ -83,7 +77,7 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    async fn submit(&mut self, portion: Portion, file: &str) -> Result<(), Failure> {
+    async fn submit(&mut self, portion: Portion<NewTask>, file: &str) -> Result<(), Failure> {
         let tasks = self.placed(portion, file)?;
         let submission = Submission { queue: self.queue.clone(), tasks };
         let submission = checked(submission).map_err(|failure| self.so_far(failure))?;
@@ -91,7 +85,7 @@ impl Desk<'_> {
         for submitted in done {
             self.took(submitted);
         }
-        self.progress();
+        output::progress(self.global, &format!("{} submitted", self.ids.len()));
         Ok(())
     }
 
@@ -104,9 +98,9 @@ impl Desk<'_> {
     }
 
     /// Parents that were submitted with an earlier portion have numbers by now.
-    fn placed(&self, portion: Portion, file: &str) -> Result<Vec<NewTask>, Failure> {
+    fn placed(&self, portion: Portion<NewTask>, file: &str) -> Result<Vec<NewTask>, Failure> {
         let (first, end) = (self.ids.len(), self.ids.len() + portion.lines.len());
-        let place = |line: &Line, parent: Parent| {
+        let place = |line: &Line<NewTask>, parent: Parent| {
             match parent {
             Parent::Index(index) if (index as usize) < first => Ok(Parent::Task(self.ids[index as usize])),
             Parent::Index(index) if (index as usize) < end => Ok(Parent::Index(index - first as u32)),
@@ -124,16 +118,16 @@ impl Desk<'_> {
         };
         let mut tasks = Vec::with_capacity(portion.lines.len());
         for mut line in portion.lines {
-            let parents = std::mem::take(&mut line.task.parents);
+            let parents = std::mem::take(&mut line.value.parents);
             let parents = parents.into_iter().map(|parent| place(&line, parent)).collect::<Result<_, _>>()?;
-            tasks.push(NewTask { parents, ..line.task });
+            tasks.push(NewTask { parents, ..line.value });
         }
         Ok(tasks)
     }
 
     /// A failure, and what is in already.
     fn so_far(&self, failure: Failure) -> Failure {
-        self.progress_ends();
+        output::progress_ends(self.global);
         match self.ids.len() {
             0 => failure,
             done => Failure::new(
@@ -145,103 +139,6 @@ impl Desk<'_> {
                 ),
             ),
         }
-    }
-
-    /// Only for who watches, and only if there is more than a moment's work.
-    fn progress(&self) {
-        if self.watched() {
-            eprint!("\r{} {} submitted …", paint_err("●", Ink::Dim), self.ids.len());
-        }
-    }
-
-    fn progress_ends(&self) {
-        if self.watched() && !self.ids.is_empty() {
-            eprint!("\r\x1b[K");
-        }
-    }
-
-    fn watched(&self) -> bool {
-        self.global.output == Format::Table && std::io::stderr().is_terminal()
-    }
-}
-
-struct Line {
-    /// In the file, from 1.
-    number: usize,
-    task: NewTask,
-}
-
-/// What is submitted at once, all or none.
-struct Portion {
-    lines: Vec<Line>,
-    /// Whether the file ends with it.
-    last: bool,
-}
-
-/// A file of tasks, line by line.
-struct Lines {
-    name: String,
-    source: Box<dyn BufRead>,
-    fields: Fields,
-    number: usize,
-}
-
-impl Lines {
-    fn open(path: &Path, fields: Fields) -> Result<Lines, Failure> {
-        let name = path.display().to_string();
-        let source: Box<dyn BufRead> = if name == "-" {
-            Box::new(BufReader::new(std::io::stdin()))
-        } else {
-            let file = File::open(path)
-                .map_err(|error| Failure::usage(format!("-f {name}: the file cannot be read: {error}")))?;
-            Box::new(BufReader::new(file))
-        };
-        let name = if name == "-" { "the standard input".to_owned() } else { name };
-        Ok(Lines { name, source, fields, number: 0 })
-    }
-
-    /// The next tasks; none at the end.
-    fn portion(&mut self) -> Result<Portion, Failure> {
-        let mut portion = Portion { lines: Vec::new(), last: false };
-        let mut text = String::new();
-        // What the options say is said of each line.
-        let said: usize = self.fields.iter().map(|(name, value)| name.len() + value.get().len() + 4).sum();
-        let mut bytes = 0;
-        while portion.lines.len() < SUBMIT_MAX && bytes < PORTION_BYTES {
-            text.clear();
-            self.number += 1;
-            let read = self.source.read_line(&mut text);
-            let (number, name) = (self.number, &self.name);
-            let read = read.map_err(|error| {
-                Failure::usage(format!("line {number} of {name} cannot be read: {error}"))
-            })?;
-            if read == 0 {
-                portion.last = true;
-                break;
-            }
-            bytes += read + said;
-            if text.trim().is_empty() {
-                continue;
-            }
-            let task = self.task(&text).map_err(|error| {
-                Failure::usage(format!(
-                    "line {number} of {name} is not a task: {error}; `tenure tasks submit --help` names the fields"
-                ))
-            })?;
-            portion.lines.push(Line { number, task });
-        }
-        Ok(portion)
-    }
-
-    fn task(&self, text: &str) -> Result<NewTask, serde_json::Error> {
-        if self.fields.is_empty() {
-            return serde_json::from_str(text);
-        }
-        let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text)?;
-        for (name, value) in &self.fields {
-            fields.entry(name.clone()).or_insert_with(|| value.clone());
-        }
-        serde_json::from_str(&serde_json::to_string(&fields)?)
     }
 }
 
@@ -310,28 +207,4 @@ fn fields(args: &SubmitArgs) -> Result<Fields, Failure> {
         put("concurrency_limit", to_raw_value(&concurrency.limit))?;
     }
     Ok(fields)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lines(text: &str, fields: Fields) -> Lines {
-        let source = Box::new(std::io::Cursor::new(text.as_bytes().to_vec()));
-        Lines { name: "a file".into(), source, fields, number: 0 }
-    }
-
-    fn portions(mut lines: Lines) -> Vec<(usize, bool)> {
-        let next = || lines.portion().ok().map(|portion| (portion.lines.len(), portion.last));
-        std::iter::from_fn(next).take_while(|(count, _)| *count > 0).collect()
-    }
-
-    #[test]
-    fn a_portion_ends_where_a_server_would_refuse_it() {
-        let line = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(1_000_000));
-        assert_eq!(portions(lines(&line.repeat(12), Fields::new())), [(9, false), (3, true)]);
-        let fields = Fields::from([("payload".to_owned(), to_raw_value(&"x".repeat(1_000_000)).unwrap())]);
-        assert_eq!(portions(lines(&"{}\n".repeat(12), fields)), [(9, false), (3, true)]);
-        assert_eq!(portions(lines("{}\n\n{}", Fields::new())), [(2, true)]);
-    }
 }

@@ -6,7 +6,6 @@
 //! stopped or killed. We ourselves give a task back only when its command is gone.
 
 mod attempt;
-mod pipes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +17,8 @@ use tenure::runtime::{host_name, wall_ms};
 use tenure::{TaskContext, TaskError, Tenure, Worker};
 use tokio::sync::watch;
 
-use self::attempt::{Program, Verdict};
+use self::attempt::{Bench, Verdict};
+use super::program::{Output, Program, Running};
 use super::signals::Signals;
 use crate::args::work::WorkArgs;
 use crate::args::{Format, Global};
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// What all attempts share.
 struct Shop {
-    program: Program,
+    bench: Bench,
     store: Arc<dyn Backend>,
     json: bool,
     /// No more waiting: commands are ended, and their tasks go back.
@@ -51,12 +51,15 @@ pub(crate) async fn run(global: &Global, args: WorkArgs) -> Result<u8, Failure> 
     let mut signals = Signals::ending()?;
     let tenure = session(global, &args).await?;
     let shop = Arc::new(Shop {
-        program: Program {
-            argv: args.command.clone(),
+        bench: Bench {
+            program: Program {
+                argv: args.command.clone(),
+                kill_after: args.kill_after,
+                tick: tenure.timing().beat() / 4,
+                output: Output::Kept,
+            },
             worker: tenure.name().to_owned(),
             namespace: queue.namespace.to_string(),
-            kill_after: args.kill_after,
-            tick: tenure.timing().beat() / 4,
         },
         store: tenure.store().clone(),
         json: global.output == Format::Json,
@@ -181,22 +184,6 @@ async fn drain(global: &Global, worker: Worker, shop: &Shop, signals: &mut Signa
     Ok(())
 }
 
-/// Counts what runs, also if its future is dropped.
-struct Running<'a>(&'a AtomicU64);
-
-impl<'a> Running<'a> {
-    fn begin(running: &'a AtomicU64) -> Self {
-        running.fetch_add(1, Ordering::Relaxed);
-        Running(running)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Shop {
     async fn work_on(&self, context: TaskContext) -> Result<Option<Json>, TaskError> {
         let _running = Running::begin(&self.running);
@@ -206,7 +193,7 @@ impl Shop {
             // The sender lives as long as we do.
             let _ = stop.wait_for(|stop| *stop).await;
         };
-        let verdict = match self.program.attempt(&context, keep, over).await {
+        let verdict = match self.bench.attempt(&context, keep, over).await {
             Ok(verdict) => verdict,
             Err(error @ SpawnError::Exec { .. }) => {
                 // Not this task's fault: it goes back as if it had not been claimed.

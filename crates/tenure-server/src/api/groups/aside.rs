@@ -295,7 +295,7 @@ async fn order_found(
 }
 
 /// Gives an order to some, and writes it down: also if nobody waits for the answer any more.
-async fn ordered(
+pub(crate) async fn ordered(
     app: &App,
     by: &By,
     group: &GroupKey,

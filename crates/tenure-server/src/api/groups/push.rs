@@ -113,7 +113,7 @@ pub(super) async fn unset(
 }
 
 /// An address that can be pushed to, as it is shown where others read it: without its query, which may be a secret.
-fn address(url: &str) -> Result<String, Problem> {
+pub(crate) fn address(url: &str) -> Result<String, Problem> {
     let odd = |detail: String| {
         unfit("url", detail).remedy("give an address such as https://example.org/hooks/orders")
     };
@@ -128,7 +128,7 @@ fn address(url: &str) -> Result<String, Problem> {
 }
 
 /// What says that it is base64 has to be.
-fn check_secret(secret: &str) -> Result<(), Problem> {
+pub(crate) fn check_secret(secret: &str) -> Result<(), Problem> {
     match secret.strip_prefix(SECRET) {
         Some(key) if STANDARD.decode(key).is_err() => {
             Err(unfit("secret", "what follows `whsec_` is no base64")
@@ -139,7 +139,7 @@ fn check_secret(secret: &str) -> Result<(), Problem> {
 }
 
 /// 256 random bits.
-fn new_secret() -> String {
+pub(crate) fn new_secret() -> String {
     let bits: Vec<u8> = (0..4).flat_map(|_| random().to_be_bytes()).collect();
     format!("{SECRET}{}", STANDARD.encode(bits))
 }

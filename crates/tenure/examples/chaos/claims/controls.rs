@@ -44,8 +44,8 @@ pub(crate) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Contr
         ("tend", "WHEN c.deadline < clock_ THEN", "WHEN true THEN"),
     ];
     let no_order = [
-        ("claim", "ORDER BY t.effective_at, t.id LIMIT p.quota", "ORDER BY t.id DESC LIMIT p.quota"),
-        ("claim", "ORDER BY h.effective_at, h.id", "ORDER BY h.id DESC"),
+        ("firsts", "ORDER BY t.effective_at, t.id LIMIT wanted", "ORDER BY t.id DESC LIMIT wanted"),
+        ("firsts", "ORDER BY h.effective_at, h.id", "ORDER BY h.id DESC"),
     ];
     let controls = [
         scene.control(progress, "a settlement without its token", &no_token, stale_settlement)?,

@@ -204,3 +204,4 @@ macro_rules! books_on {
 }
 
 books_on!(sqlite, sqlx::Sqlite, "BEGIN IMMEDIATE");
+books_on!(postgres, sqlx::Postgres, "BEGIN");

@@ -1,17 +1,19 @@
 //! How the rest of the crate reaches this backend: by address, and by a user's transaction.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_core::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{Postgres as Dialect, Transaction};
 use tenure_core::Token;
-use tenure_core::port::{Backend, StoreError};
+use tenure_core::port::{Backend, Committed, NewEvent, Published, ShareCommit, StoreError, TopicKey};
 
 use super::{Postgres, PostgresOptions};
 use crate::backend::StoreOptions;
 use crate::backend::migrations::Migrate;
+use crate::events::{Outbox, OutboxDatabase};
 use crate::guard::{Claim, Fenced, Guarded};
 use crate::{FenceError, GuardError};
 
@@ -59,5 +61,39 @@ impl Fenced for PgConnection {
 impl Fenced for Transaction<'_, Dialect> {
     async fn fence(&mut self, name: &str, token: Token) -> Result<(), FenceError> {
         (**self).fence(name, token).await
+    }
+}
+
+impl OutboxDatabase for Dialect {
+    const BEGIN: &'static str = "BEGIN";
+}
+
+#[async_trait]
+impl Outbox for PgConnection {
+    async fn publish(
+        &mut self,
+        topic: &TopicKey,
+        events: &[NewEvent],
+    ) -> Result<Vec<Published>, StoreError> {
+        super::publish(self, topic, events).await
+    }
+
+    async fn commit_share(&mut self, commit: &ShareCommit, lease: Duration) -> Result<Committed, StoreError> {
+        super::commit_share(self, commit, lease).await
+    }
+}
+
+#[async_trait]
+impl Outbox for Transaction<'_, Dialect> {
+    async fn publish(
+        &mut self,
+        topic: &TopicKey,
+        events: &[NewEvent],
+    ) -> Result<Vec<Published>, StoreError> {
+        (**self).publish(topic, events).await
+    }
+
+    async fn commit_share(&mut self, commit: &ShareCommit, lease: Duration) -> Result<Committed, StoreError> {
+        (**self).commit_share(commit, lease).await
     }
 }

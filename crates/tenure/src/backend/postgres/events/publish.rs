@@ -12,7 +12,7 @@ use super::super::error::explain;
 use super::super::lane::last_rows;
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
-use super::super::store::number;
+use super::super::store::{int, number};
 use super::super::{Postgres, QUERIES, get};
 use super::topic as key_of;
 
@@ -35,7 +35,10 @@ impl Postgres {
         events: &[NewEvent],
     ) -> Result<Vec<Published>, StoreError> {
         let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
-        let message = written(message, topic, events, true)?;
+        let message = match events {
+            [event] if event.idempotency_key.is_none() => written_one(message, topic, event)?,
+            _ => written(message, topic, events, true)?,
+        };
         read(&self.shared.events.run(message).await?, events)
     }
 }
@@ -77,6 +80,33 @@ fn written<'q>(
         Value::Bool(own),
     ];
     message.then("event_publish", &values)
+}
+
+/// The message of one event, in a transaction that is over at once.
+fn written_one<'q>(
+    message: Message<'q>,
+    topic: &TopicKey,
+    event: &NewEvent,
+) -> Result<Message<'q>, StoreError> {
+    check_events(std::slice::from_ref(event), EVENT_BYTES_MAX as u64)?;
+    let (payload, body) = match &event.payload {
+        Payload::Json(json) => (Some(json.as_str()), None),
+        Payload::Bytes(_) => (None, body(event)),
+    };
+    let headers = headers(event);
+    let [namespace, name] = key_of(topic);
+    let values = [
+        namespace,
+        name,
+        event.key.as_deref().map_or(Value::Null, |key| key_hash(key).into()),
+        event.kind.as_str().into(),
+        event.key.as_deref().into(),
+        payload.into(),
+        body.as_deref().into(),
+        headers.as_deref().into(),
+        event.leader_token.map_or(Value::Null, |token| int(token.as_u64())),
+    ];
+    message.then("event_publish_one", &values)
 }
 
 /// What came of it.

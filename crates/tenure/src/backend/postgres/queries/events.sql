@@ -3,6 +3,11 @@
 -- $10 leader's token; $11 whether the transaction is our own. See tenure.publish_all.
 SELECT p.n, p.id, p.slot, p.new, p.most FROM tenure.publish_all($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) p ORDER BY p.n;
 
+-- name: event_publish_one
+-- $1 namespace, $2 topic, $3 the hash of its key, $4 type, $5 key, $6 payload, $7 bytes, $8 headers, $9 leader's token. See
+-- tenure.publish_one.
+SELECT p.n, p.id, p.slot, p.new, p.most FROM tenure.publish_one($1, $2, $3, $4, $5, $6, $7, $8, $9) p;
+
 -- name: event_read
 -- $1 namespace, $2 topic, $3 slots, $4 after which positions, $5 how many at most. See tenure.read.
 SELECT e.slot, e."position", e.id, e.key, e.kind, e.payload::text, encode(e.body, 'hex') AS body, e.headers::text, e.leader_token, e.at_ms

@@ -50,7 +50,7 @@ SELECT made.new, (SELECT count(tenure.wake_group(anew.id)) FROM anew) FROM made;
 
 -- name: group_delete
 -- $1 namespace, $2 topic, $3 name. `members`: how many live in it, and so it stays. No row: there is none.
-SELECT d.members FROM tenure.delete_group(tenure.find_group($1, $2, $3)) d WHERE d.found;
+SELECT d.members FROM tenure.delete_group(tenure.find_group($1, $2, $3)) d WHERE d.there;
 
 -- name: group_pause
 -- $1 the group's number, $2 by, $3 reason, $4 when (ms). A row: it was not.

@@ -19,7 +19,7 @@ RETURNING t.slots, t.xmax = 0 AS new;
 -- name: topic_delete
 -- $1 namespace, $2 name. No row: there is none. `busy`: a group of it that has live members, and so all of it stays; `members`: how
 -- many.
-SELECT d.busy, d.members FROM tenure.delete_topic($1, $2) d WHERE d.found;
+SELECT d.busy, d.members FROM tenure.delete_topic($1, $2) d WHERE d.there;
 
 -- name: topic_ends
 -- $1 namespace, $2 name. No row: there is no such topic.

@@ -52,6 +52,28 @@ BEGIN
 END
 $$;
 
+-- An event that has more to it than most, or makes no sense.
+CREATE FUNCTION tenure.publish_with_care(
+    in_namespace text, in_topic text, payload text, body bytea, key text, type text, headers jsonb, idempotency_key text
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    bytes CONSTANT bigint := coalesce(octet_length(payload), octet_length(body));
+    done record;
+BEGIN
+    PERFORM tenure.check_event(NULL, key, type, headers, idempotency_key);
+    IF bytes > 1048576 THEN
+        PERFORM tenure.topic_id(in_namespace, in_topic), tenure.too_large(NULL, bytes, 1048576);
+    END IF;
+    SELECT p.id, p.most INTO done FROM tenure.publish_all(
+        in_namespace, in_topic, ARRAY[tenure.key_hash(key)], ARRAY[type], ARRAY[key], ARRAY[payload], ARRAY[body],
+        ARRAY[headers::text], CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END, NULL, false) p;
+    IF done.most IS NOT NULL THEN
+        PERFORM tenure.too_large(NULL, bytes, done.most);
+    END IF;
+    RETURN done.id;
+END
+$$;
+
 CREATE FUNCTION tenure.publish(
     topic text,
     payload jsonb DEFAULT '{}',
@@ -61,35 +83,30 @@ CREATE FUNCTION tenure.publish(
     idempotency_key text DEFAULT NULL,
     namespace text DEFAULT 'default'
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-    text_ CONSTANT text := coalesce(payload, 'null')::text;
     topic_ integer;
     slots_ integer;
-    most bigint;
     id_ bigint;
+    text_ text;
+    batch_ text;
 BEGIN
-    SELECT t.id, t.slots, t.max_bytes, nextval('tenure.event_numbers') INTO topic_, slots_, most, id_
-    FROM tenure.topics t WHERE t.namespace = publish.namespace AND t.name = publish.topic;
-    IF topic_ IS NULL THEN
-        PERFORM tenure.no_topic(publish.namespace, publish.topic);
-    END IF;
-    IF octet_length(text_) > most THEN
-        PERFORM tenure.too_large(NULL, octet_length(text_), most);
-    END IF;
     -- What nobody could find fault with is not looked at more closely.
-    IF headers IS NOT NULL OR idempotency_key IS NOT NULL OR publish.key = '' OR type IS NULL
-        OR concat(publish.key, type) ~ '[^ -~]' OR octet_length(concat(publish.key, type)) > 512 THEN
-        PERFORM tenure.check_event(NULL, publish.key, publish.type, publish.headers, publish.idempotency_key);
+    SELECT t.id, t.slots, nextval('tenure.event_numbers'), payload::text, current_setting('tenure.batch', true)
+    INTO topic_, slots_, id_, text_, batch_
+    FROM tenure.topics t
+    WHERE t.namespace = publish.namespace AND t.name = publish.topic AND octet_length(payload::text) <= t.max_bytes
+      AND headers IS NULL AND idempotency_key IS NULL AND key IS DISTINCT FROM ''
+      AND concat(key, type) !~ '[^ -~]' AND octet_length(concat(key, type)) <= 512 AND type IS NOT NULL;
+    IF topic_ IS NULL THEN
+        RETURN tenure.publish_with_care(
+            publish.namespace, publish.topic, coalesce(payload, 'null')::text, NULL, key, type, headers, idempotency_key);
     END IF;
-    IF publish.idempotency_key IS NOT NULL THEN
-        RETURN (SELECT p.id FROM tenure.publish_all(
-            publish.namespace, publish.topic, ARRAY[tenure.key_hash(publish.key)], ARRAY[type], ARRAY[publish.key], ARRAY[text_],
-            NULL, ARRAY[publish.headers::text], ARRAY[publish.idempotency_key], NULL, false) p);
-    END IF;
-    INSERT INTO tenure.events (batch, id, topic, slot, bytes, leads, key, kind, headers, payload)
-    VALUES (tenure.batch(id_, false), id_, topic_, coalesce(tenure.key_hash(publish.key), id_) % slots_, octet_length(text_), true,
-            publish.key, type, publish.headers, text_::json);
+    -- As tenure.batch does it.
+    INSERT INTO tenure.events (batch, id, topic, slot, bytes, leads, key, kind, payload)
+    VALUES (rtrim(set_config('tenure.batch', CASE WHEN batch_ <> '' THEN rtrim(batch_, '+') || '+' ELSE id_::text END, true),
+                  '+')::bigint,
+            id_, topic_, coalesce(tenure.key_hash(key), id_) % slots_, octet_length(text_), true, key, type, text_::json);
     RETURN id_;
 END
 $$;
@@ -113,23 +130,8 @@ CREATE FUNCTION tenure.publish_bytes(
     headers jsonb DEFAULT NULL,
     idempotency_key text DEFAULT NULL,
     namespace text DEFAULT 'default'
-) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    done record;
-BEGIN
-    IF octet_length(body) > 1048576 THEN
-        PERFORM tenure.too_large(NULL, octet_length(body), 1048576);
-    END IF;
-    PERFORM tenure.check_event(NULL, publish_bytes.key, publish_bytes.type, publish_bytes.headers, publish_bytes.idempotency_key);
-    SELECT p.id, p.most INTO done FROM tenure.publish_all(
-        publish_bytes.namespace, publish_bytes.topic, ARRAY[tenure.key_hash(publish_bytes.key)], ARRAY[publish_bytes.type],
-        ARRAY[publish_bytes.key], NULL, ARRAY[coalesce(body, '')], ARRAY[publish_bytes.headers::text],
-        CASE WHEN publish_bytes.idempotency_key IS NOT NULL THEN ARRAY[publish_bytes.idempotency_key] END, NULL, false) p;
-    IF done.most IS NOT NULL THEN
-        PERFORM tenure.too_large(NULL, octet_length(body), done.most);
-    END IF;
-    RETURN done.id;
-END
+) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT tenure.publish_with_care(namespace, topic, NULL, coalesce(body, ''), key, type, headers, idempotency_key)
 $$;
 
 COMMENT ON FUNCTION tenure.publish_bytes IS

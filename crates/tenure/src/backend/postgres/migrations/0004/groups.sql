@@ -330,14 +330,14 @@ END
 $$;
 
 -- Deletes a group with its positions and what is aside, unless it has live members.
-CREATE FUNCTION tenure.delete_group(in_group integer, OUT found boolean, OUT members bigint) LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION tenure.delete_group(in_group integer, OUT there boolean, OUT members bigint) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- Nobody joins from here on.
     PERFORM FROM tenure.event_groups g WHERE g.id = in_group FOR UPDATE;
-    found := FOUND;
+    there := FOUND;
     members := (SELECT count(*) FROM tenure.event_members m JOIN tenure.sessions s ON s.id = m.session AND s.state = 'live'
                 WHERE m.group_id = in_group);
-    IF NOT found OR members > 0 THEN
+    IF NOT there OR members > 0 THEN
         RETURN;
     END IF;
     PERFORM tenure.wake_group(in_group);
@@ -352,7 +352,7 @@ $$;
 
 -- Deletes a topic with its events and groups, unless one of those has live members. Whoever publishes to it at this moment and
 -- commits later leaves strays, which the keeper clears away.
-CREATE FUNCTION tenure.delete_topic(in_namespace text, in_topic text, OUT found boolean, OUT busy text, OUT members bigint)
+CREATE FUNCTION tenure.delete_topic(in_namespace text, in_topic text, OUT there boolean, OUT busy text, OUT members bigint)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
@@ -362,8 +362,8 @@ DECLARE
 BEGIN
     -- Nobody makes a group from here on.
     SELECT t.id INTO topic_ FROM tenure.topics t WHERE t.namespace = in_namespace AND t.name = in_topic FOR UPDATE;
-    found := FOUND;
-    IF NOT found THEN
+    there := FOUND;
+    IF NOT there THEN
         RETURN;
     END IF;
     PERFORM FROM tenure.event_groups g WHERE g.topic = topic_ ORDER BY g.id FOR UPDATE;

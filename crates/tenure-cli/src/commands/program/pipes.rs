@@ -1,7 +1,7 @@
 //! What goes into a command and comes out of it.
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use tenure::port::{Json, PAYLOAD_MAX};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,15 +12,26 @@ use crate::child::Streams;
 /// How much of what a command says about its errors is kept, from the end.
 const TAIL_BYTES: usize = 4096;
 
+/// Where a command's standard output goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// It is kept until the command has ended.
+    Kept,
+    /// To our own.
+    Passed,
+    /// To our errors, since our own output is for scripts.
+    Errors,
+}
+
 /// Our ends of a command's standard streams.
 pub(super) struct Pipes {
     input: Sender,
-    output: Receiver,
+    output: Option<Receiver>,
     errors: Receiver,
 }
 
 /// What a command has said.
-pub(super) struct Said {
+pub(crate) struct Said {
     /// Its standard output, as much of it as can be the output of a task, and one byte more.
     output: Vec<u8>,
     /// The end of its standard error.
@@ -29,25 +40,31 @@ pub(super) struct Said {
 
 impl Pipes {
     /// The command's ends, and ours.
-    pub(super) fn new() -> io::Result<(Streams, Pipes)> {
-        let ((input, feed), (said, output)) = (io::pipe()?, io::pipe()?);
-        let (told, errors) = io::pipe()?;
+    pub(super) fn new(output: Output) -> io::Result<(Streams, Pipes)> {
+        let ((input, feed), (told, errors)) = (io::pipe()?, io::pipe()?);
+        let (said, output) = match output {
+            Output::Kept => {
+                let (said, output) = io::pipe()?;
+                (Some(Receiver::from_owned_fd(OwnedFd::from(said))?), Some(OwnedFd::from(output)))
+            }
+            Output::Passed => (None, None),
+            Output::Errors => (None, Some(io::stderr().as_fd().try_clone_to_owned()?)),
+        };
         let pipes = Pipes {
             input: Sender::from_owned_fd(OwnedFd::from(feed))?,
-            output: Receiver::from_owned_fd(OwnedFd::from(said))?,
+            output: said,
             errors: Receiver::from_owned_fd(OwnedFd::from(told))?,
         };
-        let streams =
-            Streams { input: Some(input.into()), output: Some(output.into()), errors: Some(errors.into()) };
+        let streams = Streams { input: Some(input.into()), output, errors: Some(errors.into()) };
         Ok((streams, pipes))
     }
 
     /// Feeds the payload, passes errors on as they come, and keeps what is said, until all ends are closed.
-    pub(super) async fn carry(self, payload: &str) -> Said {
+    pub(super) async fn carry(self, payload: &[u8]) -> Said {
         let Pipes { mut input, output, errors } = self;
         let feed = async move {
             // A command that does not read its input is none the worse for it.
-            let _ = input.write_all(payload.as_bytes()).await;
+            let _ = input.write_all(payload).await;
         };
         let (_, output, errors) = tokio::join!(feed, keep_head(output), keep_tail(errors));
         Said { output, errors }
@@ -55,7 +72,8 @@ impl Pipes {
 }
 
 /// The beginning of a stream. The rest is read too: nobody shall wait for us.
-async fn keep_head(mut stream: Receiver) -> Vec<u8> {
+async fn keep_head(stream: Option<Receiver>) -> Vec<u8> {
+    let Some(mut stream) = stream else { return Vec::new() };
     let (mut head, mut buffer) = (Vec::new(), vec![0; 8192]);
     while let Ok(bytes @ 1..) = stream.read(&mut buffer).await {
         let room = (PAYLOAD_MAX + 1).saturating_sub(head.len());
@@ -78,7 +96,7 @@ async fn keep_tail(mut stream: Receiver) -> Vec<u8> {
 
 impl Said {
     /// The output of the task: JSON, if that is what was said. Anything else is passed on to our own output.
-    pub(super) fn output(&self) -> Option<Json> {
+    pub(crate) fn output(&self) -> Option<Json> {
         if self.output.len() > PAYLOAD_MAX {
             eprintln!("tenure: a command put out more than {PAYLOAD_MAX} bytes, which are not kept");
             return None;
@@ -92,7 +110,7 @@ impl Said {
     }
 
     /// The last line of its errors that says something.
-    pub(super) fn complaint(&self) -> Option<String> {
+    pub(crate) fn complaint(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.errors);
         text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
     }

@@ -1,13 +1,14 @@
-//! JSON as it is typed: as it is, from the standard input, or from a file.
+//! What commands are given: as it is typed, from the standard input, or from a file.
 
 use std::io::Read;
+use std::path::Path;
 
 use tenure::port::{Json, PAYLOAD_MAX};
 
 use crate::exit::Failure;
 
 /// Reads what stands at `option`: JSON, `-` or `@FILE`.
-pub(super) fn json(option: &str, text: &str) -> Result<Json, Failure> {
+pub(crate) fn json(option: &str, text: &str) -> Result<Json, Failure> {
     let (from, content) = match (text, text.strip_prefix('@')) {
         ("-", _) => ("the standard input".to_owned(), read(std::io::stdin().lock(), "the standard input")?),
         (_, Some(path)) => {
@@ -26,20 +27,36 @@ pub(super) fn json(option: &str, text: &str) -> Result<Json, Failure> {
     })
 }
 
-/// One byte more than may be is enough to see that it is too much.
+/// Reads a file, or the standard input (`-`), as it is.
+pub(crate) fn bytes(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    let name = path.display().to_string();
+    if name == "-" {
+        return raw(std::io::stdin().lock(), "the standard input");
+    }
+    let file = std::fs::File::open(path)
+        .map_err(|error| Failure::usage(format!("{option} {name}: the file cannot be read: {error}")))?;
+    raw(file, &name)
+}
+
 fn read(source: impl Read, from: &str) -> Result<String, Failure> {
-    let mut text = String::new();
+    String::from_utf8(raw(source, from)?)
+        .map_err(|error| Failure::usage(format!("{from} cannot be read as text: {error}")))
+}
+
+/// One byte more than may be is enough to see that it is too much.
+fn raw(source: impl Read, from: &str) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
     let most = PAYLOAD_MAX as u64 + 1;
     source
         .take(most)
-        .read_to_string(&mut text)
-        .map_err(|error| Failure::usage(format!("{from} cannot be read as text: {error}")))?;
-    if text.len() > PAYLOAD_MAX {
+        .read_to_end(&mut bytes)
+        .map_err(|error| Failure::usage(format!("{from} cannot be read: {error}")))?;
+    if bytes.len() > PAYLOAD_MAX {
         return Err(Failure::usage(format!(
             "{from} holds more than {PAYLOAD_MAX} bytes; keep what is large elsewhere, and say in the payload where"
         )));
     }
-    Ok(text)
+    Ok(bytes)
 }
 
 #[cfg(test)]

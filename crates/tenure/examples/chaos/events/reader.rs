@@ -1,0 +1,158 @@
+//! A member of the group that keeps the books, and someone careless.
+//!
+//! The handler works in the transaction in which its group says how far it has read. When the library drops it, because the slot was
+//! lost, or the process was stopped for so long that it may have been, its batch goes to the careless one; and so do some that were
+//! done. That one waits until somebody else has had the slot, and then does all that the handler would have done, under the old
+//! token: those are the stale commits that the store must refuse.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure::port::{GroupKey, ShareCommit};
+use tenure::{Batch, Tenure, Token};
+
+use super::books::{GROUP, topic};
+
+/// What came of stale commits.
+#[derive(Debug, Default)]
+pub(crate) struct Stale {
+    /// Must stay at nought.
+    pub(crate) accepted: AtomicU64,
+    /// Should not.
+    pub(crate) refused: AtomicU64,
+}
+
+/// How many batches the careless one has in mind.
+const IN_MIND: usize = 8;
+
+/// Hands a batch over to the careless one, unless its handler returns.
+struct Lost {
+    batch: Option<Batch>,
+    to: tokio::sync::mpsc::UnboundedSender<Batch>,
+}
+
+impl Drop for Lost {
+    fn drop(&mut self) {
+        if let Some(batch) = self.batch.take() {
+            // Nobody may be there any more.
+            let _ = self.to.send(batch);
+        }
+    }
+}
+
+/// The slots of a batch, each with its token and its last position.
+fn slots(batch: &Batch) -> Vec<(u32, Token, u64)> {
+    let mut slots = Vec::<(u32, Token, u64)>::new();
+    for event in batch {
+        let token = batch.token(event.slot).unwrap_or(Token::ZERO);
+        match slots.iter_mut().find(|(slot, ..)| *slot == event.slot) {
+            Some((.., last)) => *last = event.position,
+            None => slots.push((event.slot, token, event.position)),
+        }
+    }
+    slots
+}
+
+/// Waits until somebody else has had one of these slots; which.
+async fn superseded(tenure: &Tenure, slots: &[(u32, Token, u64)]) -> Option<(u32, Token, u64)> {
+    let group = GroupKey::new(topic().ok()?, GROUP.parse().ok()?);
+    for _ in 0..300 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let Ok(Some(look)) = tenure.store().look_group(&group).await else { continue };
+        let newer = |(slot, token, _): &&(u32, Token, u64)| {
+            look.shares.iter().any(|share| share.slot == *slot && share.token > *token)
+        };
+        if let Some(slot) = slots.iter().find(newer) {
+            return Some(*slot);
+        }
+    }
+    None
+}
+
+fn word(batch: &Batch, (slot, token, last): (u32, Token, u64)) -> ShareCommit {
+    ShareCommit {
+        group: batch.group().clone(),
+        slot,
+        token,
+        position: Some(last),
+        done: Vec::new(),
+        set_aside: Vec::new(),
+        settled: Vec::new(),
+    }
+}
+
+macro_rules! reader_on {
+    ($dialect:ident, $database:ty) => {
+        pub(crate) mod $dialect {
+            use super::*;
+            use crate::events::books::{TOPIC, $dialect::keep};
+            use sqlx::Pool;
+            use tenure::port::Committed;
+            use tenure::{Consumer, Error, Outbox};
+            use tokio::sync::mpsc;
+
+            /// Joins the group. Its handlers take up to this long for what they do.
+            pub(crate) async fn join(
+                tenure: &Tenure,
+                pool: &Pool<$database>,
+                stale: &Arc<Stale>,
+                pause_ms: u64,
+            ) -> Result<Consumer, Error> {
+                let (to, lost) = mpsc::unbounded_channel();
+                tokio::spawn(careless(tenure.clone(), pool.clone(), lost, stale.clone()));
+                let member = tenure.name().to_owned();
+                let builder = tenure.consumer(TOPIC, GROUP).batch(50).concurrency(2);
+                let handler = move |batch: Batch, mut tx: tenure::Tx<$database>| {
+                    let (to, member) = (to.clone(), member.clone());
+                    async move {
+                        let mut lost = Lost { batch: Some(batch.clone()), to };
+                        let kept = keep(&batch, &mut tx, &member).await;
+                        let pause = tenure::runtime::random() % (pause_ms + 1);
+                        tokio::time::sleep(Duration::from_millis(pause)).await;
+                        if tenure::runtime::random() % 8 != 0 {
+                            lost.batch = None;
+                        }
+                        kept
+                    }
+                };
+                builder.transactional(pool, handler).start().await
+            }
+
+            async fn careless(
+                tenure: Tenure,
+                pool: Pool<$database>,
+                mut lost: mpsc::UnboundedReceiver<Batch>,
+                stale: Arc<Stale>,
+            ) {
+                let mut in_mind = tokio::task::JoinSet::new();
+                while let Some(batch) = lost.recv().await {
+                    if in_mind.len() >= IN_MIND {
+                        in_mind.join_next().await;
+                    }
+                    in_mind.spawn(say_late(tenure.clone(), pool.clone(), batch, stale.clone()));
+                }
+            }
+
+            async fn say_late(tenure: Tenure, pool: Pool<$database>, batch: Batch, stale: Arc<Stale>) {
+                let Some(slot) = superseded(&tenure, &slots(&batch)).await else { return };
+                let commit = word(&batch, slot);
+                let Ok(mut tx) = pool.begin().await else { return };
+                match tx.commit_share(&commit, Duration::from_secs(1)).await {
+                    Ok(Committed::Stale) => {
+                        stale.refused.fetch_add(1, Ordering::SeqCst);
+                    },
+                    Ok(Committed::Yes) => {
+                        if keep(&batch, &mut tx, "careless").await.is_ok() && tx.commit().await.is_ok() {
+                            stale.accepted.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+    };
+}
+
+reader_on!(sqlite, sqlx::Sqlite);
+reader_on!(postgres, sqlx::Postgres);

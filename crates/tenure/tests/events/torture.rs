@@ -1,0 +1,248 @@
+//! The ordering torture: sixteen writers with transactions of random length, eight members that join, leave, die and are stopped.
+//!
+//! Each member lives on a thread of its own, so that it can die (its runtime is dropped, and with it every connection, in the middle
+//! of whatever it does) and be stopped (its thread sleeps, for longer than its lease). In the end all that was committed must have been
+//! handled, once, in order, and what was said under old tokens must have been refused. `scripts/chaos events` is the same with
+//! real processes and servers that break, and for as long as you like.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tenure::Tenure;
+use tenure::port::TopicSettings;
+use tenure_core::{Entropy, SplitMix};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::events::books::{Judged, SLOTS, topic};
+use crate::events::reader::Stale;
+
+/// How many write, and how many read.
+const WRITERS: u64 = 16;
+const MEMBERS: usize = 8;
+
+/// The lease of everybody: short, so that many fit into a run.
+const LEASE: Duration = Duration::from_millis(800);
+
+/// For how long things are broken.
+const RAGE: Duration = Duration::from_secs(6);
+
+/// What is done to a member.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Leaves,
+    Dies,
+    IsStopped(Duration),
+}
+
+/// A member, on its thread.
+struct Life {
+    fate: mpsc::UnboundedSender<Fate>,
+    over: oneshot::Receiver<()>,
+}
+
+impl Life {
+    fn is_over(&mut self) -> bool {
+        !matches!(self.over.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+    }
+
+    async fn ends(self, fate: Fate) {
+        // It may be over already.
+        let _ = self.fate.send(fate);
+        let _ = self.over.await;
+    }
+}
+
+async fn open(url: &str, name: &str) -> Tenure {
+    loop {
+        match Tenure::builder().url(url).name(name).lease(LEASE).open().await {
+            Ok(tenure) => return tenure,
+            // A busy file, for example.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+fn print_seed() -> u64 {
+    let seed = std::env::var("TENURE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| tenure::runtime::random() >> 32);
+    println!("seed {seed}: TENURE_SEED={seed} draws the same fates again");
+    seed
+}
+
+fn judge(judged: &Judged, stale: &Stale) {
+    let (accepted, refused) = (stale.accepted.load(Ordering::SeqCst), stale.refused.load(Ordering::SeqCst));
+    println!("{judged:?}; stale commits: {accepted} accepted, {refused} refused");
+    assert_eq!((judged.lost, judged.reordered, judged.doubled), (0, 0, 0), "{:#?}", judged.amiss);
+    assert!(judged.amiss.is_empty(), "{:#?}", judged.amiss);
+    assert_eq!(accepted, 0);
+    assert!(refused > 0, "no stale commit was ever refused: the tokens were not put to the test");
+    assert!(judged.published > 100, "too little happened to prove anything");
+}
+
+macro_rules! torture_on {
+    ($dialect:ident, $patience_ms:literal, $pause_ms:literal) => {
+        mod $dialect {
+            use super::*;
+            use crate::events::{books::$dialect as books, reader::$dialect as reader};
+
+            type Db = <super::pools::$dialect as super::pools::Pools>::Db;
+
+            /// Lives until it is told otherwise.
+            fn live(url: &str, name: String, stale: &Arc<Stale>) -> Life {
+                let (fate, mut fates) = mpsc::unbounded_channel();
+                let (ended, over) = oneshot::channel();
+                let (url, stale) = (url.to_owned(), stale.clone());
+                std::thread::spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                    runtime.block_on(async {
+                        let tenure = open(&url, &name).await;
+                        let pool = super::pools::$dialect::connect(&url, 4).await;
+                        let Ok(consumer) = reader::join(&tenure, &pool, &stale, $pause_ms).await else { return };
+                        while let Some(fate) = fates.recv().await {
+                            match fate {
+                                Fate::Leaves => {
+                                    let _ = consumer.drain().await;
+                                    let _ = tenure.close().await;
+                                    return;
+                                }
+                                // Nothing more happens on this runtime.
+                                Fate::Dies => return,
+                                Fate::IsStopped(time) => std::thread::sleep(time),
+                            }
+                        }
+                    });
+                    drop(runtime);
+                    let _ = ended.send(());
+                });
+                Life { fate, over }
+            }
+
+            pub(super) async fn run(url: &str) {
+                let mut dice = SplitMix::new(print_seed());
+                let home = open(url, "home").await;
+                let settings = TopicSettings { slots: SLOTS, ..TopicSettings::default() };
+                home.store().set_topic(&topic().unwrap(), &settings).await.unwrap();
+                let pool = super::pools::$dialect::connect(url, 20).await;
+                books::create(&pool).await.unwrap();
+                let stale = Arc::new(Stale::default());
+
+                let (stop, stopped) = tokio::sync::watch::channel(false);
+                let writers: Vec<_> = (0..WRITERS)
+                    .map(|_| {
+                        let (mut dice, pool) = (SplitMix::new(dice.next_u64()), pool.clone());
+                        let stopped = stopped.clone();
+                        tokio::spawn(async move {
+                            while !*stopped.borrow() {
+                                // What fails was rolled back, or not: the books say.
+                                let _ = books::write(&pool, &mut dice, $patience_ms).await;
+                                tokio::time::sleep(Duration::from_millis(dice.next_u64() % 30)).await;
+                            }
+                        })
+                    })
+                    .collect();
+
+                let mut lives: Vec<Life> =
+                    (0..MEMBERS).map(|n| live(url, format!("member-{n}"), &stale)).collect();
+                let until = tenure::runtime::now() + RAGE;
+                while tenure::runtime::now() < until {
+                    tokio::time::sleep(Duration::from_millis(150 + dice.next_u64() % 300)).await;
+                    let n = (dice.next_u64() % MEMBERS as u64) as usize;
+                    if lives[n].is_over() {
+                        lives[n] = live(url, format!("member-{n}"), &stale);
+                        continue;
+                    }
+                    let longer = LEASE.mul_f64(1.5) + Duration::from_millis(dice.next_u64() % 800);
+                    let fate = [Fate::Leaves, Fate::Dies, Fate::IsStopped(longer), Fate::IsStopped(longer)];
+                    let _ = lives[n].fate.send(fate[(dice.next_u64() % 4) as usize]);
+                }
+                stop.send(true).unwrap();
+                for writer in writers {
+                    writer.await.unwrap();
+                }
+                for (n, life) in lives.iter_mut().enumerate() {
+                    if life.is_over() {
+                        *life = live(url, format!("member-{n}"), &stale);
+                    }
+                }
+                settle(&pool).await;
+                // Those who are careless have a while to say what is too late.
+                for _ in 0..100 {
+                    if stale.refused.load(Ordering::SeqCst) > 0 {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                for life in lives {
+                    life.ends(Fate::Leaves).await;
+                }
+                judge(&books::judge(&pool).await.unwrap(), &stale);
+                home.close().await.unwrap();
+            }
+
+            /// Waits until all is read, or nothing more is for a long while.
+            async fn settle(pool: &sqlx::Pool<Db>) {
+                let (mut last, mut idle) = (0, 0);
+                while idle < 300 {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    let Ok((published, effects)) = books::counts(pool).await else { continue };
+                    if effects >= published {
+                        return;
+                    }
+                    idle = if effects > last { 0 } else { idle + 1 };
+                    last = effects;
+                }
+            }
+        }
+    };
+}
+
+/// Pools of the user's own.
+mod pools {
+    pub(super) trait Pools {
+        type Db: sqlx::Database;
+    }
+
+    #[allow(non_camel_case_types)]
+    pub(super) struct sqlite;
+
+    impl Pools for sqlite {
+        type Db = sqlx::Sqlite;
+    }
+
+    impl sqlite {
+        pub(super) async fn connect(url: &str, most: u32) -> sqlx::SqlitePool {
+            let options: sqlx::sqlite::SqliteConnectOptions = url.parse().unwrap();
+            let options = options.busy_timeout(std::time::Duration::from_secs(5));
+            sqlx::sqlite::SqlitePoolOptions::new().max_connections(most).connect_with(options).await.unwrap()
+        }
+    }
+
+    #[allow(non_camel_case_types)]
+    pub(super) struct postgres;
+
+    impl Pools for postgres {
+        type Db = sqlx::Postgres;
+    }
+
+    impl postgres {
+        pub(super) async fn connect(url: &str, most: u32) -> sqlx::PgPool {
+            sqlx::postgres::PgPoolOptions::new().max_connections(most).connect(url).await.unwrap()
+        }
+    }
+}
+
+torture_on!(sqlite, 2, 5);
+torture_on!(postgres, 20, 40);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_sqlite_nothing_is_lost_reordered_or_doubled() {
+    let folder = tempfile::tempdir().unwrap();
+    sqlite::run(&format!("sqlite:{}", folder.path().join("torture.db").display())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgres_nothing_is_lost_reordered_or_doubled() {
+    let database = crate::support::migrated().await;
+    postgres::run(database.url()).await;
+}

@@ -1,0 +1,203 @@
+//! Handlers in transactions of the user's own database: what they do there happens once, whatever fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tenure::port::*;
+use tenure::{HandlerError, Outbox, Tenure};
+
+use crate::support::{books, event, number, orders};
+
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    for _ in 0..3_000 {
+        if so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
+async fn open(url: &str) -> Tenure {
+    let tenure = Tenure::builder().url(url).name("a").lease(Duration::from_secs(2)).open().await.unwrap();
+    tenure.store().set_topic(&orders(), &TopicSettings { slots: 4, ..TopicSettings::default() }).await.unwrap();
+    tenure
+}
+
+fn settings() -> GroupSettings {
+    GroupSettings { max_attempts: 3, backoff: Backoff { first_ms: 20, most_ms: 50 } }
+}
+
+async fn aside(tenure: &Tenure) -> Vec<AsideView> {
+    let filter = AsideFilter { group: books(), dead: false, slot: None, key: None, after: None, limit: 100 };
+    tenure.store().aside(&filter).await.unwrap()
+}
+
+macro_rules! transactional_on {
+    ($dialect:ident, $database:ty) => {
+        mod $dialect {
+            use super::*;
+
+            type Tx = tenure::Tx<$database>;
+
+            async fn deed(conn: &mut Tx, event: &Event) -> Result<(), sqlx::Error> {
+                let sql = "INSERT INTO deeds (event, n) VALUES ($1, $2)";
+                let query = sqlx::query(sql).bind(event.id.0 as i64).bind(number(event) as i64);
+                query.execute(&mut **conn).await.map(drop)
+            }
+
+            async fn deeds(pool: &sqlx::Pool<$database>) -> Vec<i64> {
+                sqlx::query_scalar("SELECT n FROM deeds ORDER BY n").fetch_all(pool).await.unwrap()
+            }
+
+            async fn tables(pool: &sqlx::Pool<$database>) {
+                for table in ["CREATE TABLE deeds (event BIGINT, n BIGINT)", "CREATE TABLE once (n BIGINT UNIQUE)"] {
+                    sqlx::query(table).execute(pool).await.unwrap();
+                }
+            }
+
+            /// What a handler did before it failed is undone; what failed waits, and is done once in the end.
+            pub(super) async fn what_a_failed_handler_did_is_undone(url: &str, pool: &sqlx::Pool<$database>) {
+                tables(pool).await;
+                let tenure = open(url).await;
+                let publisher = tenure.publisher("orders").unwrap();
+                let tries = Arc::new(AtomicUsize::new(0));
+                let count = tries.clone();
+                let handler = move |batch: tenure::Batch, mut tx: Tx| {
+                    let count = count.clone();
+                    async move {
+                        for event in &batch {
+                            deed(&mut tx, event).await?;
+                            if number(event) == 3 && count.fetch_add(1, Ordering::SeqCst) < 3 {
+                                return Err(HandlerError::fail("not yet"));
+                            }
+                        }
+                        Ok(())
+                    }
+                };
+                let events: Vec<_> = (0..10).map(|n| event(&format!("key-{}", n % 4), n)).collect();
+                for event in events {
+                    publisher.publish(event).await.unwrap();
+                }
+                let builder = tenure.consumer("orders", "books").settings(settings());
+                let consumer = builder.transactional(pool, handler).start().await.unwrap();
+                until("all are done", async || deeds(pool).await.len() >= 10).await;
+                until("nothing is aside", async || aside(&tenure).await.is_empty()).await;
+                assert_eq!(deeds(pool).await, (0..10).collect::<Vec<_>>());
+                assert!(tries.load(Ordering::SeqCst) > 3);
+                consumer.drain().await.unwrap();
+                tenure.close().await.unwrap();
+            }
+
+            /// A handler publishes in its own transaction: one event becomes one other, however often it is tried.
+            pub(super) async fn what_a_handler_publishes_is_published_once(url: &str, pool: &sqlx::Pool<$database>) {
+                tables(pool).await;
+                let tenure = open(url).await;
+                let publisher = tenure.publisher("orders").unwrap();
+                let echo: TopicKey = tenure.topic("echo").unwrap();
+                tenure.store().set_topic(&echo, &TopicSettings { slots: 1, ..TopicSettings::default() }).await.unwrap();
+                let (tries, to) = (Arc::new(AtomicUsize::new(0)), echo.clone());
+                let handler = move |batch: tenure::Batch, mut tx: Tx| {
+                    let (tries, to) = (tries.clone(), to.clone());
+                    async move {
+                        for event in &batch {
+                            let again = NewEvent { payload: event.payload.clone(), ..NewEvent::new("echo") };
+                            tx.publish(&to, &[again]).await?;
+                        }
+                        match tries.fetch_add(1, Ordering::SeqCst) {
+                            0 => Err(HandlerError::passing("the first time it is in the way")),
+                            1 => panic!("the test wants this"),
+                            _ => Ok(()),
+                        }
+                    }
+                };
+                publisher.publish_all(&(0..5).map(|n| event("a", n)).collect::<Vec<_>>()).await.unwrap();
+                let builder = tenure.consumer("orders", "books").settings(settings());
+                let consumer = builder.transactional(pool, handler).start().await.unwrap();
+                let ask = ReadAsk { topic: echo, after: vec![(0, 0)], limit: 100 };
+                let echoes = async || tenure.store().read_events(&ask).await.unwrap();
+                until("all are echoed", async || echoes().await.len() >= 5).await;
+                consumer.drain().await.unwrap();
+                assert_eq!(echoes().await.iter().map(number).collect::<Vec<_>>(), (0..5).collect::<Vec<_>>());
+                tenure.close().await.unwrap();
+            }
+
+            /// A broken constraint is the event's own fault, and it is dead in the end; what it did is undone. A handler that keeps
+            /// its transaction has failed, too.
+            pub(super) async fn what_the_database_refuses_is_set_aside(url: &str, pool: &sqlx::Pool<$database>) {
+                tables(pool).await;
+                let tenure = open(url).await;
+                let publisher = tenure.publisher("orders").unwrap();
+                let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
+                let keep = kept.clone();
+                let handler = move |batch: tenure::Batch, mut tx: Tx| {
+                    let keep = keep.clone();
+                    async move {
+                        for event in &batch {
+                            deed(&mut tx, event).await?;
+                            let n = (number(event) % 4) as i64;
+                            sqlx::query("INSERT INTO once (n) VALUES ($1)").bind(n).execute(&mut *tx).await?;
+                        }
+                        if batch.iter().any(|event| number(event) == 2) {
+                            keep.lock().unwrap().push(tx);
+                        }
+                        Ok::<_, HandlerError>(())
+                    }
+                };
+                // 4 wants what 0 has; 2 keeps its transaction, though not for ever.
+                for n in [0, 4, 2, 3] {
+                    publisher.publish(event(&format!("key-{n}"), n)).await.unwrap();
+                }
+                let builder = tenure.consumer("orders", "books").settings(settings());
+                let consumer = builder.transactional(pool, handler).start().await.unwrap();
+                let dead = async || {
+                    kept.lock().unwrap().clear();
+                    aside(&tenure).await.into_iter().filter(|view| view.dead).collect::<Vec<_>>()
+                };
+                until("two are dead", async || dead().await.len() >= 2).await;
+                let mut dead: Vec<_> = dead().await.into_iter().map(|it| (number(&it.event), it.error)).collect();
+                dead.sort();
+                assert_eq!((dead[0].0, dead[1].0), (2, 4));
+                assert!(dead[0].1.contains("kept its transaction"), "{}", dead[0].1);
+                assert!(dead[1].1.to_lowercase().contains("unique"), "{}", dead[1].1);
+                until("the others are done", async || deeds(pool).await == [0, 3]).await;
+                consumer.drain().await.unwrap();
+                tenure.close().await.unwrap();
+            }
+        }
+    };
+}
+
+transactional_on!(sqlite, sqlx::Sqlite);
+transactional_on!(postgres, sqlx::Postgres);
+
+macro_rules! on_both {
+    ($($name:ident),*) => {
+        mod on_sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                let folder = tempfile::tempdir().unwrap();
+                let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+                tenure::Tenure::open(&url).await.unwrap().close().await.unwrap();
+                let pool = sqlx::SqlitePool::connect(&url).await.unwrap();
+                super::sqlite::$name(&url, &pool).await;
+            })*
+        }
+
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                let database = crate::support::migrated().await;
+                let pool = sqlx::PgPool::connect(database.url()).await.unwrap();
+                super::postgres::$name(database.url(), &pool).await;
+            })*
+        }
+    };
+}
+
+on_both!(
+    what_a_failed_handler_did_is_undone,
+    what_a_handler_publishes_is_published_once,
+    what_the_database_refuses_is_set_aside
+);
