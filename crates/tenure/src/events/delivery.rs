@@ -55,22 +55,16 @@ impl Stay<'_> {
     /// Delivers until the consumer stops.
     pub(super) async fn deliver(&self) {
         let mut halt = self.orders.halt.subscribe();
-        loop {
-            let work = self.work.notified();
-            tokio::pin!(work);
-            work.as_mut().enable();
-            if self.is_draining() {
-                return;
-            }
-            let now = self.hub.runtime.now();
+        while !self.is_draining() {
             let (job, due) = {
                 let mut shares = self.shares();
-                (shares.next(now), shares.next_due())
+                (shares.next(self.hub.runtime.now()), shares.next_due())
             };
             match job {
                 Some(job) => self.perform(job).await,
+                // What is notified before somebody waits is not forgotten.
                 None => tokio::select! {
-                    () = work => {}
+                    () = self.work.notified() => {}
                     () = self.until(due) => {}
                     _ = halt.wait_for(|halt| *halt != Halt::No) => {}
                 },
@@ -107,7 +101,9 @@ impl Stay<'_> {
         }
         metrics::delivered(&self.orders.group, self.hub.runtime.now().since(began));
         let mut shares = self.shares();
-        shares.over();
+        if shares.over() {
+            self.new_slots.notify_one();
+        }
         if !shares.to_free().is_empty() {
             self.leaving.notify_one();
         }
@@ -117,14 +113,8 @@ impl Stay<'_> {
 
     /// Completes when something of the job was lost.
     async fn cancelled(&self) {
-        loop {
-            let work = self.work.notified();
-            tokio::pin!(work);
-            work.as_mut().enable();
-            if self.shares().is_cancelled() {
-                return;
-            }
-            work.await;
+        while !self.shares().is_cancelled() {
+            self.work.notified().await;
         }
     }
 

@@ -354,17 +354,20 @@ impl Shares {
         }
     }
 
-    /// The job is over. What was to leave when it is, leaves; what of it was not delivered is read again.
-    pub(super) fn over(&mut self) {
+    /// The job is over. What was to leave when it is, leaves; what of it was not delivered is to be read again. Whether there is such.
+    pub(super) fn over(&mut self) -> bool {
+        let mut again = false;
         for slot in std::mem::take(&mut self.busy) {
             let Some(held) = self.held.get_mut(&slot) else { continue };
             if held.position < held.delivered_to {
                 held.buffer.clear();
                 (held.read_to, held.delivered_to) = (held.position, held.position);
+                again = true;
             }
             if held.leaving {
                 self.give_up(slot);
             }
         }
+        again
     }
 }

@@ -102,6 +102,12 @@ fn a_consumer_that_makes_no_sense_does_not_start() {
         for refused in [builder(), plain().batch(0), plain().concurrency(0), plain().batch(1_000_000)] {
             assert!(matches!(refused.start().await, Err(Error::Consumer(_))));
         }
+        // A session is one member of a group.
+        let consumer = plain().start().await.unwrap();
+        assert!(matches!(plain().start().await, Err(Error::Consumer(_))));
+        consumer.drain().await.unwrap();
+        let again = plain().start().await.unwrap();
+        again.drain().await.unwrap();
     });
 }
 
@@ -154,6 +160,26 @@ fn who_sleeps_asks_about_once_a_second() {
         clock.advance(100 * SECOND).await;
         let reads = store.calls("read_events") - before;
         assert!((80..=130).contains(&reads), "{reads} reads in 100 seconds");
+    });
+}
+
+#[test]
+fn an_event_now_and_then_costs_a_read_a_word_and_a_look() {
+    block_on(async {
+        let (clock, store) = hand_driven(4).await;
+        let tenure = process(&clock, &store, "a").await;
+        let (publisher, seen) = (tenure.publisher("orders").unwrap(), Seen::default());
+        let _consumer = member(&tenure, &seen).start().await.unwrap();
+        clock.advance(10 * SECOND).await;
+        let calls = || ["read_events", "doze_topic", "commit_shares"].map(|call| store.calls(call));
+        let before = calls();
+        for n in 0..10 {
+            publish(&publisher, "a", [n]).await;
+            clock.settle().await;
+        }
+        let after = calls();
+        assert_eq!(seen.of("a").len(), 10);
+        assert_eq!([after[0] - before[0], after[1] - before[1], after[2] - before[2]], [20, 10, 10]);
     });
 }
 
