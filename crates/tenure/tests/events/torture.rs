@@ -6,7 +6,7 @@
 //! real processes and servers that break, and for as long as you like.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure::Tenure;
@@ -15,7 +15,7 @@ use tenure_core::{Entropy, SplitMix};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::events::books::{Judged, SLOTS, topic};
-use crate::events::reader::Stale;
+use crate::events::reader::Tell;
 
 /// How many write, and how many read.
 const WRITERS: u64 = 16;
@@ -26,6 +26,23 @@ const LEASE: Duration = Duration::from_millis(800);
 
 /// For how long things are broken.
 const RAGE: Duration = Duration::from_secs(6);
+
+/// What came of stale commits.
+#[derive(Debug, Default)]
+struct Stale {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Stale {
+    fn tell(self: &Arc<Self>) -> Tell {
+        let stale = self.clone();
+        Arc::new(move |accepted| {
+            let count = if accepted { &stale.accepted } else { &stale.refused };
+            count.fetch_add(1, Ordering::SeqCst);
+        })
+    }
+}
 
 /// What is done to a member.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +115,10 @@ macro_rules! torture_on {
                     runtime.block_on(async {
                         let tenure = open(&url, &name).await;
                         let pool = super::pools::$dialect::connect(&url, 4).await;
-                        let Ok(consumer) = reader::join(&tenure, &pool, &stale, $pause_ms).await else { return };
+                        let Ok(consumer) = reader::join(&tenure, &pool, &stale.tell(), $pause_ms).await
+                        else {
+                            return;
+                        };
                         while let Some(fate) = fates.recv().await {
                             match fate {
                                 Fate::Leaves => {

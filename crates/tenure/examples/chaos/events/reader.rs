@@ -6,7 +6,6 @@
 //! token: those are the stale commits that the store must refuse.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure::port::{GroupKey, ShareCommit};
@@ -14,14 +13,8 @@ use tenure::{Batch, Tenure, Token};
 
 use super::books::{GROUP, topic};
 
-/// What came of stale commits.
-#[derive(Debug, Default)]
-pub(crate) struct Stale {
-    /// Must stay at nought.
-    pub(crate) accepted: AtomicU64,
-    /// Should not.
-    pub(crate) refused: AtomicU64,
-}
+/// Is told what came of a stale commit: whether it was accepted, which must never be.
+pub(crate) type Tell = Arc<dyn Fn(bool) + Send + Sync>;
 
 /// How many batches the careless one has in mind.
 const IN_MIND: usize = 8;
@@ -96,18 +89,18 @@ macro_rules! reader_on {
             pub(crate) async fn join(
                 tenure: &Tenure,
                 pool: &Pool<$database>,
-                stale: &Arc<Stale>,
+                tell: &Tell,
                 pause_ms: u64,
             ) -> Result<Consumer, Error> {
                 let (to, lost) = mpsc::unbounded_channel();
-                tokio::spawn(careless(tenure.clone(), pool.clone(), lost, stale.clone()));
+                tokio::spawn(careless(tenure.clone(), pool.clone(), lost, tell.clone()));
                 let member = tenure.name().to_owned();
                 let builder = tenure.consumer(TOPIC, GROUP).batch(50).concurrency(2);
                 let handler = move |batch: Batch, mut tx: tenure::Tx<$database>| {
                     let (to, member) = (to.clone(), member.clone());
                     async move {
                         let mut lost = Lost { batch: Some(batch.clone()), to };
-                        let kept = keep(&batch, &mut tx, &member).await;
+                        let kept = keep(batch.events(), &mut tx, &member).await;
                         let pause = tenure::runtime::random() % (pause_ms + 1);
                         tokio::time::sleep(Duration::from_millis(pause)).await;
                         if tenure::runtime::random() % 8 != 0 {
@@ -123,28 +116,28 @@ macro_rules! reader_on {
                 tenure: Tenure,
                 pool: Pool<$database>,
                 mut lost: mpsc::UnboundedReceiver<Batch>,
-                stale: Arc<Stale>,
+                tell: Tell,
             ) {
                 let mut in_mind = tokio::task::JoinSet::new();
                 while let Some(batch) = lost.recv().await {
                     if in_mind.len() >= IN_MIND {
                         in_mind.join_next().await;
                     }
-                    in_mind.spawn(say_late(tenure.clone(), pool.clone(), batch, stale.clone()));
+                    in_mind.spawn(say_late(tenure.clone(), pool.clone(), batch, tell.clone()));
                 }
             }
 
-            async fn say_late(tenure: Tenure, pool: Pool<$database>, batch: Batch, stale: Arc<Stale>) {
+            async fn say_late(tenure: Tenure, pool: Pool<$database>, batch: Batch, tell: Tell) {
                 let Some(slot) = superseded(&tenure, &slots(&batch)).await else { return };
                 let commit = word(&batch, slot);
                 let Ok(mut tx) = pool.begin().await else { return };
                 match tx.commit_share(&commit, Duration::from_secs(1)).await {
-                    Ok(Committed::Stale) => {
-                        stale.refused.fetch_add(1, Ordering::SeqCst);
-                    },
+                    Ok(Committed::Stale) => tell(false),
                     Ok(Committed::Yes) => {
-                        if keep(&batch, &mut tx, "careless").await.is_ok() && tx.commit().await.is_ok() {
-                            stale.accepted.fetch_add(1, Ordering::SeqCst);
+                        if keep(batch.events(), &mut tx, "careless").await.is_ok()
+                            && tx.commit().await.is_ok()
+                        {
+                            tell(true);
                         }
                     }
                     Err(_) => {}
