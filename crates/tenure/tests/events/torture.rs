@@ -98,7 +98,9 @@ macro_rules! torture_on {
                     runtime.block_on(async {
                         let tenure = open(&url, &name).await;
                         let pool = super::pools::$dialect::connect(&url, 4).await;
-                        let Ok(consumer) = reader::join(&tenure, &pool, &stale, $pause_ms).await else { return };
+                        let Ok(consumer) = reader::join(&tenure, &pool, &stale, $pause_ms).await else {
+                            return;
+                        };
                         while let Some(fate) = fates.recv().await {
                             match fate {
                                 Fate::Leaves => {

@@ -21,7 +21,11 @@ async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
 
 async fn open(url: &str) -> Tenure {
     let tenure = Tenure::builder().url(url).name("a").lease(Duration::from_secs(2)).open().await.unwrap();
-    tenure.store().set_topic(&orders(), &TopicSettings { slots: 4, ..TopicSettings::default() }).await.unwrap();
+    tenure
+        .store()
+        .set_topic(&orders(), &TopicSettings { slots: 4, ..TopicSettings::default() })
+        .await
+        .unwrap();
     tenure
 }
 
@@ -52,7 +56,9 @@ macro_rules! transactional_on {
             }
 
             async fn tables(pool: &sqlx::Pool<$database>) {
-                for table in ["CREATE TABLE deeds (event BIGINT, n BIGINT)", "CREATE TABLE once (n BIGINT UNIQUE)"] {
+                for table in
+                    ["CREATE TABLE deeds (event BIGINT, n BIGINT)", "CREATE TABLE once (n BIGINT UNIQUE)"]
+                {
                     sqlx::query(table).execute(pool).await.unwrap();
                 }
             }
@@ -91,12 +97,19 @@ macro_rules! transactional_on {
             }
 
             /// A handler publishes in its own transaction: one event becomes one other, however often it is tried.
-            pub(super) async fn what_a_handler_publishes_is_published_once(url: &str, pool: &sqlx::Pool<$database>) {
+            pub(super) async fn what_a_handler_publishes_is_published_once(
+                url: &str,
+                pool: &sqlx::Pool<$database>,
+            ) {
                 tables(pool).await;
                 let tenure = open(url).await;
                 let publisher = tenure.publisher("orders").unwrap();
                 let echo: TopicKey = tenure.topic("echo").unwrap();
-                tenure.store().set_topic(&echo, &TopicSettings { slots: 1, ..TopicSettings::default() }).await.unwrap();
+                tenure
+                    .store()
+                    .set_topic(&echo, &TopicSettings { slots: 1, ..TopicSettings::default() })
+                    .await
+                    .unwrap();
                 let (tries, to) = (Arc::new(AtomicUsize::new(0)), echo.clone());
                 let handler = move |batch: tenure::Batch, mut tx: Tx| {
                     let (tries, to) = (tries.clone(), to.clone());
@@ -125,7 +138,10 @@ macro_rules! transactional_on {
 
             /// A broken constraint is the event's own fault, and it is dead in the end; what it did is undone. A handler that keeps
             /// its transaction has failed, too.
-            pub(super) async fn what_the_database_refuses_is_set_aside(url: &str, pool: &sqlx::Pool<$database>) {
+            pub(super) async fn what_the_database_refuses_is_set_aside(
+                url: &str,
+                pool: &sqlx::Pool<$database>,
+            ) {
                 tables(pool).await;
                 let tenure = open(url).await;
                 let publisher = tenure.publisher("orders").unwrap();
@@ -156,7 +172,8 @@ macro_rules! transactional_on {
                     aside(&tenure).await.into_iter().filter(|view| view.dead).collect::<Vec<_>>()
                 };
                 until("two are dead", async || dead().await.len() >= 2).await;
-                let mut dead: Vec<_> = dead().await.into_iter().map(|it| (number(&it.event), it.error)).collect();
+                let mut dead: Vec<_> =
+                    dead().await.into_iter().map(|it| (number(&it.event), it.error)).collect();
                 dead.sort();
                 assert_eq!((dead[0].0, dead[1].0), (2, 4));
                 assert!(dead[0].1.contains("kept its transaction"), "{}", dead[0].1);

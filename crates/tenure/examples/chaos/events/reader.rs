@@ -141,7 +141,7 @@ macro_rules! reader_on {
                 match tx.commit_share(&commit, Duration::from_secs(1)).await {
                     Ok(Committed::Stale) => {
                         stale.refused.fetch_add(1, Ordering::SeqCst);
-                    },
+                    }
                     Ok(Committed::Yes) => {
                         if keep(&batch, &mut tx, "careless").await.is_ok() && tx.commit().await.is_ok() {
                             stale.accepted.fetch_add(1, Ordering::SeqCst);

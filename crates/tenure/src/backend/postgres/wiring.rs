@@ -70,11 +70,7 @@ impl OutboxDatabase for Dialect {
 
 #[async_trait]
 impl Outbox for PgConnection {
-    async fn publish(
-        &mut self,
-        topic: &TopicKey,
-        events: &[NewEvent],
-    ) -> Result<Vec<Published>, StoreError> {
+    async fn publish(&mut self, topic: &TopicKey, events: &[NewEvent]) -> Result<Vec<Published>, StoreError> {
         super::publish(self, topic, events).await
     }
 
@@ -85,11 +81,7 @@ impl Outbox for PgConnection {
 
 #[async_trait]
 impl Outbox for Transaction<'_, Dialect> {
-    async fn publish(
-        &mut self,
-        topic: &TopicKey,
-        events: &[NewEvent],
-    ) -> Result<Vec<Published>, StoreError> {
+    async fn publish(&mut self, topic: &TopicKey, events: &[NewEvent]) -> Result<Vec<Published>, StoreError> {
         (**self).publish(topic, events).await
     }
 
