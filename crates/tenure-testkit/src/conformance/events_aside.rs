@@ -228,6 +228,19 @@ pub async fn a_dead_event_parks_its_key(subject: &Subject) {
     assert_eq!(scene.hall.group_view().await.dead, 1);
 }
 
+/// Who has the slot neither drops nor replays what is dead; nor does saying that it waits behind others bring it back.
+pub async fn the_dead_are_settled_by_no_member(subject: &Subject) {
+    let scene = Scene::of(subject, &[Some(0), Some(0), None]).await;
+    scene.set_aside(&[(0, dead(3)), (1, retry(2, HOUR_MS)), (2, dead(1))]).await;
+    for how in [Aside::Done, retry(1, 0), dead(9)] {
+        scene.settle(0, how).await;
+        assert_eq!(scene.firsts().await, [(0, 3, "dead"), (2, 1, "dead")]);
+    }
+    scene.set_aside(&[(0, Aside::Behind), (1, Aside::Behind), (2, retry(1, 0))]).await;
+    let views: Vec<_> = scene.aside().await.iter().map(|view| (view.dead, view.attempts)).collect();
+    assert_eq!(views, [(true, 3), (false, 2), (true, 1)], "what is aside stays as it is");
+}
+
 /// As often as at first, at once; those behind follow in order.
 pub async fn a_dead_event_can_be_replayed(subject: &Subject) {
     let scene = Scene::of(subject, &[Some(0), Some(0), Some(1), Some(2)]).await;

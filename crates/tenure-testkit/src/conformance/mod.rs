@@ -581,6 +581,7 @@ macro_rules! events_conformance_tests {
             events_aside::those_behind_follow_in_order,
             events_aside::many_are_settled_together,
             events_aside::a_dead_event_parks_its_key,
+            events_aside::the_dead_are_settled_by_no_member,
             events_aside::a_dead_event_can_be_replayed,
             events_aside::a_dead_event_can_be_dropped,
             events_aside::what_is_aside_is_listed_as_asked_for,

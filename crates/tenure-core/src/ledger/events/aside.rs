@@ -70,10 +70,12 @@ impl Group {
         self.asides_of(slot).filter(first).map(key).collect()
     }
 
-    /// What became of an event that was aside. Whoever dropped it meanwhile was faster.
+    /// What became of an event that was aside. Whoever dropped it meanwhile was faster; and the dead are for an operator to settle.
     pub(super) fn settle(&mut self, slot: u32, id: EventId, how: &Aside, now_ms: i64) {
         let place = self.asides.keys().find(|(its, _, event)| *its == slot && *event == id).copied();
-        let Some(place) = place else { return };
+        let Some(place) = place.filter(|place| self.asides.get(place).is_some_and(|row| !row.dead)) else {
+            return;
+        };
         match (how, self.asides.get_mut(&place)) {
             (Aside::Done, _) => {
                 self.asides.remove(&place);

@@ -3,7 +3,7 @@
 use super::aside::AsideRow;
 use super::{Ledger, Topic};
 use crate::event::{check_commit, nothing_to_set_aside};
-use crate::port::{Committed, Event, EventId, Position, SetAside, ShareCommit, StoreError};
+use crate::port::{Aside, Committed, Event, EventId, Position, SetAside, ShareCommit, StoreError};
 
 impl Ledger {
     /// See [`Events::commit_shares`](crate::port::Events::commit_shares). All in one: if one makes no sense, none counts.
@@ -34,6 +34,11 @@ impl Ledger {
         share.done.retain(|(position, _)| *position > read_to);
         for (event, aside) in events.into_iter().zip(&commit.set_aside) {
             let place = (commit.slot, event.position, event.id);
+            // What is aside already, and waits behind others, stays as it is; and what is dead stays dead.
+            let known = group.asides.get(&place);
+            if known.is_some_and(|known| known.dead || aside.how == Aside::Behind) {
+                continue;
+            }
             group.asides.insert(place, AsideRow::new(event, &aside.how, now_ms));
         }
         for (id, how) in &commit.settled {

@@ -106,18 +106,22 @@ SELECT j.value ->> 0, e.id, e.slot, e.position, j.value ->> 5, j.value ->> 6, ?2
 FROM json_each(?1) j CROSS JOIN tenure_events e ON e.id = j.value ->> 3 AND e.topic = j.value ->> 1 AND e.slot = j.value ->> 2
 WHERE true
 ON CONFLICT (of_group, event) DO UPDATE SET
-    dead = excluded.dead, attempts = excluded.attempts, due_at = excluded.due_at, failed_at = excluded.failed_at, error = excluded.error;
+    dead = excluded.dead, attempts = excluded.attempts, due_at = excluded.due_at, failed_at = excluded.failed_at, error = excluded.error
+    -- What is aside already, and waits behind others, stays as it is; and what is dead stays dead.
+    WHERE excluded.attempts > 0 AND NOT dead;
 
 -- name: aside_settle
 UPDATE tenure_event_asides AS a
 SET dead = j.value ->> 3, attempts = j.value ->> 4, due_at = ?2 + (j.value ->> 5), failed_at = ?2, error = j.value ->> 6
 FROM json_each(?1) j
-WHERE a.of_group = j.value ->> 0 AND a.slot = j.value ->> 1 AND a.event = j.value ->> 2;
+-- The dead are for an operator to settle.
+WHERE a.of_group = j.value ->> 0 AND a.slot = j.value ->> 1 AND a.event = j.value ->> 2 AND NOT a.dead;
 
 -- name: aside_done
 DELETE FROM tenure_event_asides WHERE (of_group, event) IN (
     SELECT a.of_group, a.event FROM json_each(?1) j
-    CROSS JOIN tenure_event_asides a ON a.of_group = j.value ->> 0 AND a.event = j.value ->> 2 AND a.slot = j.value ->> 1);
+    CROSS JOIN tenure_event_asides a ON a.of_group = j.value ->> 0 AND a.event = j.value ->> 2 AND a.slot = j.value ->> 1
+    WHERE NOT a.dead);
 
 -- name: aside_forget
 -- They are read again.

@@ -289,7 +289,7 @@ BEGIN
                  FROM tenure.event_groups g JOIN tenure.topics t ON t.id = g.topic WHERE g.id = in_group), in_slot
                 USING ERRCODE = 'TN015', HINT = 'nothing was changed';
         END IF;
-        INSERT INTO tenure.event_asides (
+        INSERT INTO tenure.event_asides AS known (
             group_id, event, slot, position, dead, attempts, due_at, failed_at, at, leader_token, key, kind, error, headers,
             payload, body)
         SELECT in_group, e.id, in_slot, u.position, a.attempts > 0 AND a.after_ms IS NULL, a.attempts,
@@ -301,16 +301,19 @@ BEGIN
         JOIN tenure.events e ON e.batch = u.batch AND e.topic = u.topic AND e.slot = u.slot AND e.id = a.id
         ON CONFLICT (group_id, event) DO UPDATE
         SET dead = EXCLUDED.dead, attempts = EXCLUDED.attempts, due_at = EXCLUDED.due_at, failed_at = EXCLUDED.failed_at,
-            error = EXCLUDED.error;
+            error = EXCLUDED.error
+        -- What is aside already, and waits behind others, stays as it is; and what is dead stays dead.
+        WHERE EXCLUDED.attempts > 0 AND NOT known.dead;
     END IF;
+    -- The dead are for an operator to settle.
     IF settled_events IS NOT NULL THEN
         DELETE FROM tenure.event_asides a USING unnest(settled_events, settled_attempts) AS s (id, attempts)
-        WHERE a.group_id = in_group AND a.event = s.id AND a.slot = in_slot AND s.attempts IS NULL;
+        WHERE a.group_id = in_group AND a.event = s.id AND a.slot = in_slot AND s.attempts IS NULL AND NOT a.dead;
         UPDATE tenure.event_asides a
         SET dead = s.after_ms IS NULL, attempts = s.attempts, failed_at = now_, error = coalesce(s.error, ''),
             due_at = CASE WHEN s.after_ms IS NULL THEN a.due_at ELSE now_ + s.after_ms * interval '1 millisecond' END
         FROM unnest(settled_events, settled_attempts, settled_after_ms, settled_errors) AS s (id, attempts, after_ms, error)
-        WHERE a.group_id = in_group AND a.event = s.id AND a.slot = in_slot AND s.attempts IS NOT NULL;
+        WHERE a.group_id = in_group AND a.event = s.id AND a.slot = in_slot AND s.attempts IS NOT NULL AND NOT a.dead;
     END IF;
     IF aside_events IS NOT NULL OR array_position(settled_attempts, NULL) IS NOT NULL THEN
         PERFORM tenure.wake_group(in_group);
