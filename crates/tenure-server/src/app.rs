@@ -49,6 +49,8 @@ pub struct Inside {
     pub(crate) most_large_bytes: usize,
     claims: OnceCell<Claims>,
     pub(crate) tails: Tails,
+    /// Whether events may be pushed to private addresses.
+    pub(crate) push_private: bool,
     /// Queues that were found to be exclusive: asked for through the leader from then on, whatever becomes of them.
     pub(crate) routed: Routed,
 }
@@ -112,6 +114,7 @@ impl App {
             most_large_bytes: settings.limits.large_body_bytes,
             claims: OnceCell::new(),
             tails: Tails::default(),
+            push_private: settings.push_private,
             routed: Routed::default(),
         }))
     }

@@ -37,6 +37,8 @@ pub struct Settings {
     pub lease: Duration,
     /// Where time and randomness come from.
     pub runtime: Arc<dyn Runtime>,
+    /// Whether events may be pushed to this machine and to private networks, and not only to public addresses.
+    pub push_private: bool,
 }
 
 impl Default for Settings {
@@ -53,6 +55,7 @@ impl Default for Settings {
             timeouts: Timeouts::default(),
             lease: Duration::from_secs(10),
             runtime: Arc::new(System),
+            push_private: false,
         }
     }
 }

@@ -8,10 +8,11 @@
 //! server dies, or loses its slots, between the answer of the receiver and the commit.
 
 mod post;
+mod resolve;
 mod sign;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure::port::{EventId, GroupKey, Push, Trouble, Wake};
@@ -21,6 +22,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 
 use self::post::Poster;
+pub(crate) use self::resolve::host_is_private;
 pub(crate) use self::sign::SECRET;
 use crate::App;
 use crate::board::Hint;
@@ -77,7 +79,7 @@ struct Pushed {
 }
 
 async fn run(app: &App, tenure: &Tenure) {
-    let poster = Arc::new(Poster::new());
+    let poster = Arc::new(Poster::new(app.runtime.clone(), app.push_private));
     let mut closing = app.closing.subscribe();
     let mut hints = app.board.hints();
     let mut pushed: BTreeMap<GroupKey, Pushed> = BTreeMap::new();
@@ -177,23 +179,20 @@ async fn deliver(
     sent: &Sent,
     batch: &Batch,
 ) -> Result<(), HandlerError> {
-    let mut done = Vec::new();
     for event in batch {
         let token = batch.token(event.slot);
-        if !sent.was(event.id, token) {
+        if !sent.has(event.id, token) {
             let now = push.read().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Err(error) = poster.post(&now, batch.group(), event).await {
-                // They will be given again, one by one, since one of them failed.
-                sent.remember(done);
-                return Err(error);
-            }
+            poster.post(&now, batch.group(), event).await?;
+            // At once: should a later one fail, or the call be cut off, they are given again.
+            sent.remember(event.id, token);
         }
-        done.push((event.id, token));
     }
+    sent.forget(batch.iter().map(|event| event.id));
     Ok(())
 }
 
-/// What was pushed before another event of the same call failed: it is not pushed again when it is given again, under the same token.
+/// What was pushed in a call that did not end well: it is not pushed again when it is given again, under the same token.
 #[derive(Default)]
 struct Sent(Mutex<HashMap<EventId, Token>>);
 
@@ -201,19 +200,29 @@ impl Sent {
     /// How many are remembered; then it begins anew, and some are pushed twice.
     const KEPT: usize = 10_000;
 
-    /// Whether it was pushed. It is asked once.
-    fn was(&self, event: EventId, token: Option<Token>) -> bool {
-        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Whether it was pushed.
+    fn has(&self, event: EventId, token: Option<Token>) -> bool {
         // Under another token it was reset, or somebody else had it: that is another time.
-        sent.remove(&event).is_some_and(|known| Some(known) == token)
+        self.sent().get(&event).is_some_and(|known| Some(*known) == token)
     }
 
-    fn remember(&self, events: Vec<(EventId, Option<Token>)>) {
-        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if sent.len() + events.len() > Self::KEPT {
+    fn remember(&self, event: EventId, token: Option<Token>) {
+        let mut sent = self.sent();
+        if sent.len() >= Self::KEPT {
             sent.clear();
         }
-        sent.extend(events.into_iter().filter_map(|(event, token)| Some((event, token?))));
+        sent.extend(token.map(|token| (event, token)));
+    }
+
+    fn forget(&self, events: impl Iterator<Item = EventId>) {
+        let mut sent = self.sent();
+        events.for_each(|event| {
+            sent.remove(&event);
+        });
+    }
+
+    fn sent(&self) -> MutexGuard<'_, HashMap<EventId, Token>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -237,10 +246,14 @@ mod tests {
     #[test]
     fn what_was_pushed_is_not_pushed_again_under_the_same_token_only() {
         let (sent, one, two) = (Sent::default(), Some(Token::from_u64(1)), Some(Token::from_u64(2)));
-        sent.remember(vec![(EventId(7), one), (EventId(8), one), (EventId(9), None)]);
-        assert!(sent.was(EventId(7), one), "it was");
-        assert!(!sent.was(EventId(7), one), "and that was that");
-        assert!(!sent.was(EventId(8), two), "reset, it is pushed again");
-        assert!(!sent.was(EventId(9), None));
+        for (event, token) in [(7, one), (8, one), (9, None)] {
+            sent.remember(EventId(event), token);
+        }
+        assert!(sent.has(EventId(7), one), "it was");
+        assert!(sent.has(EventId(7), one), "and still is, until the call ends well");
+        assert!(!sent.has(EventId(8), two), "reset, it is pushed again");
+        assert!(!sent.has(EventId(9), None));
+        sent.forget([EventId(7)].into_iter());
+        assert!(!sent.has(EventId(7), one));
     }
 }

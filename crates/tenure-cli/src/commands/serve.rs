@@ -68,6 +68,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "TENURE_AUTH")]
     pub(crate) auth: bool,
 
+    /// Let groups be pushed to this machine and to private networks too, and not only to public addresses
+    #[arg(long, env = "TENURE_PUSH_PRIVATE")]
+    pub(crate) push_private: bool,
+
     /// How long what is under way may take when the server is told to end
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub(crate) drain: Duration,
@@ -194,6 +198,7 @@ fn settings(args: ServeArgs) -> Settings {
         timeouts,
         lease: defaults.lease,
         runtime: defaults.runtime,
+        push_private: args.push_private,
     }
 }
 

@@ -66,7 +66,7 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     assert!(named.len() > 15, "{named:?}");
 
     let world = World::sqlite();
-    let served = Served::start(world.command(&["serve", "--listen", "127.0.0.1:0"]));
+    let served = Served::start(world.command(&["serve", "--listen", "127.0.0.1:0", "--push-private"]));
     let campaign = r#"{"id":"a","lease_ms":10000,"wait_ms":2000}"#;
     let answer = served.ask("POST", "/v1/elections/nightly/campaign", campaign);
     assert!(answer.contains("\"leading\":true"), "{answer}");

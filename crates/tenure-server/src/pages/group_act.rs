@@ -275,8 +275,13 @@ pub(super) async fn push(
 /// Sets where a group is pushed to. The secret, if one was made.
 async fn pushed(app: &App, visit: &Visit, key: &GroupKey, target: Target) -> Result<Option<String>, Problem> {
     find(app, key).await?;
-    let made = target.secret.is_empty().then(api::new_push_secret);
-    let secret = made.clone().unwrap_or(target.secret);
+    // Left empty, it stays as it is.
+    let known = match target.secret.is_empty() {
+        true => api::known_push_secret(app, key).await?,
+        false => Some(target.secret),
+    };
+    let made = known.is_none().then(api::new_push_secret);
+    let secret = known.or_else(|| made.clone()).unwrap_or_default();
     let push = Push { url: target.url.trim().into(), secret, timeout_ms: span("timeout", &target.timeout)? };
     check_push(&push).map_err(|error| wrong("push", error.to_string()))?;
     let shown = api::push_address(&push.url)?;

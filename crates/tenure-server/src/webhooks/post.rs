@@ -1,8 +1,8 @@
 //! One event, sent to its receiver.
 
 use std::error::Error;
-use std::sync::OnceLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
@@ -15,8 +15,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use tenure::port::{Event, GroupKey, Push};
+use tenure::runtime::{Runtime, wall_ms};
 use tenure::{HandlerError, Name};
 
+use super::resolve::{PRIVATE, Resolver, host_is_private};
 use super::sign::signature;
 use crate::metrics::{self, PushResult};
 
@@ -29,12 +31,18 @@ const ANSWER_MAX: usize = 64 * 1024;
 /// The longest that a receiver may put an event off for.
 const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3600);
 
-type Line = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+/// For how long the rest of an answer is read.
+const DRAIN: Duration = Duration::from_secs(1);
+
+type Line = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
 /// Sends events.
 pub(super) struct Poster {
     /// Made when it is first needed: it reads the system's certificates.
     line: OnceLock<Result<Line, String>>,
+    runtime: Arc<dyn Runtime>,
+    /// Whether it sends to private addresses too.
+    private: bool,
 }
 
 /// What is sent: the event as the API shows it, and where it is from.
@@ -48,8 +56,8 @@ struct Message<'a> {
 }
 
 impl Poster {
-    pub(super) fn new() -> Poster {
-        Poster { line: OnceLock::new() }
+    pub(super) fn new(runtime: Arc<dyn Runtime>, private: bool) -> Poster {
+        Poster { line: OnceLock::new(), runtime, private }
     }
 
     /// Sends an event. That it arrived is all that counts as done.
@@ -60,7 +68,7 @@ impl Poster {
         event: &Event,
     ) -> Result<(), HandlerError> {
         let limit = Duration::from_millis(push.timeout_ms);
-        let begun = std::time::Instant::now();
+        let begun = self.runtime.now();
         let place = shown(&push.url);
         let (result, outcome) = match tokio::time::timeout(limit, self.answer(push, group, event)).await {
             Ok(Ok((status, _))) if status.is_success() => (PushResult::Done, Ok(())),
@@ -73,7 +81,7 @@ impl Poster {
                 Err(HandlerError::fail(format!("no answer from {place} within {limit:?}"))),
             ),
         };
-        metrics::pushed(group, result, begun.elapsed());
+        metrics::pushed(group, result, self.runtime.now().since(begun));
         outcome
     }
 
@@ -83,11 +91,15 @@ impl Poster {
         group: &GroupKey,
         event: &Event,
     ) -> Result<(StatusCode, HeaderMap), String> {
+        if !self.private && host_is_private(&push.url) {
+            return Err(PRIVATE.into());
+        }
         let request = message(push, group, event)?;
-        let line = self.line.get_or_init(line).as_ref().map_err(Clone::clone)?;
+        let line = self.line.get_or_init(|| line(self.private)).as_ref().map_err(Clone::clone)?;
         let response = line.request(request).await.map_err(|error| root(&error))?;
         let (head, body) = response.into_parts();
-        drain(body).await;
+        // The status has said it all: whoever is slow with the rest has taken it, or not, all the same.
+        tokio::spawn(tokio::time::timeout(DRAIN, drain(body)));
         Ok((head.status, head.headers))
     }
 }
@@ -99,8 +111,7 @@ fn message(push: &Push, group: &GroupKey, event: &Event) -> Result<Request<Full<
     let body = serde_json::to_vec(&message).map_err(|error| error.to_string())?;
     let id = event.id.to_string();
     // The receiver compares it with its own clock: it is when this attempt was made.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let seconds = wall_ms() / 1000;
     Request::builder()
         .method(Method::POST)
         .uri(&push.url)
@@ -135,8 +146,8 @@ async fn drain(body: Incoming) {
 }
 
 /// HTTP/1.1, with the system's certificates; no proxies, no redirects, no cookies.
-fn line() -> Result<Line, String> {
-    let mut tcp = HttpConnector::new();
+fn line(private: bool) -> Result<Line, String> {
+    let mut tcp = HttpConnector::new_with_resolver(Resolver::new(private));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT));

@@ -124,8 +124,12 @@ async fn pushed(receiver: &Receiver, settings: GroupSettings) -> Arc<dyn Backend
 }
 
 async fn server(store: &Arc<dyn Backend>, name: &str) -> Server {
+    serving(store, name, true).await
+}
+
+async fn serving(store: &Arc<dyn Backend>, name: &str, push_private: bool) -> Server {
     let listen = vec![Address::Tcp("127.0.0.1:0".into())];
-    let settings = Settings { listen, name: name.into(), ..Settings::default() };
+    let settings = Settings { listen, name: name.into(), push_private, ..Settings::default() };
     Server::start(settings, store.clone()).await.unwrap()
 }
 
@@ -232,5 +236,19 @@ async fn what_is_not_taken_is_tried_again_then_dead_and_other_keys_flow() {
         until("all of it has arrived", async || receiver.taken(key).len() == 3).await;
         assert_eq!(receiver.taken(key), [0, 1, 2], "{key}");
     }
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_own_network_is_not_pushed_to_unless_it_may_be() {
+    let receiver = Receiver::default();
+    let backoff = Backoff { first_ms: 1, most_ms: 5 };
+    let store = pushed(&receiver, GroupSettings { max_attempts: 1, backoff }).await;
+    let server = serving(&store, "one", false).await;
+    publish(store.as_ref(), "k", 0..1).await;
+    until("it is dead", async || dead(store.as_ref()).await.len() == 1).await;
+    let error = dead(store.as_ref()).await[0].error.clone();
+    assert!(error.contains("--push-private"), "{error}");
+    assert_eq!(receiver.got().len(), 0);
     server.shutdown().await;
 }

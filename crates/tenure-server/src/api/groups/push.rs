@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::{StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 use tenure::Name;
-use tenure::port::{Push, Verb};
+use tenure::port::{GroupKey, Push, Verb};
 use tenure::runtime::random;
 use tenure_core::event::check_push;
 use utoipa::ToSchema;
@@ -21,7 +21,7 @@ use crate::api::sense::of_group;
 use crate::api::sessions::{Within, unfit};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
-use crate::webhooks::SECRET;
+use crate::webhooks::{SECRET, host_is_private};
 
 /// How long an answer may take, unless it is said.
 const TIMEOUT_MS: u64 = 10_000;
@@ -39,8 +39,12 @@ pub(super) struct PushWish {
     /// `http://` or `https://`: by `POST`, one event each.
     #[schema(max_length = 2048)]
     url: String,
-    /// What the signatures are made with: `whsec_` and base64, or 16 bytes at least that are taken as they are. Left out, one is made, and shown in the answer to this request only.
+    /// What the signatures are made with: `whsec_` and base64, or 16 bytes at least that are taken as they are. Left out, it stays as it is; if there is none yet, one is made, and shown in the answer to this request only.
     secret: Option<String>,
+    /// Whether a new secret is made, and shown in the answer to this request only. The one before is of no use from then on.
+    #[serde(default)]
+    #[schema(default = false)]
+    rotate: bool,
     /// How long an answer may take.
     #[schema(minimum = 1, maximum = 300000, default = 10000)]
     timeout_ms: Option<u64>,
@@ -75,11 +79,23 @@ pub(super) async fn set(
 ) -> Result<Json<PushSet>, Problem> {
     let group = key(within, topic, group);
     let timeout_ms = wish.timeout_ms.unwrap_or(TIMEOUT_MS);
-    let made = wish.secret.is_none().then(new_secret);
-    let secret = wish.secret.or_else(|| made.clone()).unwrap_or_default();
+    if wish.rotate && wish.secret.is_some() {
+        return Err(unfit("rotate", "a secret is given, and another is to be made").remedy("leave one out"));
+    }
+    let kept = match wish.secret.is_some() || wish.rotate {
+        true => None,
+        false => known_secret(&app, &group).await?,
+    };
+    let given = wish.secret.or(kept);
+    let made = given.is_none().then(new_secret);
+    let secret = given.or_else(|| made.clone()).unwrap_or_default();
     let push = Push { url: wish.url, secret, timeout_ms };
     check_push(&push).map_err(|error| of_group(&error, "url"))?;
     let shown = address(&push.url)?;
+    if !app.push_private && host_is_private(&push.url) {
+        return Err(unfit("url", "this is an address of a private network, or of this machine")
+            .remedy("push to a public address; or start the servers with --push-private"));
+    }
     check_secret(&push.secret)?;
     find(&app, &group).await?;
     if let Err(error) = app.store.set_push(&group, Some(&push)).await {
@@ -136,6 +152,12 @@ pub(crate) fn check_secret(secret: &str) -> Result<(), Problem> {
         }
         _ => Ok(()),
     }
+}
+
+/// The secret with which a group is signed already.
+pub(crate) async fn known_secret(app: &App, group: &GroupKey) -> Result<Option<String>, Problem> {
+    let pushes = app.store.pushes().await?;
+    Ok(pushes.into_iter().find(|(key, _)| key == group).map(|(_, push)| push.secret))
 }
 
 /// 256 random bits.
