@@ -6,7 +6,7 @@
 //! where the two meet.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,10 +17,13 @@ use tokio::sync::{Semaphore, broadcast};
 use tokio::task::AbortHandle;
 
 use crate::App;
+use crate::api::fitting;
 use crate::board::Hint;
 
 /// How many events are read at once.
 const READ: u32 = 256;
+/// How much of that is kept at once, in bytes of payloads, unless what was published together is more.
+const READ_BYTES: usize = 1024 * 1024;
 /// How many batches wait for a slow hearer before it has to read for itself.
 const KEPT: usize = 8;
 /// How often it is looked while nothing is heard: with a session under which the store rings, and without.
@@ -44,7 +47,8 @@ impl Default for Tails {
 
 /// What is read of one topic, for all who stream it.
 pub(crate) struct Tail {
-    said: broadcast::Sender<Arc<Said>>,
+    /// Gone when nothing more is read: so hearers are told, and come back.
+    said: Mutex<Option<broadcast::Sender<Arc<Said>>>>,
     /// Up to where it has read.
     head: RwLock<Cursor>,
     task: Mutex<Option<AbortHandle>>,
@@ -60,33 +64,42 @@ pub(crate) struct Said {
     pub(crate) events: Vec<(Event, Bytes)>,
 }
 
+/// What one hears: the tail, which reads for as long as somebody has it, what it says from now on, and up to where it has read before.
+pub(crate) type Ear = (Arc<Tail>, broadcast::Receiver<Arc<Said>>, Cursor);
+
 impl Tails {
-    /// The tail of a topic. It begins at the end of the topic; `None` if there is no such topic.
-    pub(crate) async fn of(&self, app: &App, topic: &TopicKey) -> Result<Option<Arc<Tail>>, StoreError> {
-        let known = |tails: &HashMap<TopicKey, Weak<Tail>>| tails.get(topic).and_then(Weak::upgrade);
-        if let Some(tail) = known(&self.tails()) {
-            return Ok(Some(tail));
+    /// An ear for a topic. Its tail begins at the end of the topic; `None` if there is no such topic.
+    pub(crate) async fn of(&self, app: &App, topic: &TopicKey) -> Result<Option<Ear>, StoreError> {
+        // One that has ended is followed by another: the topic may be a new one.
+        let known = |tails: &HashMap<TopicKey, Weak<Tail>>| {
+            let tail = tails.get(topic).and_then(Weak::upgrade)?;
+            let (ear, head) = tail.listen()?;
+            Some((tail, ear, head))
+        };
+        if let Some(ear) = known(&self.tails()) {
+            return Ok(Some(ear));
         }
         let Some(ends) = app.store.slot_ends(topic).await? else { return Ok(None) };
         let head = Cursor::new(ends.into_iter().map(|ends| (ends.slot, ends.latest)));
         let mut tails = self.tails();
         // Somebody else may have begun meanwhile.
-        if let Some(tail) = known(&tails) {
-            return Ok(Some(tail));
+        if let Some(ear) = known(&tails) {
+            return Ok(Some(ear));
         }
         tails.retain(|_, tail| tail.strong_count() > 0);
+        let (said, ear) = broadcast::channel(KEPT);
         let tail = Arc::new(Tail {
-            said: broadcast::Sender::new(KEPT),
-            head: RwLock::new(head),
+            said: Mutex::new(Some(said)),
+            head: RwLock::new(head.clone()),
             task: Mutex::default(),
         });
         let task = tokio::spawn(follow(app.clone(), topic.clone(), Arc::downgrade(&tail)));
         *tail.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
         tails.insert(topic.clone(), Arc::downgrade(&tail));
-        Ok(Some(tail))
+        Ok(Some((tail, ear, head)))
     }
 
-    fn tails(&self) -> std::sync::MutexGuard<'_, HashMap<TopicKey, Weak<Tail>>> {
+    fn tails(&self) -> MutexGuard<'_, HashMap<TopicKey, Weak<Tail>>> {
         self.tails.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,19 +109,24 @@ impl Tails {
         app: &App,
         topic: &TopicKey,
         cursor: &Cursor,
+        pace: &mut Pace,
     ) -> Result<Vec<Event>, StoreError> {
         // Never closed.
         let _turn = self.catching_up.acquire().await;
-        read(app, topic, cursor).await
+        read(app, topic, cursor, pace).await
     }
 }
 
 impl Tail {
-    /// Hears what is read from now on, and up to where it was read before.
-    pub(crate) fn listen(&self) -> (broadcast::Receiver<Arc<Said>>, Cursor) {
+    /// Hears what is read from now on, and up to where it was read before; `None` if nothing is read any more.
+    fn listen(&self) -> Option<(broadcast::Receiver<Arc<Said>>, Cursor)> {
         // First an ear, then a look: nothing falls between the two.
-        let ear = self.said.subscribe();
-        (ear, self.head())
+        let ear = self.said().as_ref()?.subscribe();
+        Some((ear, self.head()))
+    }
+
+    fn said(&self) -> MutexGuard<'_, Option<broadcast::Sender<Arc<Said>>>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn head(&self) -> Cursor {
@@ -123,13 +141,48 @@ impl Drop for Tail {
     }
 }
 
-async fn read(app: &App, topic: &TopicKey, cursor: &Cursor) -> Result<Vec<Event>, StoreError> {
-    let ask = ReadAsk { topic: topic.clone(), after: cursor.after(), limit: READ };
-    app.store.read_events(&ask).await
+/// How many events are read at once: fewer while they are large.
+pub(crate) struct Pace(u32);
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace(READ)
+    }
+}
+
+async fn read(
+    app: &App,
+    topic: &TopicKey,
+    cursor: &Cursor,
+    pace: &mut Pace,
+) -> Result<Vec<Event>, StoreError> {
+    let ask = ReadAsk { topic: topic.clone(), after: cursor.after(), limit: pace.0 };
+    let events = app.store.read_events(&ask).await?;
+    let count = events.len();
+    // What is kept for slow hearers is bounded in bytes, too.
+    let fit = fitting(events, READ_BYTES);
+    pace.0 = match fit.len() < count {
+        true => u32::try_from(fit.len()).unwrap_or(READ).clamp(1, READ),
+        false => pace.0.saturating_mul(2).min(READ),
+    };
+    Ok(fit)
+}
+
+/// Tells hearers that nothing more is read, however that came to be.
+struct End(Weak<Tail>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(tail) = self.0.upgrade() {
+            tail.said().take();
+        }
+    }
 }
 
 /// Reads what is new, for as long as somebody hears it.
 async fn follow(app: App, topic: TopicKey, tail: Weak<Tail>) {
+    let _end = End(tail.clone());
+    let mut pace = Pace::default();
     let mut hints = app.board.hints();
     loop {
         let Some(before) = tail.upgrade().map(|tail| tail.head()) else { return };
@@ -140,7 +193,7 @@ async fn follow(app: App, topic: TopicKey, tail: Weak<Tail>) {
                 // Before the look: what is published after it rings.
                 app.store.doze_topic(session, &topic).await?;
             }
-            read(&app, &topic, &before).await
+            read(&app, &topic, &before, &mut pace).await
         };
         let wait = match look.await {
             Ok(events) if events.is_empty() => every,
@@ -148,11 +201,13 @@ async fn follow(app: App, topic: TopicKey, tail: Weak<Tail>) {
                 let Some(tail) = tail.upgrade() else { return };
                 let said = said(before, events);
                 *tail.head.write().unwrap_or_else(PoisonError::into_inner) = said.after.clone();
-                // Nobody hears it if all have left just now.
-                let _ = tail.said.send(Arc::new(said));
+                if let Some(hearers) = tail.said().as_ref() {
+                    // Nobody hears it if all have left just now.
+                    let _ = hearers.send(Arc::new(said));
+                }
                 continue;
             }
-            // It was deleted. Whoever hears comes back, and is told so.
+            // It was deleted. Whoever hears is told that this is the end, comes back, and is told why.
             Err(error) if error.kind == Trouble::Request => return,
             Err(error) => {
                 tracing::warn!(%topic, "a stream waits: {error}");

@@ -4,7 +4,6 @@ mod stream;
 
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -24,7 +23,7 @@ use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
 /// How much one answer carries at most, in bytes of payloads, unless what was published together is more.
-const ANSWER_MAX: usize = 4 * 1024 * 1024;
+pub(super) const ANSWER_MAX: usize = 4 * 1024 * 1024;
 
 pub(crate) fn routes() -> Routes {
     Routes::new()
@@ -63,6 +62,16 @@ pub(crate) struct PublishedEvents {
     events: Vec<Published>,
 }
 
+/// What came of one, or of many.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum PublishedBody {
+    /// Of one.
+    One(Published),
+    /// Of many.
+    Many(PublishedEvents),
+}
+
 /// What is to be read.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -95,15 +104,15 @@ pub(crate) struct EventList {
 /// an event is not published again: the answer names the first one, and says that it is not `new`.
 #[utoipa::path(post, path = "/v1/topics/{topic}/events", tag = "events", params(("topic" = Name, Path), Within),
     request_body = Publication,
-    responses((status = 200, body = Published, description = "It was there already. Many are answered with `{\"events\": […]}`."),
-        (status = 201, body = Published, description = "It is published. Many are answered with `{\"events\": […]}`."),
+    responses((status = 200, body = PublishedBody, description = "It was there already. Many are answered with `{\"events\": […]}`."),
+        (status = 201, body = PublishedBody, description = "It is published. Many are answered with `{\"events\": […]}`."),
         (status = 404, body = Problem, description = "There is no such topic.")))]
 pub(crate) async fn publish(
     State(app): State<App>,
     At(topic): At<Name>,
     In(within): In<Within>,
     Unread(body): Unread,
-) -> Result<Response, Problem> {
+) -> Result<(StatusCode, Json<PublishedBody>), Problem> {
     let topic = TopicKey::new(within.namespace, topic);
     let many = is_many(&body);
     let events = match many {
@@ -133,10 +142,11 @@ pub(crate) async fn publish(
         true => StatusCode::CREATED,
         false => StatusCode::OK,
     };
-    match published.as_slice() {
-        [one] if !many => Ok((status, Json(*one)).into_response()),
-        _ => Ok((status, Json(PublishedEvents { events: published })).into_response()),
-    }
+    let body = match published.as_slice() {
+        [one] if !many => PublishedBody::One(*one),
+        _ => PublishedBody::Many(PublishedEvents { events: published }),
+    };
+    Ok((status, Json(body)))
 }
 
 /// Whether the body has several events. What is no JSON is told when it is read.
@@ -190,14 +200,14 @@ pub(crate) async fn read(
         Ok(events) => events,
         Err(error) => return Err(of_topic(&app, &ask.topic, error).await),
     };
-    Ok(Json(EventList { events: fitting(events) }))
+    Ok(Json(EventList { events: fitting(events, ANSWER_MAX) }))
 }
 
-/// As many of what was read as one answer carries: whole units of each slot, a unit of one slot after a unit of another, so that a slot
+/// As many of what was read as fit into so many bytes of payloads: whole units of each slot, a unit of one slot after a unit of another, so that a slot
 /// with much in it does not keep the others waiting. The first does in any case.
-pub(super) fn fitting(events: Vec<Event>) -> Vec<Event> {
+pub(crate) fn fitting(events: Vec<Event>, most: usize) -> Vec<Event> {
     let size = |unit: &[Event]| unit.iter().map(|event| event.payload.len()).sum::<usize>();
-    if size(&events) <= ANSWER_MAX {
+    if size(&events) <= most {
         return events;
     }
     let slots: Vec<Vec<&[Event]>> =
@@ -207,7 +217,7 @@ pub(super) fn fitting(events: Vec<Event>) -> Vec<Event> {
     'full: for round in 0..longest {
         for (slot, taken) in slots.iter().zip(&mut taken) {
             let Some(unit) = slot.get(round) else { continue };
-            if bytes > 0 && bytes + size(unit) > ANSWER_MAX {
+            if bytes > 0 && bytes + size(unit) > most {
                 break 'full;
             }
             bytes += size(unit);
@@ -264,12 +274,12 @@ mod tests {
         };
         let places = |events: &[Event]| events.iter().map(|it| (it.slot, it.position)).collect::<Vec<_>>();
         let small = vec![event(0, 1, 1), event(0, 2, 1), event(3, 3, 1)];
-        assert_eq!(fitting(small.clone()), small);
+        assert_eq!(fitting(small.clone(), ANSWER_MAX), small);
         // A long slot does not keep the other waiting.
         let long: Vec<_> = (1..9).map(|n| event(0, n, 1)).chain([event(3, 9, 1), event(3, 10, 1)]).collect();
-        assert_eq!(places(&fitting(long)), [(0, 1), (0, 2), (3, 9), (3, 10)]);
+        assert_eq!(places(&fitting(long, ANSWER_MAX)), [(0, 1), (0, 2), (3, 9), (3, 10)]);
         // What was published together stays together, and is told in any case.
         let unit = vec![event(0, 1, 3), event(0, 1, 3), event(0, 2, 1)];
-        assert_eq!(places(&fitting(unit)), [(0, 1), (0, 1)]);
+        assert_eq!(places(&fitting(unit, ANSWER_MAX)), [(0, 1), (0, 1)]);
     }
 }

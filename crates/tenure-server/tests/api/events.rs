@@ -219,6 +219,10 @@ async fn a_group_is_set_shown_paused_moved_and_deleted() {
     assert_eq!(inside.post(&format!("{GROUP}/resume"), json!({})).await.of(200)["changed"], true);
     let groups = inside.get("/v1/groups?topic=orders").await.of(200);
     assert_eq!((&groups["groups"][0]["name"], &groups["next"]), (&json!("mailer"), &Value::Null));
+    let none = json!([]);
+    assert_eq!(groups["groups"][0]["members"], none, "who was refused has not joined");
+    pull(&inside, json!({"member": "m"})).await;
+    let groups = inside.get("/v1/groups?topic=orders").await.of(200);
     // Somebody joined to pull, and lives.
     delete(&inside, GROUP).await.problem(409, "group-in-use", Some("group"));
     delete(&inside, "/v1/topics/orders").await.problem(409, "topic-in-use", Some("topic"));
@@ -393,8 +397,8 @@ async fn of_what_was_published_together_nothing_is_passed_over_when_one_fails() 
     let rest = pull(&inside, json!({"member": "m", "session": session})).await;
     assert_eq!(
         ids(&rest),
-        [n[2]],
-        "the first is done, the third untried, and the fourth waits behind the second"
+        [n[0], n[2]],
+        "nothing was said of the first and the third, and the fourth waits behind the second"
     );
     ack(&inside, &rest).await;
     assert_eq!(ids(&pull(&inside, json!({"member": "m", "session": session})).await), [0; 0]);
@@ -433,11 +437,25 @@ async fn a_push_shows_the_secret_that_it_made_once() {
     let shown = inside.get(GROUP).await;
     assert!(!String::from_utf8_lossy(&shown.bytes).contains(&secret));
     assert_eq!(shown.of(200)["push"]["timeout_ms"], 500);
-    let given = json!({"url": "http://127.0.0.1:1/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"});
+    let secret_of = async |inside: &Inside| inside.store.pushes().await.unwrap()[0].1.secret.clone();
+    // Whoever changes something else does not break the receiver.
+    let slower = json!({"url": "https://example.org/hooks?token=secret", "timeout_ms": 900});
+    assert_eq!(put(&inside, &push, slower).await.of(200)["secret"], Value::Null);
+    assert_eq!(secret_of(&inside).await, secret, "it stays as it is");
+    let rotate = json!({"url": "https://example.org/", "rotate": true});
+    let rotated = put(&inside, &push, rotate).await.of(200)["secret"].as_str().unwrap().to_owned();
+    assert_ne!(rotated, secret);
+    assert_eq!(secret_of(&inside).await, rotated);
+    let given = json!({"url": "https://example.org/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"});
     assert_eq!(put(&inside, &push, given).await.of(200)["secret"], Value::Null);
+    let both = json!({"url": "https://example.org/", "secret": "0123456789abcdef", "rotate": true});
+    put(&inside, &push, both).await.problem(422, "unfit", Some("rotate"));
     for (field, value) in [
         ("url", json!("ftp://example.org/")),
         ("url", json!("https:///x")),
+        ("url", json!("http://127.0.0.1:8368/v1/topics")),
+        ("url", json!("http://169.254.169.254/latest")),
+        ("url", json!("http://[::ffff:10.0.0.5]/")),
         ("url", json!("https://user:pass@example.org/")),
         ("secret", json!("short")),
         ("secret", json!("whsec_%%%%%%%%%%%%")),
@@ -455,4 +473,132 @@ async fn a_push_shows_the_secret_that_it_made_once() {
         "{deeds:?}"
     );
     assert_eq!(deeds[0].action, "push.unset");
+}
+
+#[tokio::test]
+async fn what_pull_withheld_is_not_lost_when_its_key_waits_no_more() {
+    let inside = with_topic(1).await;
+    put(&inside, GROUP, json!({"max_attempts": 1})).await.of(201);
+    let first = publish_each(&inside, &["k"]).await;
+    let pulled = pull(&inside, json!({"member": "m"})).await;
+    let session = pulled["session"].clone();
+    fail(&inside, &pulled, 0, json!({})).await.of(200);
+    let n = publish_each(&inside, &["k", "j", "k"]).await;
+    let pulled = pull(&inside, json!({"member": "m", "session": session})).await;
+    assert_eq!(ids(&pulled), [n[1]], "the key is parked");
+    // Meanwhile somebody drops what it waits for; and only then what was pulled is acknowledged.
+    let dropped = inside.post(&format!("{GROUP}/dead/drop"), json!({"events": first})).await.of(200);
+    assert_eq!(dropped["events"], json!(first));
+    ack(&inside, &pulled).await;
+    for expected in [n[0], n[2]] {
+        let pulled = pull(&inside, json!({"member": "m", "session": session})).await;
+        assert_eq!(ids(&pulled), [expected]);
+        ack(&inside, &pulled).await;
+    }
+    assert_eq!(ids(&pull(&inside, json!({"member": "m", "session": session})).await), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_failure_that_is_named_where_it_is_not_counts_for_nothing() {
+    let inside = with_topic(4).await;
+    publish_each(&inside, &["a", "b", "c", "d", "e", "f"]).await;
+    let pulled = pull(&inside, json!({"member": "m"})).await;
+    let session = &pulled["session"];
+    let shares = pulled["shares"].as_array().unwrap();
+    assert!(shares.len() > 1, "{shares:?}");
+    let in_last = |event: &&Value| event["slot"] == shares[shares.len() - 1]["slot"];
+    let event = pulled["events"].as_array().unwrap().iter().find(in_last).unwrap()["id"].clone();
+    let to = format!("{GROUP}/ack");
+    for wrong in [event.clone(), json!(1_000_000)] {
+        let mut said = json!({"session": session, "shares": shares});
+        said["shares"][0]["failed"] = json!([{"event": wrong, "error": "no"}]);
+        inside.post(&to, said).await.problem(422, "unfit", Some("failed"));
+    }
+    let again = pull(&inside, json!({"member": "m", "session": session})).await;
+    assert_eq!(ids(&again), ids(&pulled), "nothing was acknowledged");
+    let mut said = json!({"session": session, "shares": shares});
+    said["shares"][shares.len() - 1]["failed"] = json!([{"event": event, "error": "no", "after_ms": 60_000}]);
+    for _ in 0..2 {
+        // The second time because the answer was lost.
+        let acked = inside.post(&to, said.clone()).await.of(200);
+        assert_eq!(acked["acked"].as_array().unwrap().len(), shares.len());
+    }
+    let aside = inside.get(&format!("{GROUP}/aside")).await.of(200);
+    let seen: Vec<_> = aside["events"].as_array().unwrap().iter().map(|event| &event["id"]).collect();
+    assert_eq!(seen, [&event]);
+    assert_eq!(aside["events"][0]["attempts"], 1, "it failed once");
+}
+
+#[tokio::test]
+async fn failures_are_told_in_any_order_and_lose_nothing() {
+    let inside = with_topic(1).await;
+    let n = publish_each(&inside, &["a", "b", "c"]).await;
+    let pulled = pull(&inside, json!({"member": "m"})).await;
+    for event in [2, 0, 0] {
+        let nacked = fail(&inside, &pulled, event, json!({"after_ms": 60_000})).await.of(200);
+        assert_eq!(nacked["attempts"], 1, "said again, it counts once: {nacked}");
+    }
+    let session = &pulled["session"];
+    let rest = pull(&inside, json!({"member": "m", "session": session})).await;
+    assert_eq!(ids(&rest), [n[1]], "of which nothing was said");
+    ack(&inside, &pulled).await;
+    assert_eq!(ids(&pull(&inside, json!({"member": "m", "session": session})).await), [0; 0]);
+    let aside = inside.get(&format!("{GROUP}/aside")).await.of(200);
+    let seen: Vec<_> = aside["events"].as_array().unwrap().iter().map(|event| event["id"].clone()).collect();
+    assert_eq!(seen, [json!(n[0]), json!(n[2])]);
+    fail(&inside, &pulled, 1, json!({})).await.problem(404, "no-such-event", Some("event"));
+}
+
+#[tokio::test]
+async fn a_member_settles_no_dead_event() {
+    let inside = with_topic(1).await;
+    put(&inside, GROUP, json!({"max_attempts": 1})).await.of(201);
+    let n = publish_each(&inside, &["a", "b"]).await;
+    let pulled = pull(&inside, json!({"member": "m"})).await;
+    fail(&inside, &pulled, 0, json!({})).await.of(200);
+    let mut shares = pulled["shares"].clone();
+    shares[0]["retried"] = json!([n[0]]);
+    inside.post(&format!("{GROUP}/ack"), json!({"shares": shares})).await.of(200);
+    assert_eq!(fail(&inside, &pulled, 0, json!({"after_ms": 0})).await.of(200)["dead"], true);
+    // Nor by the way of libraries.
+    let (slot, token) = (&shares[0]["slot"], &shares[0]["token"]);
+    let group = json!({"topic": {"namespace": "default", "name": "orders"}, "name": "mailer"});
+    let settled = json!({"group": group, "slot": slot, "token": token, "settled": [[n[0], "done"]]});
+    inside.post(&format!("{GROUP}/commit"), json!({"commits": [settled]})).await.of(200);
+    let dead = inside.get(&format!("{GROUP}/aside?dead=true")).await.of(200);
+    assert_eq!(dead["events"][0]["id"], n[0], "{dead}");
+}
+
+#[tokio::test]
+async fn an_ack_reads_what_was_pulled_and_not_a_whole_topic() {
+    let inside = with_topic(1).await;
+    for _ in 0..3 {
+        publish(&inside, &["k"; 900]).await;
+    }
+    let pulled = pull(&inside, json!({"member": "m", "max": 1})).await;
+    let end = inside.get("/v1/topics/orders/ends").await.of(200)["slots"][0]["latest"].clone();
+    let token = pulled["shares"][0]["token"].as_u64().unwrap();
+    let failed = json!([{"event": pulled["events"][0]["id"], "error": "no"}]);
+    let share = |token: u64| json!({"slot": 0, "token": token, "position": end, "failed": failed});
+    let to = format!("{GROUP}/ack");
+    let stale = inside.post(&to, json!({"shares": [share(token + 1)]})).await.of(200);
+    assert_eq!((&stale["acked"], &stale["stale"]), (&json!([]), &json!([0])));
+    inside.post(&to, json!({"shares": [share(token)]})).await.problem(422, "unfit", Some("position"));
+    let again = pull(&inside, json!({"member": "m", "session": pulled["session"], "max": 1})).await;
+    assert_eq!(again["shares"], pulled["shares"], "nothing was acknowledged");
+}
+
+#[tokio::test]
+async fn a_pull_that_is_refused_leaves_nobody_behind() {
+    let inside = with_topic(1).await;
+    put(&inside, GROUP, json!({})).await.of(201);
+    inside.post(&format!("{GROUP}/pause"), json!({})).await.of(200);
+    let to = format!("{GROUP}/pull");
+    inside.post(&to, json!({"member": "m"})).await.problem(409, "paused", Some("group"));
+    inside.post("/v1/topics/none/groups/g/pull", json!({"member": "m"})).await.of(404);
+    inside.post(&format!("{GROUP}/resume"), json!({})).await.of(200);
+    inside.post(&to, json!({"member": ""})).await.problem(422, "unfit", Some("member"));
+    let left = inside.store.sessions(None).await.unwrap();
+    assert!(left.iter().all(|session| !session.live), "{left:?}");
+    assert_eq!(inside.get(GROUP).await.of(200)["members"], json!([]));
 }

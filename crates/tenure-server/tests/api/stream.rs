@@ -34,6 +34,12 @@ async fn stream(inside: &Inside, query: &str, last: Option<&str>) -> Hearer {
 }
 
 impl Hearer {
+    /// Hears until there is nothing more to be said.
+    async fn end(mut self) {
+        let end = async { while self.body.next().await.is_some() {} };
+        tokio::time::timeout(Duration::from_secs(30), end).await.expect("an end");
+    }
+
     async fn more(&mut self) {
         let chunk = tokio::time::timeout(Duration::from_secs(30), self.body.next()).await.expect("silence");
         self.text.push_str(std::str::from_utf8(&chunk.expect("the end").unwrap()).unwrap());
@@ -177,4 +183,56 @@ async fn a_payload_on_several_lines_is_one_event() {
     inside.post_text("/v1/topics/orders/events", event).await.of(201);
     let mut hearer = stream(&inside, "?from=earliest", None).await;
     assert_eq!(hearer.next().await.0["payload"], json!({"n": [1, 2]}));
+}
+
+#[tokio::test]
+async fn a_topic_that_is_gone_ends_its_streams_and_its_successor_is_heard() {
+    let store: Arc<dyn Backend> = Arc::new(made(1).await);
+    let inside = on(store.clone());
+    // Two: one that is left must not keep the tail alive that reads nothing.
+    let (one, two) = (stream(&inside, "", None).await, stream(&inside, "", None).await);
+    let one = tokio::spawn(one.end());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    store.delete_topic(&topic()).await.unwrap();
+    one.await.unwrap();
+    let gone = async {
+        loop {
+            let again = Request::get("/v1/topics/orders/stream").header("host", "localhost");
+            if let Some(answer) = inside.send_unless_stream(again.body(Body::empty()).unwrap()).await {
+                return answer.problem(404, "no-such-topic", Some("topic"));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("nobody is given what is over");
+    store.set_topic(&topic(), &TopicSettings { slots: 1, ..TopicSettings::default() }).await.unwrap();
+    let mut hearer = stream(&inside, "", None).await;
+    publish(store.as_ref(), 0..2).await;
+    assert_eq!(hearer.payloads(2).await, [0, 1]);
+    two.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ends_ends_its_streams() {
+    let store: Arc<dyn Backend> = Arc::new(made(1).await);
+    let listen = vec![tenure_server::settings::Address::Tcp("127.0.0.1:0".into())];
+    let settings = tenure_server::Settings { listen, ..Default::default() };
+    let server = tenure_server::Server::start(settings, store.clone()).await.unwrap();
+    let hearer = stream(&Inside::of(server.app().clone(), store), "", None).await;
+    server.shutdown().await;
+    hearer.end().await;
+}
+
+/// As after a backup was restored: what was heard is not there.
+#[tokio::test]
+async fn who_is_ahead_of_what_there_is_is_told_and_hears_what_comes() {
+    let store: Arc<dyn Backend> = Arc::new(made(1).await);
+    let inside = on(store.clone());
+    publish(store.as_ref(), 0..1).await;
+    let ahead = tenure_core::event::Cursor::new([(0, 1_000_000)]).to_string();
+    let mut hearer = stream(&inside, "", Some(&ahead)).await;
+    let (reset, id) = hearer.next().await;
+    assert!(reset["reason"].is_string() && id != ahead, "{reset}");
+    publish(store.as_ref(), 1..3).await;
+    assert_eq!(hearer.payloads(2).await, [1, 2]);
 }

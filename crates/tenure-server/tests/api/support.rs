@@ -64,7 +64,7 @@ pub(crate) fn inside() -> Inside {
 
 pub(crate) fn on(store: Arc<dyn Backend>) -> Inside {
     let app = App::new(store.clone(), Access::default(), Arc::new(System));
-    Inside { router: app.router(), app, store }
+    Inside::of(app, store)
 }
 
 /// A SQLite store in a folder.
@@ -80,6 +80,10 @@ pub(crate) async fn at(url: &str) -> Arc<dyn Backend> {
 }
 
 impl Inside {
+    pub(crate) fn of(app: App, store: Arc<dyn Backend>) -> Inside {
+        Inside { router: app.router(), app, store }
+    }
+
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
         self.send_unless_stream(request).await.expect("a stream has no end")
     }

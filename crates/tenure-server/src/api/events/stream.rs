@@ -14,8 +14,8 @@ use futures_util::stream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use tenure::Name;
-use tenure::port::{Event, TopicKey, Trouble};
+use tenure::port::{Event, Position, TopicKey, Trouble};
+use tenure::{Moment, Name};
 use tenure_core::event::Cursor;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -26,7 +26,7 @@ use crate::api::given::{At, In};
 use crate::api::topics::none;
 use crate::api::watch::closing;
 use crate::problem::Problem;
-use crate::tails::{Said, Tail, said};
+use crate::tails::{Pace, Said, Tail, said};
 
 /// How long nothing is said at most.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -34,6 +34,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const STILL_HERE: &str = ": still here\n\n";
 /// What is said first.
 const WELCOME: &[u8] = b"retry: 1000\n: welcome\n\n";
+/// What is said to one whose place is not in this store.
+const RESET: &str = r#"{"reason":"what was heard last is not in this store: it was restored, or is another; this goes on with what comes"}"#;
 /// How long to wait after trouble with the store.
 const TROUBLE: Duration = Duration::from_secs(1);
 
@@ -62,6 +64,7 @@ pub(crate) struct What {
 /// Server-sent events, one for each event of the topic, from now on or from wherever you say. Those of one key come in the order in which
 /// they were committed. After a break, send the last `id` as `Last-Event-ID` to any replica, and nothing is missed. Nothing is
 /// remembered of who streams: groups are for those who have to handle everything. A comment, or an `id` alone, comes every 15 s.
+/// An event `reset` says that the `id` is ahead of all that there is, since the store was restored: it goes on with what comes.
 #[utoipa::path(get, path = "/v1/topics/{topic}/stream", tag = "events",
     params(("topic" = Name, Path), What,
         ("last-event-id" = Option<String>, Header, description = "The id of the last event that was heard, on any replica")),
@@ -79,18 +82,23 @@ pub(crate) async fn stream_topic(
     }
     let topic = TopicKey::new(what.namespace, topic);
     let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?")).filter(|id| !id.is_empty());
-    let tail = app.tails.of(&app, &topic).await?.ok_or_else(|| none(&topic))?;
-    let (ear, head) = tail.listen();
-    let cursor = match (last, what.from.as_deref()) {
+    let (tail, ear, head) = app.tails.of(&app, &topic).await?.ok_or_else(|| none(&topic))?;
+    let mut next = VecDeque::from([Bytes::from_static(WELCOME)]);
+    let mut cursor = match (last, what.from.as_deref()) {
         (Some(id), _) => at(&head, id, "last-event-id")?,
-        (None, None | Some("latest")) => head,
+        (None, None | Some("latest")) => head.clone(),
         (None, Some("earliest")) => Cursor::new(head.after().into_iter().map(|(slot, _)| (slot, 0))),
         (None, Some(id)) => at(&head, id, "from")?,
     };
-    let told = cursor.clone();
+    if let Some(back) = ahead(&app, &topic, &head, &cursor).await? {
+        next.push_back(format!("event: reset\nid: {back}\ndata: {RESET}\n\n").into());
+        cursor = back;
+    }
+    let (told, spoke) = (cursor.clone(), app.runtime.now());
     let filter = Filter { key: what.key, kind: what.kind };
-    let next = VecDeque::from([Bytes::from_static(WELCOME)]);
-    let hearer = Hearer { app, topic, ear, _tail: tail, filter, cursor, told, next, live: false };
+    let pace = Pace::default();
+    let hearer =
+        Hearer { app, topic, ear, _tail: tail, filter, cursor, told, next, live: false, pace, spoke };
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(hearer.into_stream())).into_response())
 }
@@ -110,6 +118,29 @@ fn at(head: &Cursor, id: &str, field: &'static str) -> Result<Cursor, Problem> {
     Ok(Cursor::new(
         head.after().into_iter().map(|(slot, _)| (slot, known_after.get(&slot).copied().unwrap_or(0))),
     ))
+}
+
+/// Where to go on, if a place is ahead of what there is: it is of another life of this store, from before it was restored or
+/// promoted. To wait until the numbers are reached would be to miss, in silence, what is published until then.
+async fn ahead(
+    app: &App,
+    topic: &TopicKey,
+    head: &Cursor,
+    cursor: &Cursor,
+) -> Result<Option<Cursor>, Problem> {
+    let known: BTreeMap<_, _> = head.after().into_iter().collect();
+    let beyond = |ends: &BTreeMap<u32, Position>| {
+        cursor.after().iter().any(|(slot, after)| *after > ends.get(slot).copied().unwrap_or(0))
+    };
+    // Another replica may have been ahead of this one: the store knows.
+    if !beyond(&known) {
+        return Ok(None);
+    }
+    let ends = app.store.slot_ends(topic).await?.ok_or_else(|| none(topic))?;
+    let ends: BTreeMap<u32, Position> = ends.into_iter().map(|ends| (ends.slot, ends.latest)).collect();
+    let end = |slot: u32| ends.get(&slot).copied().unwrap_or(0);
+    let back = || Cursor::new(cursor.after().into_iter().map(|(slot, after)| (slot, after.min(end(slot)))));
+    Ok(beyond(&ends).then(back))
 }
 
 /// Which events.
@@ -141,13 +172,23 @@ struct Hearer {
     next: VecDeque<Bytes>,
     /// Whether it hears what all hear; otherwise it reads for itself.
     live: bool,
+    /// How many events it reads at once.
+    pace: Pace,
+    /// When it was last told anything.
+    spoke: Moment,
 }
 
 impl Hearer {
     fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
-        stream::unfold(Box::new(self), |mut hearer| async move {
-            let said = hearer.say().await?;
-            Some((Ok(said), hearer))
+        let closing = self.app.closing.subscribe();
+        stream::unfold((Box::new(self), closing), |(mut hearer, mut closing)| async move {
+            let said = tokio::select! {
+                said = hearer.say() => said?,
+                // The server is about to end: whoever hears goes on at another.
+                _ = closing.wait_for(|closing| *closing) => return None,
+            };
+            hearer.spoke = hearer.app.runtime.now();
+            Some((Ok(said), (hearer, closing)))
         })
     }
 
@@ -160,7 +201,9 @@ impl Hearer {
             // A queue that was long once is not kept.
             self.next = VecDeque::new();
             if !self.live {
-                if !self.catch_up().await? {
+                let quiet = self.app.runtime.now() >= self.spoke + KEEP_ALIVE;
+                // However much passes it by, it is told how far it has come.
+                if !self.catch_up().await? || (quiet && self.next.is_empty()) {
                     return Some(self.still_here());
                 }
                 continue;
@@ -176,7 +219,7 @@ impl Hearer {
 
     /// Reads for itself; whether it could. `None` if the topic is gone.
     async fn catch_up(&mut self) -> Option<bool> {
-        match self.app.tails.read(&self.app, &self.topic, &self.cursor).await {
+        match self.app.tails.read(&self.app, &self.topic, &self.cursor, &mut self.pace).await {
             Ok(events) => {
                 self.live = events.is_empty();
                 // Of a unit that it has heard a part of, it is told the rest. The cursor passes all, so that this comes to an end.

@@ -25,6 +25,9 @@ use crate::route::{Need, Routes};
 const PAGE: (u32, u32) = (50, 1000);
 /// How large a page is at most, unless its first event alone is larger.
 const PAGE_BYTES: usize = 8 * 1024 * 1024;
+/// How many are read at first, and how much at once, about: a payload is up to 1 MiB.
+const PART: u32 = 16;
+const PART_BYTES: usize = 4 * 1024 * 1024;
 /// The most events that one request names.
 const IDS_MAX: usize = 1000;
 /// How many pages of events one request replays or drops, where it means all.
@@ -125,14 +128,23 @@ pub(super) async fn list(
     which.key.as_deref().map_or(Ok(()), |key| fits("key", key))?;
     which.slot.map_or(Ok(()), |slot| plausible_slot("slot", slot))?;
     let after = which.after.map(|after| EventId(after.min(i64::MAX as u64)));
-    let filter = AsideFilter { group, dead: which.dead, slot: which.slot, key: which.key, after, limit };
-    let mut events = asides(&app, &filter).await?;
+    let mut filter = AsideFilter { group, dead: which.dead, slot: which.slot, key: which.key, after, limit };
+    // Those of one key are in the order of their positions: of them, all are taken that a page may have.
+    let mut part = if filter.key.is_some() { limit } else { PART };
+    let (mut events, mut more) = (Vec::new(), true);
+    while more && events.len() < limit as usize && size(&events) < PAGE_BYTES {
+        filter.limit = part.min(limit.saturating_sub(u32::try_from(events.len()).unwrap_or(limit)));
+        let mut read = asides(&app, &filter).await?;
+        more = read.len() >= filter.limit as usize;
+        // Pages go by numbers.
+        read.sort_by_key(|aside| aside.event.id);
+        filter.after = read.last().map(|last| last.event.id).or(filter.after);
+        part = next_part(part, &read);
+        events.extend(read);
+    }
     if events.is_empty() && after.is_none() {
         find(&app, &filter.group).await?;
     }
-    let mut more = events.len() >= limit as usize;
-    // Pages go by numbers, those of one key too, whose order is that of their positions.
-    events.sort_by_key(|aside| aside.event.id);
     let mut bytes = 0;
     let fit = events.iter().take(limit as usize).take_while(|aside| {
         bytes += aside.event.payload.len() + aside.error.len();
@@ -225,6 +237,19 @@ pub(super) async fn forget(
     order(&app, &by, &key(within, topic, group), those, DeadOrder::Drop).await
 }
 
+fn size(events: &[AsideView]) -> usize {
+    events.iter().map(|aside| aside.event.payload.len() + aside.error.len()).sum()
+}
+
+/// How many to read next, so that what is read at once is about as much as it may be.
+fn next_part(part: u32, read: &[AsideView]) -> u32 {
+    match size(read) {
+        bytes if bytes > PART_BYTES => (part / 2).max(1),
+        bytes if bytes <= PART_BYTES / 4 => part.saturating_mul(2).min(PAGE.1),
+        _ => part,
+    }
+}
+
 async fn asides(app: &App, filter: &AsideFilter) -> Result<Vec<AsideView>, Problem> {
     match app.store.aside(filter).await {
         Ok(events) => Ok(events),
@@ -283,8 +308,15 @@ async fn order_found(
     order: DeadOrder,
 ) -> Result<Ordered, Problem> {
     let mut events = Vec::new();
+    // Those of one key are in the order of their positions, and not of their numbers.
+    let by_number = filter.key.is_none();
+    filter.limit = if by_number { PART } else { PAGE.1 };
     for _ in 0..PAGES_MAX {
-        let page: Vec<_> = asides(app, &filter).await?.into_iter().map(|aside| aside.event.id).collect();
+        let read = asides(app, &filter).await?;
+        if by_number {
+            filter.limit = next_part(filter.limit, &read);
+        }
+        let page: Vec<_> = read.into_iter().map(|aside| aside.event.id).collect();
         let Some(last) = page.last().copied() else {
             return Ok(Ordered { events, more: false, next: None });
         };

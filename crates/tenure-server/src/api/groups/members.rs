@@ -76,7 +76,7 @@ pub(super) struct Commits {
 
 /// What came of it.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Heard {
+pub(super) struct CommitsHeard {
     /// For each commit, in their order.
     committed: Vec<Committed>,
 }
@@ -187,13 +187,13 @@ pub(super) async fn free(
 /// Takes in what a member says about its slots: how far they are read, what failed, what became of what had failed.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/commit", tag = "members",
     params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Commits,
-    responses((status = 200, body = Heard)))]
+    responses((status = 200, body = CommitsHeard)))]
 pub(super) async fn commit(
     State(app): State<App>,
     At((topic, group)): At<(Name, Name)>,
     In(within): In<Within>,
     Given(Commits { commits }): Given<Commits>,
-) -> Result<Json<Heard>, Problem> {
+) -> Result<Json<CommitsHeard>, Problem> {
     let group = key(within, topic, group);
     if commits.len() > COMMITS_MAX {
         let detail = format!("{} commits are too many for one request", commits.len());
@@ -205,7 +205,7 @@ pub(super) async fn commit(
         check_commit(commit).map_err(|error| sense(&error, &format!("commits[{n}]")))?;
     }
     match app.store.commit_shares(&commits).await {
-        Ok(committed) => Ok(Json(Heard { committed })),
+        Ok(committed) => Ok(Json(CommitsHeard { committed })),
         Err(error) => Err(of_group(&app, &group, error).await),
     }
 }

@@ -38,6 +38,7 @@ use crate::api::given::{At, Given, In};
 use crate::api::owned::{owned, plausible};
 use crate::api::room;
 use crate::api::sessions::{Within, gone, unfit};
+use crate::api::topics::none as no_topic;
 use crate::board::Hint;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
@@ -48,6 +49,8 @@ const LEASE: Duration = Duration::from_secs(30);
 const MAX: u32 = 1000;
 /// How often it is looked while nothing is heard.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// How soon one that waits looks again at most.
+const NOT_BEFORE: Duration = Duration::from_millis(50);
 
 pub(super) fn routes() -> Routes {
     Routes::new().api(Need::In(Verb::Claim), routes!(pull)).merge(ack::routes())
@@ -64,7 +67,7 @@ pub(super) struct Pull {
     /// The session of an earlier answer. Without one, a session is opened.
     session: Option<SessionId>,
     /// For how long a session that is opened lives without a word.
-    #[schema(minimum = 1000, default = 30000)]
+    #[schema(minimum = 200, default = 30000)]
     lease_ms: Option<u64>,
     /// How many events at most. What was published together is never cut, so that there may be more.
     #[serde(default = "hundred")]
@@ -123,6 +126,9 @@ pub(super) struct PulledShare {
     /// Events that had failed before, and were pulled again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     retried: Vec<EventId>,
+    /// Events up to the position that were not pulled: they are aside already.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    aside: Vec<EventId>,
 }
 
 /// Pull events
@@ -153,17 +159,32 @@ pub(super) async fn pull(
         return Err(unfit("max", format!("{} events can not be pulled at once", ask.max))
             .remedy(format!("choose between 1 and {MAX}")));
     }
+    // Nobody gets a session, or a place in the group, whom there is nothing to pull for.
+    match app.store.look_group(&group).await? {
+        Some(GroupLook { paused: Some(pause), .. }) => return Err(paused(&group, &pause)),
+        Some(_) => {}
+        None if app.store.slot_ends(&group.topic).await?.is_none() => return Err(no_topic(&group.topic)),
+        None => {}
+    }
     let (session, lease) = match &ask.session {
         None => opened(&app, &principal, &ask).await?,
         Some(session) => (session.clone(), renewed(&app, &principal, session, ask.lease_ms).await?),
     };
+    let own = ask.session.is_none().then(|| session.clone());
     let join = Join { group, session, member: ask.member, from: ask.from };
     // The answer has to be on its way before the request is given up.
     let deadline = arrived + wait.min(app.timeouts.request * 2 / 3);
     let hints = app.board.hints();
     let mut puller =
         Puller { app: &app, slot: &slot, join, lease, max: ask.max, deadline, beaten: arrived, hints };
-    puller.pulled().await.map(Json)
+    let pulled = puller.pulled().await;
+    if let (Err(_), Some(session)) = (&pulled, own) {
+        // Nobody is told its name: it would have its slots until its lease runs out.
+        if let Err(error) = app.store.end(&session).await {
+            tracing::debug!(session = %session.short(), "a session that nobody knows of runs out by itself: {error}");
+        }
+    }
+    pulled.map(Json)
 }
 
 /// A session for a member that has none.
@@ -233,6 +254,7 @@ impl Puller<'_> {
                 // Before the look: what is published after it rings.
                 app.store.doze_topic(&self.join.session, &self.join.group.topic).await?;
             }
+            let begun = runtime.now();
             let (look, look_in_ms) = self.balanced().await?;
             if let Some(pause) = &look.paused {
                 return Err(paused(&self.join.group, pause));
@@ -270,6 +292,8 @@ impl Puller<'_> {
                 () = heard(&mut self.hints, &self.join.group) => {}
                 _ = closing.wait_for(|closing| *closing) => {}
             }
+            // However much is heard, it is not looked more often than this.
+            runtime.sleep_until((begun + NOT_BEFORE).min(self.deadline)).await;
             if runtime.now() >= self.beaten + self.lease / 3 {
                 self.beaten = runtime.now();
                 beat(app, &self.join.session).await?;

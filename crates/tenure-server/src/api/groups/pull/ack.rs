@@ -1,14 +1,14 @@
 //! What became of what was pulled.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::port::{
-    Aside, AsideKey, Committed, Event, EventId, GroupKey, GroupLook, GroupSettings, Position, SLOTS_MAX,
-    ShareCommit, Verb,
+    Aside, AsideKey, Committed, EventId, GroupKey, GroupLook, GroupSettings, Position, SLOTS_MAX, Share,
+    ShareCommit, UNIT_MAX, Verb,
 };
 use tenure::runtime::Draw;
 use tenure::{Name, SessionId, Token};
@@ -18,20 +18,21 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::gather::{after_in, aside, asides, firsts, said};
-use super::{looked, renewed};
+use super::{MAX, looked, renewed};
 use crate::App;
 use crate::access::Principal;
 use crate::api::campaign::plausible_token;
 use crate::api::events::plausible_event;
 use crate::api::given::{At, Given, In};
 use crate::api::groups::key;
+use crate::api::owned::owned;
 use crate::api::queues::lasting;
 use crate::api::sessions::{Within, unfit};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
-/// The most events that one request says failed, or were tried again.
-const NAMED_MAX: usize = 1000;
+/// The most events of a slot that one pull gives, and so one acknowledgement passes.
+const SPAN_MAX: usize = MAX as usize + UNIT_MAX;
 
 pub(super) fn routes() -> Routes {
     let work = Need::In(Verb::Claim);
@@ -63,7 +64,11 @@ pub(super) struct AckShare {
     #[serde(default)]
     #[schema(value_type = Vec<u64>)]
     retried: Vec<EventId>,
-    /// What failed. Whatever of its key was pulled after it counts as not done: it follows, in order.
+    /// Events up to the position that were not pulled, since they were aside already: they stay as they are.
+    #[serde(default)]
+    #[schema(value_type = Vec<u64>)]
+    aside: Vec<EventId>,
+    /// What failed, of this slot. Whatever of its key was pulled after it counts as not done: it follows, in order.
     #[serde(default)]
     failed: Vec<Failure>,
 }
@@ -139,10 +144,24 @@ pub(super) struct Nacked {
     retry_in_ms: Option<u64>,
 }
 
+impl Nacked {
+    fn new(event: EventId, how: &Aside) -> Nacked {
+        match how {
+            Aside::Retry { attempts, after_ms, .. } => {
+                Nacked { event, attempts: *attempts, dead: false, retry_in_ms: Some(*after_ms) }
+            }
+            Aside::Dead { attempts, .. } => {
+                Nacked { event, attempts: *attempts, dead: true, retry_in_ms: None }
+            }
+            Aside::Done | Aside::Behind => Nacked { event, attempts: 0, dead: false, retry_in_ms: None },
+        }
+    }
+}
+
 /// Acknowledge events
 ///
-/// Send back the `shares` that `pull` gave: everything in them is done. What failed is named in `failed`. To say it again, because the
-/// answer was lost, is no mistake.
+/// Send back the `shares` that `pull` gave: everything in them is done. What failed is named in `failed`, in the share of its slot. To say
+/// it again, because the answer was lost, is no mistake.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/ack", tag = "groups",
     params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Ack,
     responses((status = 200, body = Acked), (status = 410, body = Problem, description = "The session is over.")))]
@@ -158,27 +177,26 @@ pub(super) async fn ack(
     if let Some(session) = &ack.session {
         renewed(&app, &principal, session, None).await?;
     }
-    let settling = Settling::new(&app, &group, ack.shares.iter()).await?;
-    let mut commits = Vec::with_capacity(ack.shares.len());
+    let settling = Settling::new(&app, &group, &ack.shares).await?;
+    settling.whose(&principal, ack.session.as_ref()).await?;
+    let (mut commits, mut acked) = (Vec::new(), Acked { acked: Vec::new(), stale: Vec::new() });
     for share in ack.shares {
-        commits.push(settling.commit(share, None).await?.0);
+        match settling.held(share.slot, share.token)? {
+            Some(known) => commits.push(settling.commit(known, share).await?),
+            None => acked.stale.push(share.slot),
+        }
     }
-    let committed = app.store.commit_shares(&commits).await?;
-    let of = |which: Committed| {
-        commits
-            .iter()
-            .zip(&committed)
-            .filter(|(_, how)| **how == which)
-            .map(|(commit, _)| commit.slot)
-            .collect()
-    };
-    Ok(Json(Acked { acked: of(Committed::Yes), stale: of(Committed::Stale) }))
+    for (commit, how) in commits.iter().zip(app.store.commit_shares(&commits).await?) {
+        let list = if how == Committed::Yes { &mut acked.acked } else { &mut acked.stale };
+        list.push(commit.slot);
+    }
+    Ok(Json(acked))
 }
 
 /// Say that an event failed
 ///
-/// What was pulled of its slot before it is done; it is set aside, and tried again by the group's settings; what was pulled after it
-/// comes again. Of its own key, nothing comes before it is done or dropped.
+/// It is set aside, and tried again by the group's settings; of its key, nothing comes before it is done or dropped. This says nothing of
+/// the others that were pulled with it: acknowledge those that are done. Events may be named in any order, and twice.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/nack", tag = "groups",
     params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Nack,
     responses((status = 200, body = Nacked), (status = 404, body = Problem, description = "It was not pulled, or is done."),
@@ -194,34 +212,26 @@ pub(super) async fn nack(
     let group = key(within, topic, group);
     let Nack { session, slot, token, position, event, error, retry, after_ms } = nack;
     let failed = vec![Failure { event, error, retry, after_ms }];
-    let share = AckShare { slot, token, position: Some(position), retried: vec![event], failed };
+    let share =
+        AckShare { slot, token, position: Some(position), retried: vec![event], aside: Vec::new(), failed };
     check(std::slice::from_ref(&share))?;
     if let Some(session) = &session {
         renewed(&app, &principal, session, None).await?;
     }
-    let settling = Settling::new(&app, &group, [&share].into_iter()).await?;
-    let (commit, verdicts) = settling.commit(share, Some(event)).await?;
-    let how = verdicts.get(&event);
-    let Some(how) = how else {
-        let detail =
-            format!("event {event} is not at position {position} of slot {slot}, or is done already");
-        return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-event", detail)
-            .field("event")
-            .remedy("name the event, its slot and its position as they were pulled"));
-    };
-    if app.store.commit_shares(&[commit]).await? != [Committed::Yes] {
+    let lost = || {
         let detail = format!("slot {slot} of {group} is not held under token {token}");
-        return Err(Problem::new(StatusCode::CONFLICT, "share-lost", detail)
+        Problem::new(StatusCode::CONFLICT, "share-lost", detail)
             .field("token")
-            .remedy("stop what runs for it, and pull again; another member does it anew"));
+            .remedy("stop what runs for it, and pull again; another member does it anew")
+    };
+    let settling = Settling::new(&app, &group, std::slice::from_ref(&share)).await?;
+    settling.whose(&principal, session.as_ref()).await?;
+    let known = settling.held(slot, token)?.ok_or_else(lost)?;
+    let (commits, nacked) = settling.failure(known, position, &share.failed[0]).await?;
+    if app.store.commit_shares(&commits).await?.contains(&Committed::Stale) {
+        return Err(lost());
     }
-    Ok(Json(match how {
-        Aside::Retry { attempts, after_ms, .. } => {
-            Nacked { event, attempts: *attempts, dead: false, retry_in_ms: Some(*after_ms) }
-        }
-        Aside::Dead { attempts, .. } => Nacked { event, attempts: *attempts, dead: true, retry_in_ms: None },
-        Aside::Done | Aside::Behind => Nacked { event, attempts: 0, dead: false, retry_in_ms: None },
-    }))
+    Ok(Json(nacked))
 }
 
 fn check(shares: &[AckShare]) -> Result<(), Problem> {
@@ -238,9 +248,11 @@ fn check(shares: &[AckShare]) -> Result<(), Problem> {
         if share.position.is_some_and(|position| i64::try_from(position).is_err()) {
             return Err(unfit("position", "this is larger than any position"));
         }
-        for (field, count) in [("retried", share.retried.len()), ("failed", share.failed.len())] {
-            if count > NAMED_MAX {
-                return Err(unfit(field, format!("{count} events are too many; name {NAMED_MAX} at most")));
+        for (field, count) in
+            [("retried", share.retried.len()), ("failed", share.failed.len()), ("aside", share.aside.len())]
+        {
+            if count > SPAN_MAX {
+                return Err(unfit(field, format!("{count} events are too many; name {SPAN_MAX} at most")));
             }
         }
         for failure in &share.failed {
@@ -260,92 +272,149 @@ struct Settling<'a> {
     /// The position of each slot's last event.
     ends: BTreeMap<u32, Position>,
     asides: BTreeMap<u32, Vec<AsideKey>>,
+    /// Whose sessions have the slots that are named.
+    holders: BTreeSet<SessionId>,
 }
 
-/// What becomes of each event that failed.
-type Verdicts = BTreeMap<EventId, Aside>;
-
 impl<'a> Settling<'a> {
-    async fn new(
-        app: &'a App,
-        group: &'a GroupKey,
-        shares: impl Iterator<Item = &AckShare>,
-    ) -> Result<Settling<'a>, Problem> {
+    async fn new(app: &'a App, group: &'a GroupKey, shares: &[AckShare]) -> Result<Settling<'a>, Problem> {
         let look = looked(app, group).await?;
         let ends = app.store.slot_ends(&group.topic).await?.unwrap_or_default();
         let ends = ends.into_iter().map(|ends| (ends.slot, ends.latest)).collect();
-        let slots: Vec<u32> = shares.map(|share| share.slot).collect();
+        // Of slots that are lost nothing has to be known.
+        let held = |named: &AckShare| {
+            look.shares.iter().find(|share| share.slot == named.slot && share.token == named.token)
+        };
+        let held: Vec<&Share> = shares.iter().filter_map(held).collect();
+        let slots: Vec<u32> = held.iter().map(|share| share.slot).collect();
+        let holders = held.into_iter().filter_map(|share| share.holder.clone()).collect();
         let asides = asides(app, group, &slots).await?;
-        Ok(Settling { app, group, look, ends, asides })
+        Ok(Settling { app, group, look, ends, asides, holders })
     }
 
-    /// What is to be said about a slot. With `alone`, only that event was tried of its unit, and those before it.
-    async fn commit(
-        &self,
-        share: AckShare,
-        alone: Option<EventId>,
-    ) -> Result<(ShareCommit, Verdicts), Problem> {
-        let AckShare { slot, token, position, retried, failed } = share;
-        let mut commit = said(self.group, slot, token);
+    /// Refuses to settle what somebody else's sessions have. `renewed` is the principal's own.
+    async fn whose(&self, principal: &Principal, renewed: Option<&SessionId>) -> Result<(), Problem> {
+        for holder in self.holders.iter().filter(|holder| Some(*holder) != renewed) {
+            owned(self.app, principal, holder).await?;
+        }
+        Ok(())
+    }
+
+    /// The slot, if it is held under this token.
+    fn held(&self, slot: u32, token: Token) -> Result<Option<&Share>, Problem> {
         let Some(known) = self.look.shares.iter().find(|share| share.slot == slot) else {
             return Err(unfit("slot", format!("{} has no slot {slot}", self.group.topic)));
         };
+        Ok(Some(known).filter(|known| known.token == token && known.holder.is_some()))
+    }
+
+    fn asides(&self, slot: u32) -> &[AsideKey] {
+        self.asides.get(&slot).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// What is to be said about a slot.
+    async fn commit(&self, known: &Share, share: AckShare) -> Result<ShareCommit, Problem> {
+        let AckShare { slot, token, position, retried, aside: withheld, failed } = share;
+        let mut commit = said(self.group, slot, token);
         let end = self.ends.get(&slot).copied().unwrap_or(0).max(known.position);
         if position.is_some_and(|position| position > end) {
             // What is acknowledged before it was published would never be read.
             let detail = format!("slot {slot} ends at position {end}");
             return Err(unfit("position", detail).remedy("acknowledge the position that was pulled"));
         }
-        let aside_keys = self.asides.get(&slot).map(Vec::as_slice).unwrap_or_default();
-        let mut verdicts = Verdicts::new();
+        let aside_keys = self.asides(slot);
+        let mut already = firsts(aside_keys);
+        already.extend(withheld);
         let failure = |event: &EventId| failed.iter().find(|failure| failure.event == *event);
-        // Only the first of a key was pulled, and may be settled; what was dropped meanwhile is not there.
-        for event in &retried {
-            let Some(first) = aside_keys.iter().find(|aside| aside.event == *event) else { continue };
-            let how = failure(event).map_or(Aside::Done, |failure| self.verdict(first.attempts, failure));
-            if how != Aside::Done {
-                verdicts.insert(*event, how.clone());
+        // Only the first of a key was pulled, when it was due. What was settled, dropped or died meanwhile stays as it is.
+        for first in aside_keys.iter().filter(|first| first.due_in_ms == Some(0)) {
+            if retried.contains(&first.event) {
+                let how = failure(&first.event)
+                    .map_or(Aside::Done, |failure| self.verdict(first.attempts, failure));
+                commit.settled.push((first.event, how));
             }
-            commit.settled.push((*event, how));
         }
-        let settled = commit.settled.iter().any(|(event, _)| alone == Some(*event));
-        let Some(position) = position.filter(|_| !settled) else { return Ok((commit, verdicts)) };
-        commit.position = Some(position);
+        let mut unmet: HashSet<EventId> = failed.iter().map(|failure| failure.event).collect();
+        unmet.retain(|event| !retried.contains(event) && !already.contains(event));
+        commit.position = position;
         let mut parked = Parked::of(aside_keys);
         if parked.is_empty() && failed.is_empty() {
-            return Ok((commit, verdicts));
+            return Ok(commit);
         }
-        let already = firsts(aside_keys);
-        let mut past_it = false;
-        for event in self.between(slot, known.position, position).await? {
-            if already.contains(&event.id) {
-                continue;
+        let (mut after, mut count) = (known.position, 0);
+        while after < position.unwrap_or(0) {
+            let read = after_in(self.app, self.group, slot, after, position.unwrap_or(0)).await?;
+            let Some(last) = read.last() else { break };
+            (after, count) = (last.position, count + read.len());
+            if count > SPAN_MAX {
+                let detail = format!("slot {slot} is read up to position {}", known.position);
+                return Err(unfit("position", detail).remedy("acknowledge what was pulled, and not more"));
             }
-            let how = match failure(&event.id) {
-                Some(failure) => {
-                    past_it |= alone == Some(event.id);
-                    let how = self.verdict(0, failure);
-                    verdicts.insert(event.id, how.clone());
-                    how
-                }
-                None if parked.has(&event) || past_it => Aside::Behind,
-                None => continue,
-            };
-            parked.add(&event);
-            commit.set_aside.push(aside(&event, how));
+            for event in read.iter().filter(|event| !already.contains(&event.id)) {
+                unmet.remove(&event.id);
+                let how = match failure(&event.id) {
+                    Some(failure) => self.verdict(0, failure),
+                    None if parked.has(event) => Aside::Behind,
+                    None => continue,
+                };
+                parked.add(event);
+                commit.set_aside.push(aside(event, how));
+            }
         }
-        Ok((commit, verdicts))
+        for event in unmet {
+            self.was_said(known, event).await?;
+        }
+        Ok(commit)
     }
 
-    async fn between(&self, slot: u32, from: Position, to: Position) -> Result<Vec<Event>, Problem> {
-        let (mut all, mut after) = (Vec::new(), from);
-        while after < to {
-            let read = after_in(self.app, self.group, slot, after, to).await?;
-            let Some(last) = read.last() else { break };
-            after = last.position;
-            all.extend(read);
+    /// Refuses a failure that is not one of this slot: to pass over it would be to say that it is done.
+    async fn was_said(&self, known: &Share, event: EventId) -> Result<(), Problem> {
+        let found = self.app.store.event(&self.group.topic, event).await?;
+        // It was said before, and is aside, or done since.
+        if found.is_some_and(|found| found.slot == known.slot && found.position <= known.position) {
+            return Ok(());
         }
-        Ok(all)
+        let detail = format!("event {event} is not among what was pulled of slot {}", known.slot);
+        Err(unfit("failed", detail)
+            .remedy("name it in the share of its own slot, with the position that was pulled"))
+    }
+
+    /// What is to be said of an event that failed, and what becomes of it.
+    async fn failure(
+        &self,
+        known: &Share,
+        position: Position,
+        failure: &Failure,
+    ) -> Result<(Vec<ShareCommit>, Nacked), Problem> {
+        let (slot, event) = (known.slot, failure.event);
+        let commit = || said(self.group, slot, known.token);
+        if let Some(first) = self.asides(slot).iter().find(|aside| aside.event == event) {
+            if first.due_in_ms == Some(0) {
+                let how = self.verdict(first.attempts, failure);
+                let nacked = Nacked::new(event, &how);
+                return Ok((vec![ShareCommit { settled: vec![(event, how)], ..commit() }], nacked));
+            }
+            // It was said before.
+            let (attempts, retry_in_ms) = (first.attempts, first.due_in_ms);
+            return Ok((Vec::new(), Nacked { event, attempts, dead: retry_in_ms.is_none(), retry_in_ms }));
+        }
+        let unit = match position > known.position {
+            true => after_in(self.app, self.group, slot, position - 1, position).await?,
+            false => Vec::new(),
+        };
+        let Some(found) = unit.iter().find(|found| found.id == event) else {
+            let detail =
+                format!("event {event} is not at position {position} of slot {slot}, or is done already");
+            return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-event", detail)
+                .field("event")
+                .remedy("name the event, its slot and its position as they were pulled"));
+        };
+        let how = self.verdict(0, failure);
+        let nacked = Nacked::new(event, &how);
+        let set_aside = ShareCommit { set_aside: vec![aside(found, how)], ..commit() };
+        // The position stays, for nothing is said of the others; who takes the slot next is told not to read this one again.
+        let mark = ShareCommit { done: vec![event], ..commit() };
+        Ok((vec![set_aside, mark], nacked))
     }
 
     fn verdict(&self, attempts: u32, failure: &Failure) -> Aside {

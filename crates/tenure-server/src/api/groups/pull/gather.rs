@@ -11,7 +11,7 @@ use tenure_core::event::Parked;
 
 use super::{Delivery, PulledShare};
 use crate::App;
-use crate::api::events::fitting;
+use crate::api::events::{ANSWER_MAX, fitting};
 use crate::problem::Problem;
 
 /// What was found.
@@ -42,6 +42,7 @@ pub(super) async fn gathered(app: &App, join: &Join, look: &GroupLook, max: u32)
         token: share.token,
         position: None,
         retried: Vec::new(),
+        aside: Vec::new(),
     };
     for share in &held {
         for aside in asides.get(&share.slot).into_iter().flatten() {
@@ -61,29 +62,51 @@ pub(super) async fn gathered(app: &App, join: &Join, look: &GroupLook, max: u32)
     if room > 0 {
         let after = held.iter().map(|share| (share.slot, share.position)).collect();
         let ask = ReadAsk { topic: group.topic.clone(), after, limit: room };
-        let read = fitting(app.store.read_events(&ask).await?);
+        let read = fitting(app.store.read_events(&ask).await?, ANSWER_MAX);
+        let mut parts = Vec::new();
         for events in read.chunk_by(|a, b| a.slot == b.slot) {
             let Some(share) = held.iter().find(|share| share.slot == events[0].slot) else { continue };
-            let position = events[events.len() - 1].position;
             let known = asides.get(&share.slot).map(Vec::as_slice).unwrap_or_default();
             let (parked, already) = (Parked::of(known), firsts(known));
-            let new = events.iter().filter(|event| !parked.has(event) && !already.contains(&event.id));
-            let before = found.deliveries.len();
-            found.deliveries.extend(new.map(|event| Delivery {
-                event: event.clone(),
-                attempt: 1,
-                token: share.token,
-            }));
-            if found.deliveries.len() > before {
-                shares.entry(share.slot).or_insert_with(|| entry(share)).position = Some(position);
+            let (behind, new): (Vec<&Event>, _) = events
+                .iter()
+                .filter(|event| !already.contains(&event.id))
+                .partition(|event| parked.has(event));
+            let position = events[events.len() - 1].position;
+            // What waits behind others is set aside here and now: whoever acknowledges has not heard of it, and by then its key may
+            // wait no more. Up to the first that is to be heard of, the position passes them.
+            let set_aside = behind.into_iter().map(|event| aside(event, Aside::Behind)).collect();
+            let heard_from = new.first().map_or(Position::MAX, |event| event.position);
+            let passed = events.iter().map(|event| event.position).rfind(|position| *position < heard_from);
+            let commit = ShareCommit { position: passed, set_aside, ..said(group, share.slot, share.token) };
+            let go: HashSet<EventId> = new.iter().map(|event| event.id).collect();
+            let withheld: Vec<EventId> = events
+                .iter()
+                .filter(|event| event.position >= heard_from && !go.contains(&event.id))
+                .map(|event| event.id)
+                .collect();
+            parts.push((*share, position, new, withheld, commit));
+        }
+        let says = |commit: &&ShareCommit| commit.position.is_some() || !commit.set_aside.is_empty();
+        let commits: Vec<ShareCommit> =
+            parts.iter().map(|(.., commit)| commit).filter(says).cloned().collect();
+        let committed = match commits.is_empty() {
+            true => Vec::new(),
+            false => app.store.commit_shares(&commits).await?,
+        };
+        let lost = |slot: u32| {
+            let how = commits.iter().position(|commit| commit.slot == slot).and_then(|n| committed.get(n));
+            how.is_some_and(|how| *how != Committed::Yes)
+        };
+        for (share, position, new, withheld, _) in parts.into_iter().filter(|(share, ..)| !lost(share.slot)) {
+            if new.is_empty() {
+                found.again = true;
                 continue;
             }
-            // All of them wait behind others: nobody has to hear of that.
-            let behind = events.iter().filter(|event| !already.contains(&event.id));
-            let set_aside = behind.map(|event| aside(event, Aside::Behind)).collect();
-            let commit =
-                ShareCommit { position: Some(position), set_aside, ..said(group, share.slot, share.token) };
-            found.again |= app.store.commit_shares(&[commit]).await? == [Committed::Yes];
+            let delivery = |event: &Event| Delivery { event: event.clone(), attempt: 1, token: share.token };
+            found.deliveries.extend(new.into_iter().map(delivery));
+            let told = shares.entry(share.slot).or_insert_with(|| entry(share));
+            (told.position, told.aside) = (Some(position), withheld);
         }
     }
     found.shares = shares.into_values().collect();
