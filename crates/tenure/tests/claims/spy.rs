@@ -15,6 +15,7 @@ pub(crate) enum Fault {
     /// They fail, and nothing happens.
     Fails,
     /// They are refused, as what makes no sense.
+    #[allow(dead_code, reason = "the tests of events need it")]
     Refused,
     /// They fail, though they happened: the answer is lost.
     AnswerLost,

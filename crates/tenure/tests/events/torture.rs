@@ -115,11 +115,7 @@ macro_rules! torture_on {
                     runtime.block_on(async {
                         let tenure = open(&url, &name).await;
                         let pool = super::pools::$dialect::connect(&url, 4).await;
-<<<<<<< HEAD
                         let Ok(consumer) = reader::join(&tenure, &pool, late, $pause_ms).await else {
-=======
-                        let Ok(consumer) = reader::join(&tenure, &pool, &stale, $pause_ms).await else {
->>>>>>> ev-lite
                             return;
                         };
                         while let Some(fate) = fates.recv().await {
