@@ -83,7 +83,11 @@ async fn who_has_read_up_to_a_position_has_missed_nothing_before_it() {
 async fn without_the_lock_an_event_is_lost() {
     let (database, store) = with_topic(1).await;
     without_locks(&database);
-    assert_eq!(overtaking(&database, &store).await, (vec![2], false), "the control no longer controls anything");
+    assert_eq!(
+        overtaking(&database, &store).await,
+        (vec![2], false),
+        "the control no longer controls anything"
+    );
 }
 
 /// Many write to few slots, in transactions of their own and others'; a reader reads all the while. How many of all that was
@@ -176,7 +180,8 @@ async fn transactions_that_meet_in_several_slots_wait_for_each_other_in_one_orde
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_order_they_deadlock() {
     let (database, store) = with_topic(64).await;
-    let any_order = "ORDER BY e.slot * CASE current_setting('application_name') WHEN 'back' THEN -1 ELSE 1 END) s";
+    let any_order =
+        "ORDER BY e.slot * CASE current_setting('application_name') WHEN 'back' THEN -1 ELSE 1 END) s";
     sabotage_function(&database, "tenure.place", &[("ORDER BY e.topic, e.slot) s", any_order)]);
     let ended = head_on(&store, &database).await;
     assert_eq!(ended.iter().filter(|well| **well).count(), 1, "the control no longer controls anything");

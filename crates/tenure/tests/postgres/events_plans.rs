@@ -13,9 +13,8 @@ fn reads(database: &FreshDatabase, before: &str, statement: &str) -> Vec<i64> {
     let sum = ["event_units", "events", "event_units_pkey", "events_pkey"]
         .map(|name| format!("pg_stat_get_xact_tuples_returned('tenure.{name}'::regclass)"))
         .join(", ");
-    let script = format!(
-        "{before};\nBEGIN;\n{statement};\nSELECT concat_ws(' ', 'reads', {sum});\nROLLBACK;"
-    );
+    let script =
+        format!("{before};\nBEGIN;\n{statement};\nSELECT concat_ws(' ', 'reads', {sum});\nROLLBACK;");
     let answer = database.psql(&script).unwrap();
     let line = answer.lines().find_map(|line| line.strip_prefix("reads ")).expect(&answer);
     line.split(' ').map(|n| n.parse().unwrap()).collect()
@@ -79,7 +78,10 @@ async fn what_was_forgotten_is_in_nobodys_way() {
     let from_the_floor = reads(&database, "SELECT 1", &read(1, 100, floor));
     let from_the_start = reads(&database, "SELECT 1", &read(1, 100, 0));
     assert!(from_the_floor[2] <= 5, "{from_the_floor:?}");
-    assert!(from_the_start[2] >= 1000, "{from_the_start:?}: nothing was in the way, and the test tells nothing");
+    assert!(
+        from_the_start[2] >= 1000,
+        "{from_the_start:?}: nothing was in the way, and the test tells nothing"
+    );
     let forget = "SELECT tenure.forget_units(1, 0, now() - interval '1 day', NULL, 1000)";
     assert!(reads(&database, "SELECT 1", forget)[2] <= 5);
     held_open.rollback().await.unwrap();
