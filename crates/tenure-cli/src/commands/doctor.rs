@@ -140,7 +140,8 @@ async fn events(store: &dyn Backend) -> Vec<Finding> {
 
 fn judged(topics: &[TopicView], groups: &[GroupView]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut find = |value: String, advice: String| findings.push(Finding::new("events", value, Verdict::Fair, advice));
+    let mut find =
+        |value: String, advice: String| findings.push(Finding::new("events", value, Verdict::Fair, advice));
     let blocked = |topic: &&TopicView| topic.blockers.iter().any(|blocker| blocker.waiting > 0);
     for topic in topics.iter().filter(blocked) {
         let pids: BTreeSet<_> = topic.blockers.iter().map(|blocker| blocker.pid.to_string()).collect();
@@ -231,7 +232,8 @@ mod tests {
     #[test]
     fn what_is_wrong_with_events_is_found_with_its_remedy() {
         let key = TopicKey::new("default".parse().unwrap(), "orders".parse().unwrap());
-        let blocker = Blocker { slot: 1, pid: 4711, who: "app".into(), doing: "idle".into(), since_ms: 9, waiting: 1 };
+        let blocker =
+            Blocker { slot: 1, pid: 4711, who: "app".into(), doing: "idle".into(), since_ms: 9, waiting: 1 };
         let mut topic = TopicView {
             key,
             settings: TopicSettings::default(),
@@ -248,7 +250,10 @@ mod tests {
             "aside": 0, "dead": 2, "moves": 0, "push": null}"#;
         let group: GroupView = serde_json::from_str(group).unwrap();
         let found = judged(std::slice::from_ref(&topic), &[]);
-        assert_eq!((found.len(), found[0].verdict, found[0].value.as_str()), (1, Verdict::Good, "1 topic, 0 groups"));
+        assert_eq!(
+            (found.len(), found[0].verdict, found[0].value.as_str()),
+            (1, Verdict::Good, "1 topic, 0 groups")
+        );
         topic.blockers.push(blocker);
         let found = judged(&[topic], &[group]);
         for (finding, (value, advice)) in found.iter().zip([
