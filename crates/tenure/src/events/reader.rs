@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tenure_core::port::{ReadAsk, StoreError};
+use tenure_core::port::{READ_BYTES, ReadAsk, StoreError};
 
 use super::handler::TROUBLE;
 use super::stay::Stay;
@@ -33,7 +33,8 @@ impl Stay<'_> {
         let mut rung = bell.subscribe();
         let (mut sleep, mut trouble) = (Sleep::default(), TROUBLE.0);
         loop {
-            let room = self.orders.batch.saturating_sub(self.shares().buffered());
+            let (events, bytes) = self.shares().buffered();
+            let room = if bytes < READ_BYTES { self.orders.batch.saturating_sub(events) } else { 0 };
             if room == 0 || self.shares().paused {
                 self.room.notified().await;
                 continue;

@@ -322,3 +322,27 @@ fn a_reset_group_reads_again() {
         consumer.drain().await.unwrap();
     });
 }
+
+#[test]
+fn the_keeper_forgets_what_is_old_and_read_and_nothing_else() {
+    block_on(async {
+        let (clock, store) = hand_driven(2).await;
+        let settings = TopicSettings { slots: 2, keep_ms: 60_000, ..TopicSettings::default() };
+        store.store.set_topic(&orders(), &settings).await.unwrap();
+        let tenure = process(&clock, &store, "m0").await;
+        let publisher = tenure.publisher("orders").unwrap();
+        let kept = async || store.store.topic(&orders()).await.unwrap().unwrap().events;
+        let consumer = member(&tenure, &Seen::default()).start().await.unwrap();
+        publish(&publisher, "a", [0, 1]).await;
+        clock.advance(30 * SECOND).await;
+        assert_eq!(kept().await, 2, "read, and not old");
+        clock.advance(150 * SECOND).await;
+        assert_eq!(kept().await, 0, "read, and old");
+        let pause = Pause { by: "ada".into(), reason: String::new(), at_ms: 0 };
+        store.store.set_group_paused(&books(), Some(&pause)).await.unwrap();
+        publish(&publisher, "a", [2]).await;
+        clock.advance(300 * SECOND).await;
+        assert_eq!(kept().await, 1, "old, and not read");
+        consumer.drain().await.unwrap();
+    });
+}
