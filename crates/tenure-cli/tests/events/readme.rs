@@ -107,7 +107,7 @@ fn python_with_psycopg() -> PathBuf {
                 String::from_utf8_lossy(&output.stderr)
             );
         };
-        make(Path::new("python3"), &["-m", "venv", &venv.display().to_string()]);
+        make(Path::new("python3"), &["-m", "venv", "--clear", &venv.display().to_string()]);
         make(&venv.join("bin/pip"), &["install", "--quiet", "--disable-pip-version-check", PSYCOPG]);
     }
     python
