@@ -15,7 +15,13 @@ use crate::world::World;
 async fn every_page_about_events_fits_every_screen() {
     let (world, browser) = tokio::join!(World::eventful(), Browser::start());
     let page = browser.page(DESK).await;
-    let last = world.events("orders").await.into_iter().find(|event| event.headers.contains_key("trace")).unwrap().id;
+    let last = world
+        .events("orders")
+        .await
+        .into_iter()
+        .find(|event| event.headers.contains_key("trace"))
+        .unwrap()
+        .id;
     let dead = world.asides("orders/billing", true).await;
     let parked = dead.iter().find(|aside| aside.behind > 0).unwrap().event.id;
     let billing = "/topics/orders/groups/billing";
@@ -33,23 +39,47 @@ async fn every_page_about_events_fits_every_screen() {
         ("topic-delete", "/topics/orders/delete?namespace=default".into(), "This can not be undone"),
         ("event", format!("/topics/orders/events/{last}?namespace=default"), "What became of it"),
         ("group", format!("{billing}?namespace=default"), "Whose slot is whose"),
-        ("group-found", format!("{billing}?namespace=default&find=customer-12&slots=all"), "The key customer-12 lies in slot"),
+        (
+            "group-found",
+            format!("{billing}?namespace=default&find=customer-12&slots=all"),
+            "The key customer-12 lies in slot",
+        ),
         ("group-aside", format!("{billing}?namespace=default&aside=all"), "timed out after 30 s"),
         ("group-key", format!("{billing}?namespace=default&aside=all&key=customer-13"), "divide by zero"),
-        ("group-paused", "/topics/orders/groups/mailer?namespace=default".into(), "the <mail> provider is down"),
-        ("group-alone", "/topics/orders/groups/search?namespace=default".into(), "Nobody is in this group now"),
+        (
+            "group-paused",
+            "/topics/orders/groups/mailer?namespace=default".into(),
+            "the <mail> provider is down",
+        ),
+        (
+            "group-alone",
+            "/topics/orders/groups/search?namespace=default".into(),
+            "Nobody is in this group now",
+        ),
         ("group-256", "/topics/clicks/groups/heatmap?namespace=default".into(), "heat-e"),
         ("group-1024", "/topics/ledger/groups/audit?namespace=prod".into(), "auditor-14"),
-        ("group-push", "/topics/quiet/groups/hooks?namespace=default".into(), "https://example.org/hooks/quiet?…"),
+        (
+            "group-push",
+            "/topics/quiet/groups/hooks?namespace=default".into(),
+            "https://example.org/hooks/quiet?…",
+        ),
         ("group-settings", format!("{billing}/settings?namespace=default"), "Try at most"),
         ("group-pause", format!("{billing}/pause?namespace=default"), "Reason"),
         ("group-reset", format!("{billing}/reset?namespace=default"), "Where shall it go on?"),
-        ("group-reset-trial", format!("{billing}/reset?namespace=default&to=earliest"), "Nothing is done yet"),
+        (
+            "group-reset-trial",
+            format!("{billing}/reset?namespace=default&to=earliest"),
+            "Nothing is done yet",
+        ),
         ("group-push-form", format!("{billing}/push?namespace=default"), "Standard Webhooks"),
         ("group-delete", format!("{billing}/delete?namespace=default"), "Delete billing?"),
         ("dead", format!("{billing}/aside/{parked}?namespace=default"), "Waiting behind it"),
         ("dead-replay", format!("{billing}/aside/{parked}/replay?namespace=default"), "Replay event"),
-        ("dead-drop-all", format!("{billing}/dead/drop?namespace=default"), "What dies from now on is not meant"),
+        (
+            "dead-drop-all",
+            format!("{billing}/dead/drop?namespace=default"),
+            "What dies from now on is not meant",
+        ),
         ("front-events", "/".into(), "unread"),
     ];
     let mut links = std::collections::BTreeSet::new();
@@ -104,7 +134,8 @@ fn fact(name: &str) -> String {
 }
 
 /// Whose the slots are, by letters, sorted and without repeats.
-const LETTERS: &str = "[...new Set([...document.querySelectorAll('.slots .cell b')].map(b => b.innerText))].sort().join('')";
+const LETTERS: &str =
+    "[...new Set([...document.querySelectorAll('.slots .cell b')].map(b => b.innerText))].sort().join('')";
 
 async fn member(world: &World, name: &str) -> (Tenure, tenure::Consumer) {
     let builder = Tenure::builder().store(world.store.clone()).name(name).lease(Duration::from_secs(9));
@@ -147,7 +178,12 @@ async fn a_group_of_events_is_seen_falling_behind_and_catching_up() {
     page.until("[...document.querySelectorAll('#members tbody .load .small')].map(e => e.innerText).join() == '32 slots,32 slots'").await;
     page.screenshot("group-shared").await;
     // What fails is told, to those who listen, too.
-    world.publish("orders", &[event("poison", "customer-5", r#"{"n": 1}"#), event("order.paid", "customer-5", "{}")]).await;
+    world
+        .publish(
+            "orders",
+            &[event("poison", "customer-5", r#"{"n": 1}"#), event("order.paid", "customer-5", "{}")],
+        )
+        .await;
     page.shows("is <poison>").await;
     page.until("document.getElementById('news').innerText.includes('orders/billing has 1 dead event')").await;
     page.until(&format!("{} == '1' && {} == '1'", fact("Dead"), fact("Aside"))).await;
@@ -262,11 +298,17 @@ async fn buttons_of_topics_of_events_reach_the_store() {
         assert!(world.store.topic(&topic("orders")).await.unwrap().is_some());
         page.calm().await;
         let deeds = world.deeds().await;
-        let done: Vec<_> = deeds.iter().rev().map(|deed| deed.split(' ').take(3).collect::<Vec<_>>().join(" ")).collect();
+        let done: Vec<_> =
+            deeds.iter().rev().map(|deed| deed.split(' ').take(3).collect::<Vec<_>>().join(" ")).collect();
         assert_eq!(
             done,
-            ["local topic.set invoices", "local topic.set invoices", "local topic.publish invoices",
-             "local group.set invoices/ledger", "local topic.delete invoices"]
+            [
+                "local topic.set invoices",
+                "local topic.set invoices",
+                "local topic.publish invoices",
+                "local group.set invoices/ledger",
+                "local topic.delete invoices"
+            ]
         );
     }
 }
@@ -308,7 +350,8 @@ async fn buttons_of_groups_of_events_reach_the_store() {
         page.screenshot(&format!("dialog-reset-{}", look.name())).await;
         page.follow("dialog button").await;
         page.shows("Nothing is done yet").await;
-        let positions = |view: &GroupView| view.slots.iter().map(|slot| slot.share.clone()).collect::<Vec<_>>();
+        let positions =
+            |view: &GroupView| view.slots.iter().map(|slot| slot.share.clone()).collect::<Vec<_>>();
         assert_eq!(positions(&world.group("orders/search").await), positions(&before));
         page.screenshot(&format!("reset-trial-{}", look.name())).await;
         page.follow("[data-key=do]").await;
@@ -327,7 +370,10 @@ async fn buttons_of_groups_of_events_reach_the_store() {
         let after = world.group("orders/search").await;
         let behind: Vec<_> = after.slots.iter().filter(|slot| slot.lag > 0).collect();
         assert_eq!(behind.iter().map(|slot| slot.share.slot).collect::<Vec<_>>(), [slot]);
-        assert!(behind[0].lag < before.slots[slot as usize].lag && behind[0].lag_ms <= 3_700_000, "{behind:?}");
+        assert!(
+            behind[0].lag < before.slots[slot as usize].lag && behind[0].lag_ms <= 3_700_000,
+            "{behind:?}"
+        );
 
         // Where a key lies.
         page.click("#find").await;
@@ -400,6 +446,7 @@ async fn dead_events_are_replayed_and_dropped() {
 
         // One is tried again: due at once, those behind it stay there until it is done.
         page.click(&format!("{row} [data-key=replay]")).await;
+        page.until("document.querySelector('dialog[open] #confirm')").await;
         page.screenshot(&format!("dialog-replay-{}", look.name())).await;
         page.follow("dialog button").await;
         page.shows("Replayed: tried again at once").await;
@@ -416,13 +463,25 @@ async fn dead_events_are_replayed_and_dropped() {
         page.follow("dialog button").await;
         page.shows("Dropped.").await;
         assert!(world.asides("orders/billing", true).await.is_empty());
-        assert!(!world.asides("orders/billing", false).await.iter().any(|aside| aside.event.id == dead[1].event.id));
+        assert!(
+            !world
+                .asides("orders/billing", false)
+                .await
+                .iter()
+                .any(|aside| aside.event.id == dead[1].event.id)
+        );
         page.follow(".tabs a[href*='aside=all']").await;
         page.until(&format!("document.querySelectorAll('#aside tbody tr').length == {}", behind + 1)).await;
         page.calm().await;
         let deeds = world.deeds().await;
-        assert!(deeds[0].starts_with(&format!("local dead.drop orders/billing events {}", dead[1].event.id)), "{deeds:?}");
-        assert!(deeds[1].starts_with(&format!("local dead.replay orders/billing events {}", dead[0].event.id)), "{deeds:?}");
+        assert!(
+            deeds[0].starts_with(&format!("local dead.drop orders/billing events {}", dead[1].event.id)),
+            "{deeds:?}"
+        );
+        assert!(
+            deeds[1].starts_with(&format!("local dead.replay orders/billing events {}", dead[0].event.id)),
+            "{deeds:?}"
+        );
         page.shows("dead.drop").await;
 
         // All at once.
@@ -432,18 +491,24 @@ async fn dead_events_are_replayed_and_dropped() {
         page.shows("Replay 2 dead events?").await;
         page.follow("dialog button").await;
         page.shows("Replayed").await;
-        page.shows("Nothing is dead").await;
+        // What is not dead any more is shown among all that is aside.
+        page.until("[...document.querySelectorAll('.tabs a')].map(a => a.innerText.trim()).join() == 'dead 0,all that is aside 9'").await;
+        page.until("document.querySelectorAll('#aside .state.next').length == 2").await;
         assert!(world.asides("orders/billing", true).await.is_empty());
         page.calm().await;
         let world = World::eventful().await;
-        page.open(&format!("{}/topics/orders/groups/billing?namespace=default&key=customer-12", world.url)).await;
+        page.open(&format!("{}/topics/orders/groups/billing?namespace=default&key=customer-12", world.url))
+            .await;
         page.click("[data-key=drop-all]").await;
         page.shows("Drop 1 dead event?").await;
         page.screenshot(&format!("dialog-drop-{}", look.name())).await;
         page.follow("dialog button").await;
         page.shows("Dropped.").await;
         let left = world.asides("orders/billing", true).await;
-        assert_eq!(left.iter().map(|aside| aside.event.key.as_deref()).collect::<Vec<_>>(), [Some("customer-13")]);
+        assert_eq!(
+            left.iter().map(|aside| aside.event.key.as_deref()).collect::<Vec<_>>(),
+            [Some("customer-13")]
+        );
         page.calm().await;
     }
 }
@@ -456,7 +521,11 @@ async fn who_may_only_look_at_events_sees_no_buttons_and_no_other_namespace() {
     for of in ["orders", "prod/ledger"] {
         world.topic(of, 8).await;
         world.publish(of, &[NewEvent::new("it.happened")]).await;
-        world.store.set_group(&group(&format!("{of}/readers")), &Default::default(), Begin::Earliest).await.unwrap();
+        world
+            .store
+            .set_group(&group(&format!("{of}/readers")), &Default::default(), Begin::Earliest)
+            .await
+            .unwrap();
     }
     let reader = world.token("reader", &["default:read"]).await;
     let page = browser.page(DESK).await;
@@ -466,7 +535,9 @@ async fn who_may_only_look_at_events_sees_no_buttons_and_no_other_namespace() {
     page.follow("main form button").await;
     page.shows("All topics").await;
     assert_eq!(page.eval("document.body.innerText.includes('ledger')").await, false);
-    for path in ["/topics", "/topics/orders?namespace=default", "/topics/orders/groups/readers?namespace=default"] {
+    for path in
+        ["/topics", "/topics/orders?namespace=default", "/topics/orders/groups/readers?namespace=default"]
+    {
         page.open(&format!("{}{path}", world.url)).await;
         page.shows("orders").await;
         assert_eq!(page.eval("document.querySelectorAll('[data-confirm]').length").await, 0, "{path}");

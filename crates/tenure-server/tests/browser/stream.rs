@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tenure::port::{
     Aside, AsideFilter, AsideView, Begin, Bureau, Event, Events, GroupKey, GroupSettings, GroupView, Join,
-    NewEvent, Pause, Payload, Push, ReadAsk, SetAside, ShareCommit, TakeShares, Taken, TopicKey, TopicSettings,
+    NewEvent, Pause, Payload, Push, ReadAsk, SetAside, ShareCommit, TakeShares, Taken, TopicKey,
+    TopicSettings,
 };
 use tenure::{SessionId, Tenure};
 
@@ -60,11 +61,16 @@ impl World {
     async fn members(&mut self, of: &str, names: &[&str], keep_free: u32) -> Vec<(SessionId, Taken)> {
         let mut sessions = Vec::new();
         for member in names {
-            let builder = Tenure::builder().store(self.store.clone()).name(*member).lease(Duration::from_secs(60));
+            let builder =
+                Tenure::builder().store(self.store.clone()).name(*member).lease(Duration::from_secs(60));
             let tenure = builder.open().await.unwrap();
             let session = tenure.session().expect("a session");
-            let join =
-                Join { group: group(of), session: session.clone(), member: (*member).into(), from: Begin::Earliest };
+            let join = Join {
+                group: group(of),
+                session: session.clone(),
+                member: (*member).into(),
+                from: Begin::Earliest,
+            };
             self.store.join_group(&join).await.unwrap();
             self.keep(tenure);
             sessions.push(session);
@@ -74,7 +80,8 @@ impl World {
         let mut all = Vec::new();
         for (at, session) in sessions.iter().enumerate() {
             let own = |slot: u32| slot < taken && (slot / 3 + slot / 7) as usize % sessions.len() == at;
-            let slots = look.shares.iter().filter(|share| own(share.slot)).map(|share| (share.slot, share.token));
+            let slots =
+                look.shares.iter().filter(|share| own(share.slot)).map(|share| (share.slot, share.token));
             let take = TakeShares { group: group(of), session: session.clone(), slots: slots.collect() };
             let taken = self.store.take_shares(&take).await.unwrap();
             all.extend(taken.into_iter().map(|taken| (session.clone(), taken)));
@@ -125,9 +132,16 @@ impl World {
         }
         // A transaction with several, one with headers, and bytes.
         self.set_back(Duration::from_secs(20));
-        let mut traced = event("order.paid", "customer-7", r#"{"order": 4990, "lines": [{"sku": "a-1", "n": 2}, {"sku": "b-7", "n": 1}]}"#);
+        let mut traced = event(
+            "order.paid",
+            "customer-7",
+            r#"{"order": 4990, "lines": [{"sku": "a-1", "n": 2}, {"sku": "b-7", "n": 1}]}"#,
+        );
         traced.headers.insert("trace".into(), "00-4bf92f3577b34da6-01".into());
-        let bytes = NewEvent { payload: Payload::Bytes(vec![0, 1, 2, 250, b'o', b'k']), ..NewEvent::new("order.scan") };
+        let bytes = NewEvent {
+            payload: Payload::Bytes(vec![0, 1, 2, 250, b'o', b'k']),
+            ..NewEvent::new("order.scan")
+        };
         let large = format!(r#"{{"rows": [{}0]}}"#, "12345, ".repeat(2000));
         self.publish("orders", &[traced, bytes, event("report.made", "", &large)]).await;
         self.set_back(Duration::ZERO);
@@ -136,11 +150,14 @@ impl World {
     /// A group with a lag, with dead events, and with keys that wait.
     async fn billing(&mut self) {
         let all = self.events("orders").await;
-        let taken = self.members("orders/billing", &["billing-7f9c-a", "billing-7f9c-b", "billing-52d1-c"], 2).await;
+        let taken =
+            self.members("orders/billing", &["billing-7f9c-a", "billing-7f9c-b", "billing-52d1-c"], 2).await;
         for (_, taken) in &taken {
             let mine: Vec<_> = all.iter().filter(|event| event.slot == taken.slot).collect();
             // Most have read all, some lag by a few, some by many.
-            let parked = |event: &&Event| ["customer-12", "customer-13", "customer-36"].map(Some).contains(&event.key.as_deref());
+            let parked = |event: &&Event| {
+                ["customer-12", "customer-13", "customer-36"].map(Some).contains(&event.key.as_deref())
+            };
             let left = match taken.slot % 5 {
                 _ if mine.iter().any(|event| event.kind == "order.imported") => mine.len(),
                 _ if mine.iter().any(parked) => 0,
@@ -149,13 +166,22 @@ impl World {
             };
             let read = &mine[..mine.len() - left.min(mine.len())];
             let Some(last) = read.last() else { continue };
-            let of = |key: &str| read.iter().filter(|event| event.key.as_deref() == Some(key)).collect::<Vec<_>>();
+            let of =
+                |key: &str| read.iter().filter(|event| event.key.as_deref() == Some(key)).collect::<Vec<_>>();
             let mut aside = Vec::new();
             let dead = |error: &str| Aside::Dead { attempts: 10, error: error.into() };
             for (key, first) in [
                 ("customer-12", dead("402 Payment Required: the card <4242> was declined")),
-                ("customer-13", dead("panicked at src/invoice.rs:88: attempt to divide by zero\nwhile order 4717 was billed")),
-                ("customer-36", Aside::Retry { attempts: 3, after_ms: 45_000, error: "timed out after 30 s".into() }),
+                (
+                    "customer-13",
+                    dead(
+                        "panicked at src/invoice.rs:88: attempt to divide by zero\nwhile order 4717 was billed",
+                    ),
+                ),
+                (
+                    "customer-36",
+                    Aside::Retry { attempts: 3, after_ms: 45_000, error: "timed out after 30 s".into() },
+                ),
             ] {
                 let mut how = Some(first);
                 for event in of(key).iter().rev().take(3).rev() {
@@ -167,7 +193,10 @@ impl World {
         }
         let behind = GroupSettings { max_attempts: 3, ..GroupSettings::default() };
         self.store.set_group(&group("orders/search"), &behind, Begin::Earliest).await.unwrap();
-        self.store.set_group(&group("orders/mailer"), &GroupSettings::default(), Begin::Latest).await.unwrap();
+        self.store
+            .set_group(&group("orders/mailer"), &GroupSettings::default(), Begin::Latest)
+            .await
+            .unwrap();
         let pause = Pause {
             by: "ada".into(),
             reason: "the <mail> provider is down".into(),
@@ -179,11 +208,14 @@ impl World {
     /// Topics of other sizes.
     async fn wide(&mut self) {
         self.topic("clicks", 256).await;
-        let clicks: Vec<_> = (0..900).map(|n| event("click", &format!("visitor-{}", n % 311), r#"{"x": 3, "y": 4}"#)).collect();
+        let clicks: Vec<_> = (0..900)
+            .map(|n| event("click", &format!("visitor-{}", n % 311), r#"{"x": 3, "y": 4}"#))
+            .collect();
         self.publish("clicks", &clicks).await;
         self.members("clicks/heatmap", &["heat-a", "heat-b", "heat-c", "heat-d", "heat-e"], 0).await;
         self.topic("prod/ledger", 1024).await;
-        let bookings: Vec<_> = (0..5000u64).map(|n| event("booked", &format!("account-{}", n * n % 1801), "{}")).collect();
+        let bookings: Vec<_> =
+            (0..5000u64).map(|n| event("booked", &format!("account-{}", n * n % 1801), "{}")).collect();
         self.publish("prod/ledger", &bookings).await;
         let many: Vec<_> = (1..=14).map(|n| format!("auditor-{n:02}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();

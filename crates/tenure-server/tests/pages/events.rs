@@ -5,8 +5,8 @@ use http::header::LOCATION;
 use tenure::Name;
 use tenure::backend::memory::Memory;
 use tenure::port::{
-    Aside, AsideFilter, AsideView, Begin, Bureau, Committed, Events, GroupKey, GroupSettings, Join, NewEvent, NewSession,
-    Office, Push, ReadAsk, SetAside, ShareCommit, Store, TakeShares, Takeover, TopicKey, TopicSettings,
+    Aside, AsideFilter, AsideView, Begin, Bureau, Committed, Events, GroupKey, GroupSettings, Join, NewEvent,
+    NewSession, Push, ReadAsk, SetAside, ShareCommit, Store, TakeShares, Takeover, TopicKey, TopicSettings,
 };
 use tenure::{SessionId, Token};
 use tenure_server::App;
@@ -43,7 +43,8 @@ async fn made(store: &Memory) -> Token {
         owner: None,
     };
     store.open(&opened).await.unwrap();
-    let join = Join { group: billing(), session: session.clone(), member: SCRIPT.into(), from: Begin::Earliest };
+    let join =
+        Join { group: billing(), session: session.clone(), member: SCRIPT.into(), from: Begin::Earliest };
     let look = store.join_group(&join).await.unwrap();
     let take = TakeShares { group: billing(), session, slots: vec![(0, look.shares[0].token)] };
     store.take_shares(&take).await.unwrap()[0].token
@@ -51,13 +52,15 @@ async fn made(store: &Memory) -> Token {
 
 /// Events that are published, read, and dead.
 async fn die(store: &Memory, token: Token, count: u64, error: &str) {
-    let events: Vec<_> = (0..count).map(|n| NewEvent { key: Some(format!("k{n}")), ..NewEvent::new(SCRIPT) }).collect();
+    let events: Vec<_> =
+        (0..count).map(|n| NewEvent { key: Some(format!("k{n}")), ..NewEvent::new(SCRIPT) }).collect();
     let before = store.slot_ends(&topic()).await.unwrap().unwrap()[0].latest;
     store.publish(&topic(), &events).await.unwrap();
     let read = ReadAsk { topic: topic(), after: vec![(0, before)], limit: 10_000 };
     let read = store.read_events(&read).await.unwrap();
     let how = || Aside::Dead { attempts: 3, error: error.into() };
-    let set_aside = read.iter().map(|event| SetAside { event: event.id, position: event.position, how: how() }).collect();
+    let set_aside =
+        read.iter().map(|event| SetAside { event: event.id, position: event.position, how: how() }).collect();
     let commit = ShareCommit {
         group: billing(),
         slot: 0,
@@ -71,7 +74,8 @@ async fn die(store: &Memory, token: Token, count: u64, error: &str) {
 }
 
 async fn dead(store: &Memory) -> Vec<AsideView> {
-    let filter = AsideFilter { group: billing(), dead: true, slot: None, key: None, after: None, limit: 10_000 };
+    let filter =
+        AsideFilter { group: billing(), dead: true, slot: None, key: None, after: None, limit: 10_000 };
     store.aside(&filter).await.unwrap()
 }
 
@@ -197,12 +201,18 @@ async fn nothing_that_people_and_programs_say_of_events_becomes_markup_and_no_se
     let app = open(&store).await;
     let token = made(&store).await;
     die(&store, token, 2, SCRIPT).await;
-    let push =
-        Push { url: "https://h.example/x?k=hidden".into(), secret: "a secret of 16 bytes".into(), timeout_ms: 1000 };
+    let push = Push {
+        url: "https://h.example/x?k=hidden".into(),
+        secret: "a secret of 16 bytes".into(),
+        timeout_ms: 1000,
+    };
     store.set_push(&billing(), Some(&push)).await.unwrap();
     let id = dead(&store).await[0].event.id;
     let reason = format!("reason={}", SCRIPT.replace('<', "%3C").replace('>', "%3E"));
-    assert_eq!(send(&app, "POST", "/topics/orders/groups/billing/pause", &reason).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(
+        send(&app, "POST", "/topics/orders/groups/billing/pause", &reason).await.status,
+        StatusCode::SEE_OTHER
+    );
     for path in [
         "/topics".into(),
         "/topics?q=%3Cscript%3Ealert(1)%3C/script%3E".into(),
