@@ -134,11 +134,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 }
 
 /// Each figure beside the first: it must not fall.
-fn beside_first(
-    figures: Vec<(String, f64)>,
-    unit: &'static str,
-    at_least: Option<f64>,
-) -> Vec<Compared> {
+fn beside_first(figures: Vec<(String, f64)>, unit: &'static str, at_least: Option<f64>) -> Vec<Compared> {
     let Some((first, beside)) = figures.first().cloned() else { return Vec::new() };
     let compare = |(what, figure): (String, f64)| {
         let row = Compared::new(what, figure, first.clone(), beside, unit);

@@ -39,7 +39,8 @@ pub(super) async fn rates(
             library.push(by_callers(&topic.publisher, writers, bench.window).await?);
         }
         let (bare, insert) = (median(bare), format!("bare insert, {writers} connections"));
-        let compared = |what: String, rate| Compared::new(what, rate, insert.clone(), bare, "events/s").at_least(0.85);
+        let compared =
+            |what: String, rate| Compared::new(what, rate, insert.clone(), bare, "events/s").at_least(0.85);
         rows.push(compared(format!("tenure.publish(…), {writers} connections"), median(sql)));
         rows.push(compared(format!("library, {writers} callers"), median(library)));
     }
@@ -51,7 +52,8 @@ pub(super) async fn rates(
     }
     let what = format!("library, {MANY} at once");
     rows.push(
-        Compared::new(what, median(many), format!("bare insert of {MANY} rows"), median(bare), "events/s").at_least(0.85),
+        Compared::new(what, median(many), format!("bare insert of {MANY} rows"), median(bare), "events/s")
+            .at_least(0.85),
     );
     topic.end().await?;
     Ok(rows)

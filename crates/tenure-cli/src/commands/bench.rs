@@ -5,7 +5,8 @@ mod claims;
 use std::path::PathBuf;
 
 use tenure_bench::{
-    AssignBench, BenchError, DrainBench, ElectionBench, EventsBench, Replica, Report, ServerBench, ServerReport, hold,
+    AssignBench, BenchError, DrainBench, ElectionBench, EventsBench, Replica, Report, ServerBench,
+    ServerReport, hold,
 };
 
 use crate::args::{BenchArgs, BenchCommand, Format, Global};
@@ -32,8 +33,8 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
         }
         BenchCommand::Events { writers, window, repeats, events, slots, members, rounds } => {
             let postgres = postgres(global, url);
-            let [writers, members] = [writers, members]
-                .map(|numbers| numbers.into_iter().map(usize::from).collect::<Vec<_>>());
+            let [writers, members] =
+                [writers, members].map(|numbers| numbers.into_iter().map(usize::from).collect::<Vec<_>>());
             let bench = EventsBench { postgres, writers, window, repeats, events, slots, members, rounds };
             claims::events(global, &bench).await?;
         }

@@ -97,9 +97,12 @@ impl Scene {
     }
 }
 
-/// Until one falls into the slot: their slots follow from their numbers.
+/// Until one falls into the slot: their slots follow from their numbers, which two others of another slot shift.
 async fn publish_keyless_in_0(hall: &Hall) {
-    while hall.publish(vec![NewEvent::new("k")]).await[0].slot != 0 {}
+    let other = keys_in(SLOTS - 1, 1).remove(0);
+    while hall.publish(vec![NewEvent::new("k")]).await[0].slot != 0 {
+        hall.publish(vec![keyed(&other), keyed(&other)]).await;
+    }
 }
 
 /// A copy of it, with how often it was tried and what went wrong; the position goes on.
@@ -248,7 +251,8 @@ pub async fn a_dead_event_can_be_dropped(subject: &Subject) {
     assert_eq!(scene.order(&[0, 1, 2, 3], DeadOrder::Drop).await, scene.ids(&[0, 3]));
     assert_eq!(scene.firsts().await, [(1, 0, "due"), (2, 1, "later")]);
     assert_eq!(scene.order(&[0], DeadOrder::Drop).await, []);
-    let unknown = scene.hall.store.order_dead(&scene.hall.group("nowhere"), &[], DeadOrder::Drop).await;
+    let unknown =
+        scene.hall.store.order_dead(&scene.hall.group("nowhere"), &scene.ids(&[0]), DeadOrder::Drop).await;
     assert!(refused(unknown).contains("nowhere"));
     scene.settle(0, Aside::Done).await;
     scene.settle(0, retry(1, 0)).await;

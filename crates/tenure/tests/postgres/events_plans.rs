@@ -13,9 +13,8 @@ fn reads(database: &FreshDatabase, before: &str, statement: &str) -> Vec<i64> {
     let sum = ["event_units", "events", "event_units_pkey", "events_pkey"]
         .map(|name| format!("pg_stat_get_xact_tuples_returned('tenure.{name}'::regclass)"))
         .join(", ");
-    let script = format!(
-        "{before};\nBEGIN;\n{statement};\nSELECT concat_ws(' ', 'reads', {sum});\nROLLBACK;"
-    );
+    let script =
+        format!("{before};\nBEGIN;\n{statement};\nSELECT concat_ws(' ', 'reads', {sum});\nROLLBACK;");
     let answer = database.psql(&script).unwrap();
     let line = answer.lines().find_map(|line| line.strip_prefix("reads ")).expect(&answer);
     line.split(' ').map(|n| n.parse().unwrap()).collect()
@@ -49,8 +48,8 @@ async fn a_read_takes_what_it_returns_and_little_more() {
             let before = format!("{planned};\n{};\n{statistics}", singly(2000));
             for (slots, limit) in [(8, 100), (1, 100), (8, 8), (3, 7)] {
                 let got = reads(&database, &before, &read(slots, limit, 0));
-                // Some more units than fit are looked at; of the events, none.
-                let most = i64::from(limit + 2 * slots);
+                // Some more units than fit may be looked at; and what was read when it was planned counts as well.
+                let most = i64::from(limit + slots + 16);
                 assert!(
                     got[0] == 0 && got[1] == 0 && got[2] <= most && got[3] <= most,
                     "{mood}, {statistics}: a read of {limit} of {slots} slots read {got:?}"
@@ -79,7 +78,10 @@ async fn what_was_forgotten_is_in_nobodys_way() {
     let from_the_floor = reads(&database, "SELECT 1", &read(1, 100, floor));
     let from_the_start = reads(&database, "SELECT 1", &read(1, 100, 0));
     assert!(from_the_floor[2] <= 5, "{from_the_floor:?}");
-    assert!(from_the_start[2] >= 1000, "{from_the_start:?}: nothing was in the way, and the test tells nothing");
+    assert!(
+        from_the_start[2] >= 1000,
+        "{from_the_start:?}: nothing was in the way, and the test tells nothing"
+    );
     let forget = "SELECT tenure.forget_units(1, 0, now() - interval '1 day', NULL, 1000)";
     assert!(reads(&database, "SELECT 1", forget)[2] <= 5);
     held_open.rollback().await.unwrap();
@@ -95,6 +97,7 @@ async fn looking_does_not_walk_over_the_events() {
     let looks = [
         ("SELECT count(*) FROM tenure.event_groups g, tenure.group_view(g)", 60),
         ("SELECT count(*) FROM generate_series(0, 3) s, tenure.slot_ends(1, s)", 20),
+        ("SELECT count(*) FROM tenure.show_event(1, (SELECT last_value - 1 FROM tenure.event_numbers))", 10),
         ("SELECT tenure.place_of(1, 0, 'time', tenure.ms(now()) - 1000)", 60),
         ("SELECT tenure.position_of(1, e.slot, e.id) FROM tenure.events e ORDER BY e.batch DESC LIMIT 1", 10),
     ];

@@ -32,7 +32,10 @@ async fn any_language_can_publish_in_sql() {
     let read = all(&store, 64).await;
     let of_the_order: Vec<_> = read.iter().filter(|it| it.key.as_deref() == Some("order-1")).collect();
     assert_eq!(of_the_order[0].id.to_string(), first.trim());
-    assert_eq!((of_the_order[0].kind.as_str(), of_the_order[0].headers["trace"].as_str()), ("order.paid", "x"));
+    assert_eq!(
+        (of_the_order[0].kind.as_str(), of_the_order[0].headers["trace"].as_str()),
+        ("order.paid", "x")
+    );
     assert_eq!(of_the_order[0].payload, Payload::Json(r#"{"order": 7, "amount": 99.5}"#.parse().unwrap()));
     assert_eq!(of_the_order[2].payload, Payload::Bytes(vec![0, 255]));
     assert_eq!(read.len(), 5);
@@ -67,7 +70,10 @@ async fn what_makes_no_sense_is_refused_with_a_remedy() {
         ("SELECT tenure.publish_many('t', '[{}, 7]')", "event 1 is no object"),
         ("SELECT tenure.publish_many('t', '[{\"kye\": \"a\"}]')", "event 0 has a field 'kye'"),
         ("SELECT tenure.publish_many('t', '[{}, {\"key\": \"\"}]')", "event 1: its key '' is empty"),
-        ("SELECT tenure.publish_many('small', '[{}, {\"payload\": \"0123456789\"}]')", "event 1: its payload has 12"),
+        (
+            "SELECT tenure.publish_many('small', '[{}, {\"payload\": \"0123456789\"}]')",
+            "event 1: its payload has 12",
+        ),
     ] {
         let error = database.psql(sql).unwrap_err().to_string();
         assert!(error.contains(said), "{sql}: {error}");
@@ -79,7 +85,20 @@ async fn what_makes_no_sense_is_refused_with_a_remedy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_falls_into_the_same_slot_in_sql_and_here() {
     let (database, _store) = with_topic(1).await;
-    let keys = ["", "a", "ab", "abc", "abcd", "abcde", "order-1", "ada@example.org", "ключ", "kunde-ß", "🦀", "it's"];
+    let keys = [
+        "",
+        "a",
+        "ab",
+        "abc",
+        "abcd",
+        "abcde",
+        "order-1",
+        "ada@example.org",
+        "ключ",
+        "kunde-ß",
+        "🦀",
+        "it's",
+    ];
     for slots in [1, 7, 64, 1024] {
         for key in keys {
             let sql = format!("SELECT tenure.slot_of('{}', {slots})", key.replace('\'', "''"));
@@ -104,7 +123,8 @@ async fn every_role_may_do_what_it_must() {
     store.doze_topic(&id("s"), &topic("t")).await.unwrap();
     let last = all(&store, 1).await.last().unwrap().position;
     assert_eq!(store.commit_shares(&[commit(0, share.token, last)]).await.unwrap(), [Committed::Yes]);
-    let push = Push { url: "https://example.org/".into(), secret: "0123456789abcdef".into(), timeout_ms: 1000 };
+    let push =
+        Push { url: "https://example.org/".into(), secret: "0123456789abcdef".into(), timeout_ms: 1000 };
     store.set_push(&group("t", "g"), Some(&push)).await.unwrap();
     assert!(store.pushes().await.unwrap() == [(group("t", "g"), push)]);
 
@@ -165,7 +185,8 @@ async fn events_work_through_a_pooler() {
         let options = options.clone();
         async move {
             let store = Postgres::connect(options).await.unwrap();
-            let key = tenure_core::port::TopicKey::new("pooled".parse().unwrap(), format!("t{n}").parse().unwrap());
+            let key =
+                tenure_core::port::TopicKey::new("pooled".parse().unwrap(), format!("t{n}").parse().unwrap());
             let settings = TopicSettings { slots: 2, ..TopicSettings::default() };
             store.set_topic(&key, &settings).await.unwrap();
             let key_of_group = tenure_core::port::GroupKey::new(key.clone(), "g".parse().unwrap());
@@ -209,4 +230,19 @@ async fn events_work_through_a_pooler() {
         }
     });
     futures_util::future::join_all(clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_resets_all_settings_in_mid_transaction_loses_nothing() {
+    let (database, store) = with_topic(4).await;
+    for (before, after) in [(1, 0), (1, 1), (3, 2)] {
+        let publish = |count: usize| "SELECT tenure.publish('t', key => 'a');".repeat(count);
+        let script = format!("BEGIN; {} RESET ALL; {} COMMIT", publish(before), publish(after));
+        let held = all(&store, 4).await.len();
+        database.psql(&script).unwrap();
+        let mut ids: Vec<_> = all(&store, 4).await.iter().map(|event| event.id).collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), held + before + after, "{before} before, {after} after: each once");
+    }
 }
