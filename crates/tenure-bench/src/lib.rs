@@ -7,6 +7,7 @@
 mod bare;
 mod claims;
 mod crash;
+mod events;
 mod handover;
 mod held;
 pub mod hold;
@@ -22,6 +23,7 @@ pub use crate::claims::{
     AssignBench, AssignReport, AssignRow, Compared, DrainBench, DrainReport, Replica, assign, drain, replica,
     svg,
 };
+pub use crate::events::{EventsBench, EventsReport, events};
 pub use crate::server::{Rate, ServerBench, ServerReport, Watchers, server};
 
 /// The rest before each round, on both sides. A hand-over comes out of the blue, and so must what it is compared with:

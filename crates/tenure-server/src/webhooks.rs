@@ -27,6 +27,8 @@ use crate::board::Hint;
 
 /// How often it is looked what is to be pushed, while nothing is heard.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How soon it is looked again at most.
+const NOT_BEFORE: Duration = Duration::from_millis(300);
 /// How often a store is asked that keeps no events.
 const UNFIT: Duration = Duration::from_secs(60);
 /// How many events are read at once, and how many keys are pushed beside one another.
@@ -89,9 +91,14 @@ async fn run(app: &App, tenure: &Tenure) {
             // What is pushed goes on: it has the same trouble, and waits itself.
             Err(_) => LOOK_EVERY,
         };
+        let again = async {
+            // However much is heard, it is not looked more often than this.
+            app.runtime.sleep_until(app.runtime.now() + NOT_BEFORE).await;
+            heard(&mut hints, &pushed).await;
+        };
         tokio::select! {
             () = app.runtime.sleep_until(app.runtime.now() + wait) => {}
-            () = heard(&mut hints, &pushed) => {}
+            () = again => {}
             _ = closing.wait_for(|closing| *closing) => {}
         }
     }

@@ -4,6 +4,8 @@
 mod access;
 #[path = "remote/claims.rs"]
 mod claims;
+#[path = "remote/events.rs"]
+mod events;
 mod support;
 #[path = "remote/tls.rs"]
 mod tls;

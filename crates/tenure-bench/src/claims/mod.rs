@@ -6,7 +6,7 @@
 mod assign;
 mod chart;
 mod drain;
-mod pgbench;
+pub(crate) mod pgbench;
 mod replica;
 
 use std::time::Duration;
@@ -43,10 +43,12 @@ pub struct Compared {
     pub at_least: Option<f64>,
     /// The ratio to stay below.
     pub at_most: Option<f64>,
+    /// A figure that is enough, whatever the ratio.
+    pub enough: Option<f64>,
 }
 
 impl Compared {
-    fn new(
+    pub(crate) fn new(
         what: impl Into<String>,
         tenure: f64,
         bare: impl Into<String>,
@@ -54,22 +56,29 @@ impl Compared {
         unit: &'static str,
     ) -> Compared {
         let (what, bare) = (what.into(), bare.into());
-        Compared { what, tenure, bare, beside, unit, ratio: tenure / beside, at_least: None, at_most: None }
+        let (at_least, at_most, enough) = (None, None, None);
+        Compared { what, tenure, bare, beside, unit, ratio: tenure / beside, at_least, at_most, enough }
     }
 
-    fn at_least(mut self, ratio: f64) -> Compared {
+    pub(crate) fn at_least(mut self, ratio: f64) -> Compared {
         self.at_least = Some(ratio);
         self
     }
 
-    fn at_most(mut self, ratio: f64) -> Compared {
+    pub(crate) fn at_most(mut self, ratio: f64) -> Compared {
         self.at_most = Some(ratio);
         self
     }
 
-    /// Whether the ratio is as it should be; `None` if nothing was said about it.
+    pub(crate) fn or_enough(mut self, figure: f64) -> Compared {
+        self.enough = Some(figure);
+        self
+    }
+
+    /// Whether the ratio is as it should be, or the figure is enough; `None` if nothing was said about it.
     pub fn holds(&self) -> Option<bool> {
-        let least = self.at_least.map(|least| self.ratio >= least);
+        let enough = self.enough.is_some_and(|enough| self.tenure >= enough);
+        let least = self.at_least.map(|least| self.ratio >= least || enough);
         least.or_else(|| self.at_most.map(|most| self.ratio <= most))
     }
 }
@@ -100,6 +109,6 @@ fn seat(tenure: &Tenure) -> Seat {
     Seat { worker, limit: 1, session: tenure.session(), hold_ms: None }
 }
 
-fn per_second(count: u64, took: Duration) -> f64 {
+pub(crate) fn per_second(count: u64, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64().max(f64::MIN_POSITIVE)
 }

@@ -44,11 +44,34 @@ pub(super) async fn drain(
         Batch::One => ("one.sql", ONE),
         Batch::Hundred => ("hundred.sql", HUNDRED),
     };
+    let rate = run(url, folder, (name, script), clients, Load::Transactions(each)).await?;
+    Ok(rate * batch.size() as f64)
+}
+
+/// How much each client does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Load {
+    Transactions(u64),
+    Seconds(u64),
+}
+
+/// Runs a script (its name, and its text) with so many connections; transactions per second.
+pub(crate) async fn run(
+    url: &str,
+    folder: &Folder,
+    (name, script): (&str, &str),
+    clients: u64,
+    load: Load,
+) -> Result<f64, BenchError> {
     let path = folder.path(name);
     std::fs::write(&path, script)?;
+    let (option, amount) = match load {
+        Load::Transactions(each) => ("--transactions", each),
+        Load::Seconds(seconds) => ("--time", seconds),
+    };
     let output = Command::new(program()?)
         .args(["--no-vacuum", "--protocol", "prepared", "--jobs", "1"])
-        .args(["--client", &clients.to_string(), "--transactions", &each.to_string()])
+        .args(["--client", &clients.to_string(), option, &amount.to_string()])
         .arg("--file")
         .arg(&path)
         .arg(url)
@@ -58,24 +81,28 @@ pub(super) async fn drain(
     let said = String::from_utf8_lossy(&output.stdout);
     let rate =
         said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse::<f64>().ok());
-    rate.map(|rate| rate * batch.size() as f64).ok_or_else(|| {
+    rate.filter(|_| output.status.success()).ok_or_else(|| {
         let error = String::from_utf8_lossy(&output.stderr);
         BenchError::Helper(format!("pgbench gave no rate: {}", error.trim()))
     })
 }
 
 /// Removes what was filled.
-pub(super) async fn clear(url: &str) -> Result<(), BenchError> {
+pub(crate) async fn clear(url: &str) -> Result<(), BenchError> {
     let mut connection = PgConnection::connect(url).await?;
     connection.execute("DROP SCHEMA IF EXISTS tenure_bench CASCADE").await?;
     Ok(())
 }
 
 async fn fill(url: &str, tasks: u64) -> Result<(), BenchError> {
+    prepare(url, &FILL.replace(":count", &tasks.to_string())).await
+}
+
+/// Executes statements, one by one: VACUUM is no part of a transaction.
+pub(crate) async fn prepare(url: &str, statements: &str) -> Result<(), BenchError> {
     let mut connection = PgConnection::connect(url).await?;
-    // One by one: VACUUM is no part of a transaction.
-    for statement in FILL.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
-        connection.execute(AssertSqlSafe(statement.replace(":count", &tasks.to_string()))).await?;
+    for statement in statements.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
+        connection.execute(AssertSqlSafe(statement)).await?;
     }
     connection.close().await?;
     Ok(())

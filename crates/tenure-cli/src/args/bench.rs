@@ -84,6 +84,33 @@ pub(crate) enum BenchCommand {
         #[arg(long, default_value_t = 25)]
         rounds: u32,
     },
+    /// Publishing beside a bare insert, consuming beside a bare scan, the way of one event; and what slots and members change
+    #[command(
+        after_help = "Examples:\n  tenure bench events --store postgres://app@db/app\n  tenure bench events --events 20000 --window 2s --repeats 1 -o json"
+    )]
+    Events {
+        /// How many writers publish at once
+        #[arg(long, value_delimiter = ',', default_value = "1,16", value_name = "N,N,…")]
+        writers: Vec<std::num::NonZeroUsize>,
+        /// For how long a rate of publishing is measured, on both sides
+        #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+        window: Duration,
+        /// How often, one side after the other; the median counts
+        #[arg(long, default_value_t = 3)]
+        repeats: u32,
+        /// How many events are consumed
+        #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+        events: u64,
+        /// From how many slots
+        #[arg(long, value_delimiter = ',', default_value = "1,8,64", value_name = "N,N,…", value_parser = clap::value_parser!(u32).range(1..=i64::from(tenure::port::SLOTS_MAX)))]
+        slots: Vec<u32>,
+        /// By how many members
+        #[arg(long, value_delimiter = ',', default_value = "1,2,4,8", value_name = "N,N,…")]
+        members: Vec<std::num::NonZeroUsize>,
+        /// How many events are timed from their publication to their handler
+        #[arg(long, default_value_t = 50)]
+        rounds: u32,
+    },
     /// Claim tasks as one of the replicas
     #[command(hide = true)]
     Replica {

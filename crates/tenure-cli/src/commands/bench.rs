@@ -5,7 +5,8 @@ mod claims;
 use std::path::PathBuf;
 
 use tenure_bench::{
-    AssignBench, BenchError, DrainBench, ElectionBench, Replica, Report, ServerBench, ServerReport, hold,
+    AssignBench, BenchError, DrainBench, ElectionBench, EventsBench, Replica, Report, ServerBench,
+    ServerReport, hold,
 };
 
 use crate::args::{BenchArgs, BenchCommand, Format, Global};
@@ -29,6 +30,13 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
             let (postgres, program) = (postgres(global, url), program());
             let bench = DrainBench { postgres, tasks, concurrency, backlogs, held_open, rounds, program };
             claims::drain(global, &bench).await?;
+        }
+        BenchCommand::Events { writers, window, repeats, events, slots, members, rounds } => {
+            let postgres = postgres(global, url);
+            let [writers, members] =
+                [writers, members].map(|numbers| numbers.into_iter().map(usize::from).collect::<Vec<_>>());
+            let bench = EventsBench { postgres, writers, window, repeats, events, slots, members, rounds };
+            claims::events(global, &bench).await?;
         }
         BenchCommand::Replica { queue, callers } => {
             let replica = Replica { store: url, queue, callers };

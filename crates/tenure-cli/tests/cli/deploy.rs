@@ -80,6 +80,13 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     let complete = format!(r#"{{"token":{}}}"#, number("token"));
     let done = served.ask("POST", &format!("/v1/tasks/{}/complete", number("id")), &complete);
     assert!(done.contains("\"state\":\"completed\""), "{done}");
+    // An event that is published, and pushed to where nobody listens.
+    served.ask("PUT", "/v1/topics/orders", "{}");
+    served.ask("PUT", "/v1/topics/orders/groups/hook", "{}");
+    let pushed = r#"{"url":"http://127.0.0.1:9/hook"}"#;
+    let pushed = served.ask("PUT", "/v1/topics/orders/groups/hook/push", pushed);
+    assert!(pushed.contains("whsec_"), "{pushed}");
+    served.ask("POST", "/v1/topics/orders/events", r#"{"type":"order.paid"}"#);
     // A term of the server's own ends: it is asked to resign, and is elected again.
     until(
         "the server leads the servers",

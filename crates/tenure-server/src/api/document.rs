@@ -23,21 +23,21 @@ use crate::route::{Entry, Need};
 const PROBLEM: &str = "application/problem+json";
 
 /// What may go wrong anywhere; and, where there is a body, with bodies.
-const ANYWHERE: [(&str, &str); 8] = [
+const ANYWHERE: [(&str, &str); 9] = [
     ("400", "The path or the query makes no sense."),
     ("401", "Nobody, or not whom they claim to be."),
     ("403", "Not allowed to this principal, or from this page."),
     ("404", "There is no such thing."),
     ("410", "The session is over, and all that it held is lost."),
+    ("422", "What was given is well formed and makes no sense; `field` says where."),
     ("429", "Too much at once: try again after `Retry-After`."),
     ("503", "The store cannot be reached, or this server is ending. Whether it happened is unknown."),
     ("504", "No answer in time. Whether it happened is unknown."),
 ];
-const WITH_A_BODY: [(&str, &str); 4] = [
+const WITH_A_BODY: [(&str, &str); 3] = [
     ("408", "The body came too slowly."),
     ("413", "The body is too large."),
     ("415", "The body is not said to be JSON."),
-    ("422", "The body is well formed and makes no sense; `field` says where."),
 ];
 
 #[derive(utoipa::OpenApi)]
@@ -211,7 +211,8 @@ fn opened(shape: &Value) -> Value {
 }
 
 /// Mends what the generator says less exactly than we mean: what is made of several shapes has the fields of all; "this or
-/// nothing" may be both where *this* is any JSON; and a list whose places differ names them in `prefixItems`.
+/// nothing" may be both where *this* is any JSON; and a list whose places differ is told in words that every reader of such documents
+/// knows.
 fn exact(part: &mut Value, closed: &BTreeMap<String, Value>) {
     match part {
         Value::Array(parts) => parts.iter_mut().for_each(|part| exact(part, closed)),
@@ -226,9 +227,10 @@ fn exact(part: &mut Value, closed: &BTreeMap<String, Value>) {
                 let either = fields.remove("oneOf").unwrap_or_default();
                 fields.insert("anyOf".into(), either);
             }
-            if fields.get("items").is_some_and(Value::is_array) {
-                let places = fields.remove("items").unwrap_or_default();
-                fields.insert("prefixItems".into(), places);
+            if let Some(Value::Array(places)) = fields.remove("prefixItems") {
+                fields.insert("minItems".into(), places.len().into());
+                fields.insert("maxItems".into(), places.len().into());
+                fields.insert("items".into(), serde_json::json!({ "anyOf": places }));
             }
             fields.values_mut().for_each(|part| exact(part, closed));
         }

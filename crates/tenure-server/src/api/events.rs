@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{EVENT_BYTES_MAX, Event, EventId, NewEvent, Position, Published, ReadAsk, TopicKey, Verb};
-use tenure_core::event::{check_events, check_read};
+use tenure_core::event::{check_events, check_read, units};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
@@ -22,6 +22,9 @@ use crate::App;
 use crate::metrics;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
+
+/// How much one answer carries at most, in bytes of payloads, unless what was published together is more.
+const ANSWER_MAX: usize = 4 * 1024 * 1024;
 
 pub(crate) fn routes() -> Routes {
     Routes::new()
@@ -120,7 +123,7 @@ pub(crate) async fn publish(
             if problem.code == "refused-by-store" {
                 // There is no such topic; or else an event is larger than this one takes.
                 find(&app, &topic).await?;
-                return Err(problem.field(if many { "events" } else { "payload" }));
+                return Err(if many { problem } else { problem.field("payload") });
             }
             return Err(problem);
         }
@@ -187,7 +190,33 @@ pub(crate) async fn read(
         Ok(events) => events,
         Err(error) => return Err(of_topic(&app, &ask.topic, error).await),
     };
-    Ok(Json(EventList { events }))
+    Ok(Json(EventList { events: fitting(events) }))
+}
+
+/// As many of what was read as one answer carries: whole units of each slot, a unit of one slot after a unit of another, so that a slot
+/// with much in it does not keep the others waiting. The first does in any case.
+pub(super) fn fitting(events: Vec<Event>) -> Vec<Event> {
+    let size = |unit: &[Event]| unit.iter().map(|event| event.payload.len()).sum::<usize>();
+    if size(&events) <= ANSWER_MAX {
+        return events;
+    }
+    let slots: Vec<Vec<&[Event]>> =
+        events.chunk_by(|a, b| a.slot == b.slot).map(|slot| units(slot).collect()).collect();
+    let (mut bytes, mut taken) = (0, vec![0; slots.len()]);
+    let longest = slots.iter().map(Vec::len).max().unwrap_or(0);
+    'full: for round in 0..longest {
+        for (slot, taken) in slots.iter().zip(&mut taken) {
+            let Some(unit) = slot.get(round) else { continue };
+            if bytes > 0 && bytes + size(unit) > ANSWER_MAX {
+                break 'full;
+            }
+            bytes += size(unit);
+            *taken = round + 1;
+        }
+    }
+    let fit =
+        slots.iter().zip(taken).flat_map(|(slot, taken)| slot[..taken].iter().flat_map(|unit| unit.iter()));
+    fit.cloned().collect()
 }
 
 /// What a store has against something about a topic: there is none, if that is so.
@@ -212,4 +241,35 @@ pub(crate) fn no_event(event: u64) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "no-such-event", detail)
         .field("event")
         .remedy("what was published says its number; the topic's settings say how long events are kept")
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::port::Payload;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_carries_whole_units_of_all_slots_as_far_as_they_fit() {
+        let event = |slot: u32, position: u64, mib: usize| Event {
+            id: EventId(position),
+            slot,
+            position,
+            key: None,
+            kind: String::new(),
+            payload: Payload::Bytes(vec![0; mib << 20]),
+            headers: Default::default(),
+            leader_token: None,
+            at_ms: 0,
+        };
+        let places = |events: &[Event]| events.iter().map(|it| (it.slot, it.position)).collect::<Vec<_>>();
+        let small = vec![event(0, 1, 1), event(0, 2, 1), event(3, 3, 1)];
+        assert_eq!(fitting(small.clone()), small);
+        // A long slot does not keep the other waiting.
+        let long: Vec<_> = (1..9).map(|n| event(0, n, 1)).chain([event(3, 9, 1), event(3, 10, 1)]).collect();
+        assert_eq!(places(&fitting(long)), [(0, 1), (0, 2), (3, 9), (3, 10)]);
+        // What was published together stays together, and is told in any case.
+        let unit = vec![event(0, 1, 3), event(0, 1, 3), event(0, 2, 1)];
+        assert_eq!(places(&fitting(unit)), [(0, 1), (0, 1)]);
+    }
 }

@@ -17,7 +17,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{
-    Backoff, Begin, GroupKey, GroupSettings, GroupView, Moved, StoreError, TopicKey, Trouble, Verb,
+    Backoff, Begin, GroupKey, GroupSettings, GroupView, Moved, SLOTS_MAX, StoreError, TopicKey, Trouble, Verb,
 };
 use tenure_core::event::{check_begin, check_group};
 use utoipa::{IntoParams, ToSchema};
@@ -30,7 +30,7 @@ use super::given::{At, Given, In, MaybeGiven};
 use super::operate::Nothing;
 use super::queues::{Changed, PauseWork};
 use super::sense::of_group as sense;
-use super::sessions::Within;
+use super::sessions::{Within, unfit};
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
@@ -304,6 +304,7 @@ pub(crate) async fn reset(
 ) -> Result<Json<ResetDone>, Problem> {
     let key = key(within, topic, group);
     let to = reset.to;
+    reset.slot.map_or(Ok(()), |slot| plausible_slot("slot", slot))?;
     check_begin(&to).map_err(|error| sense(&error, "to"))?;
     let slots = match app.store.reset_group(&key, to, reset.slot, reset.dry_run).await {
         Ok(slots) => slots,
@@ -354,6 +355,14 @@ async fn of_group(app: &App, key: &GroupKey, error: StoreError) -> Problem {
         Ok(None) => none(key),
         _ => problem,
     }
+}
+
+/// Refuses what can be no slot.
+fn plausible_slot(field: &str, slot: u32) -> Result<(), Problem> {
+    if slot < SLOTS_MAX {
+        return Ok(());
+    }
+    Err(unfit(field, format!("there is no slot {slot}; a topic has {SLOTS_MAX} at most, counted from 0")))
 }
 
 /// Records a deed that was done to a group.

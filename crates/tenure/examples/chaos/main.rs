@@ -9,6 +9,7 @@
 mod claims;
 mod controls;
 mod crew;
+mod events;
 mod files;
 mod forward;
 mod ledger;
@@ -29,25 +30,30 @@ use tenure_core::{Entropy, SplitMix};
 
 use crate::claims::ClaimPlan;
 use crate::crew::Job;
+use crate::events::EventPlan;
 
 /// Why a run could not be made. Says nothing about Tenure.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 const HELP: &str = "\
-usage: scripts/chaos [claims] [--seconds N] [--seed S] [--only STAGE]
+usage: scripts/chaos [claims|events] [--seconds N] [--seed S] [--only STAGE]
 
-Elections, unless the first word is `claims`. Starts private servers and worker processes, breaks them at random for N seconds (120 unless said), and then checks
+Elections, unless the first word is `claims` or `events`. Starts private servers and worker processes, breaks them at random for N seconds (120 unless said), and then checks
 that never two leaders believed at once, that tokens only grew, and that no stale write was accepted. It prints a table
 of figures, and ends with 1 and the seed if anything was amiss.
 
   --seconds N    how long to break things; starting servers and the controls come on top (about 40 s)
   --seed S       draw the same faults again; a number, printed first by every run
-  --only STAGE   servers, promotion, files or controls; of claims: servers, files or controls
+  --only STAGE   servers, promotion, files or controls; of claims and events: servers, files or controls
 
 With `claims`, processes submit and work on tasks while workers, the leader and the server are killed, stopped and
 restarted, and an operator changes the queue's mode, pauses, cancels and retries. In the end all that was submitted must be
 completed, dead or cancelled, no task may have been in two hands at once, and in exclusive mode none may have been handed out
 before one with a better place.
+
+With `events`, sixteen writers publish in transactions of random length, and eight members read and keep books in the same
+database, while they, the writers and the server are killed, stopped and restarted. In the end, by a chain of hashes for each
+key, nothing may be lost, reordered or have had an effect twice, and what was said under old tokens must have been refused.
 
 Less is promised, and so judged, in two places. In take-over mode `connection` two may believe for a while. And a leader
 whose grant was lost by the promotion of an asynchronous standby may believe until its trust ends, while the new server
@@ -60,10 +66,19 @@ Examples:
   scripts/chaos --seconds 600
   scripts/chaos --seconds 40 --seed 1
   scripts/chaos --seconds 20 --only files
-  scripts/chaos claims --seconds 120";
+  scripts/chaos claims --seconds 120
+  scripts/chaos events --seconds 120";
+
+/// What is put to the test.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Elections,
+    Claims,
+    Events,
+}
 
 struct Options {
-    claims: bool,
+    subject: Subject,
     seconds: f64,
     seed: u64,
     only: Option<String>,
@@ -86,6 +101,9 @@ fn main() -> ExitCode {
         Some("worker") => work(arguments.get(1).map_or("", String::as_str)).map(|()| true),
         Some(<ClaimPlan as Job>::ROLE) => {
             claims::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
+        }
+        Some(<EventPlan as Job>::ROLE) => {
+            events::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
         }
         _ => match parse(&arguments) {
             Ok(Some(options)) => break_things(&options),
@@ -110,10 +128,14 @@ fn main() -> ExitCode {
 }
 
 fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
-    let claims = arguments.first().is_some_and(|first| first == "claims");
+    let subject = match arguments.first().map(String::as_str) {
+        Some("claims") => Subject::Claims,
+        Some("events") => Subject::Events,
+        _ => Subject::Elections,
+    };
     let seed = tenure::runtime::random() >> 32;
-    let mut options = Options { claims, seconds: 120.0, seed, only: None };
-    let mut arguments = arguments.iter().skip(usize::from(claims));
+    let mut options = Options { subject, seconds: 120.0, seed, only: None };
+    let mut arguments = arguments.iter().skip(usize::from(subject != Subject::Elections));
     while let Some(name) = arguments.next() {
         if name == "--help" || name == "-h" {
             return Ok(None);
@@ -126,7 +148,7 @@ fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
             "--only" if ["servers", "files", "controls"].contains(&value.as_str()) => {
                 options.only = Some(value.clone());
             }
-            "--only" if value == "promotion" && !claims => {
+            "--only" if value == "promotion" && subject == Subject::Elections => {
                 options.only = Some(value.clone());
             }
             "--only" => return Err(format!("there is no stage {value}")),
@@ -144,8 +166,10 @@ fn break_things(options: &Options) -> Result<bool, Failed> {
     let _entered = handle.enter();
     let mut progress = report::Progress::new();
     let mut entropy = SplitMix::new(options.seed);
-    if options.claims {
-        return claims::run(options, &mut entropy, &mut progress, handle);
+    match options.subject {
+        Subject::Elections => {}
+        Subject::Claims => return claims::run(options, &mut entropy, &mut progress, handle),
+        Subject::Events => return events::run(options, &mut entropy, &mut progress, handle),
     }
     let mut verdicts = Vec::new();
     // Each stage has a stream of its own, so that one alone draws what it drew among the others.

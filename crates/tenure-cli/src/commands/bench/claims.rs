@@ -1,9 +1,9 @@
-//! `tenure bench assign` and `tenure bench drain`.
+//! `tenure bench assign`, `tenure bench drain` and `tenure bench events`.
 
 use std::path::Path;
 
 use tenure::port::Mode;
-use tenure_bench::{AssignBench, AssignReport, DrainBench, DrainReport};
+use tenure_bench::{AssignBench, AssignReport, Compared, DrainBench, DrainReport, EventsBench, EventsReport};
 
 use super::{failure, print};
 use crate::args::Global;
@@ -28,6 +28,13 @@ pub(super) async fn drain(global: &Global, bench: &DrainBench) -> Result<(), Fai
     let progress = |what: &str| output::note(global, Ink::Dim, what);
     let report = tenure_bench::drain(bench, &progress).await.map_err(failure)?;
     print(global, &report, render_drain);
+    Ok(())
+}
+
+pub(super) async fn events(global: &Global, bench: &EventsBench) -> Result<(), Failure> {
+    let progress = |what: &str| output::note(global, Ink::Dim, what);
+    let report = tenure_bench::events(bench, &progress).await.map_err(failure)?;
+    print(global, &report, render_events);
     Ok(())
 }
 
@@ -94,8 +101,16 @@ fn render_assign(report: &AssignReport) -> String {
 }
 
 fn render_drain(report: &DrainReport) -> String {
+    compared(&report.rows)
+}
+
+fn render_events(report: &EventsReport) -> String {
+    compared(&report.rows)
+}
+
+fn compared(rows: &[Compared]) -> String {
     let mut table = Table::new(&["measured", "tenure", "beside", "figure", "ratio", "aim"]);
-    for row in &report.rows {
+    for row in rows {
         let figure = |value: f64| match row.unit {
             "ms" => format!("{value:.2} ms"),
             unit => format!("{value:.0} {unit}"),
@@ -107,6 +122,7 @@ fn render_drain(report: &DrainReport) -> String {
         };
         let least = row.at_least.map(|aim| format!("≥ {aim}"));
         let aim = least.or_else(|| row.at_most.map(|aim| format!("≤ {aim}"))).unwrap_or_else(|| "–".into());
+        let enough = row.enough.map(|enough| format!(" or {}", figure(enough))).unwrap_or_default();
         let missed = if row.holds() == Some(false) { ", missed" } else { "" };
         table.row(vec![
             (row.what.clone(), Ink::Bold),
@@ -114,7 +130,7 @@ fn render_drain(report: &DrainReport) -> String {
             (row.bare.clone(), Ink::Plain),
             (figure(row.beside), Ink::Plain),
             (format!("{:.2}", row.ratio), ink),
-            (format!("{aim}{missed}"), Ink::Dim),
+            (format!("{aim}{enough}{missed}"), Ink::Dim),
         ]);
     }
     table.render()

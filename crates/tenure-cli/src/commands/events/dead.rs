@@ -85,6 +85,7 @@ fn table(views: &[AsideView], filter: &AsideFilter, now_ms: i64) -> String {
 fn state(view: &AsideView) -> (String, Ink) {
     match (view.dead, view.due_in_ms) {
         (true, _) => ("dead".to_owned(), Ink::Red),
+        (false, Some(0..1000)) => ("due".to_owned(), Ink::Yellow),
         (false, Some(ms)) => (format!("again in {}", span(ms / 1000 * 1000)), Ink::Yellow),
         (false, None) => ("waits behind".to_owned(), Ink::Dim),
     }

@@ -177,10 +177,12 @@ impl Hearer {
     /// Reads for itself; whether it could. `None` if the topic is gone.
     async fn catch_up(&mut self) -> Option<bool> {
         match self.app.tails.read(&self.app, &self.topic, &self.cursor).await {
-            Ok(mut events) => {
+            Ok(events) => {
                 self.live = events.is_empty();
-                events.retain(|event| !self.cursor.has_passed(event));
-                let said = said(self.cursor.clone(), events);
+                // Of a unit that it has heard a part of, it is told the rest. The cursor passes all, so that this comes to an end.
+                let heard = self.cursor.clone();
+                let mut said = said(self.cursor.clone(), events);
+                said.events.retain(|(event, _)| !heard.has_passed(event));
                 self.take(&said.events, said.after);
                 Some(true)
             }

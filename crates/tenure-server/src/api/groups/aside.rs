@@ -11,13 +11,13 @@ use tenure::port::{
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::{MEMBERS, find, key, none, of_group, record};
+use super::{MEMBERS, find, key, none, of_group, plausible_slot, record};
 use crate::App;
 use crate::api::deeds::By;
 use crate::api::elections::number;
 use crate::api::events::plausible_event;
 use crate::api::given::{At, Given, In};
-use crate::api::sessions::{Within, unfit};
+use crate::api::sessions::{Within, fits, unfit};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
@@ -122,6 +122,8 @@ pub(super) async fn list(
 ) -> Result<Json<Asides>, Problem> {
     let limit = number("limit", which.limit, PAGE)?;
     let group = key(Within { namespace: which.namespace }, topic, group);
+    which.key.as_deref().map_or(Ok(()), |key| fits("key", key))?;
+    which.slot.map_or(Ok(()), |slot| plausible_slot("slot", slot))?;
     let after = which.after.map(|after| EventId(after.min(i64::MAX as u64)));
     let filter = AsideFilter { group, dead: which.dead, slot: which.slot, key: which.key, after, limit };
     let mut events = asides(&app, &filter).await?;
@@ -181,6 +183,7 @@ pub(super) async fn keys(
     At((topic, group, slot)): At<(Name, Name, u32)>,
     In(within): In<Within>,
 ) -> Result<Json<AsideKeys>, Problem> {
+    plausible_slot("slot", slot)?;
     let group = key(within, topic, group);
     match app.store.aside_keys(&group, slot).await {
         Ok(keys) => Ok(Json(AsideKeys { keys })),
@@ -247,6 +250,8 @@ async fn order(
             Ordered { events: ordered(app, by, group, ids, order).await?, more: false, next: None }
         }
         None if those.all => {
+            those.key.as_deref().map_or(Ok(()), |key| fits("key", key))?;
+            those.slot.map_or(Ok(()), |slot| plausible_slot("slot", slot))?;
             let after = those.after.map(|after| EventId(after.min(i64::MAX as u64)));
             let filter = AsideFilter {
                 group: group.clone(),

@@ -15,7 +15,7 @@ use tenure_core::event::{check_commit, check_join, check_take};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::{MEMBERS, key, none, of_group, sense};
+use super::{MEMBERS, key, none, of_group, plausible_slot, sense};
 use crate::App;
 use crate::access::Principal;
 use crate::api::campaign::plausible_token;
@@ -172,11 +172,10 @@ pub(super) async fn free(
     Given(Freeing { shares }): Given<Freeing>,
 ) -> Result<StatusCode, Problem> {
     if shares.len() > SLOTS_MAX as usize {
-        return Err(unfit(
-            "shares",
-            format!("{} slots are named; a topic has {SLOTS_MAX} at most", shares.len()),
-        ));
+        let detail = format!("{} slots are named; a topic has {SLOTS_MAX} at most", shares.len());
+        return Err(unfit("shares", detail));
     }
+    shares.iter().try_for_each(|(slot, _)| plausible_slot("shares", *slot))?;
     shares.iter().try_for_each(|(_, token)| plausible_token(*token))?;
     let group = key(within, topic, group);
     match app.store.free_shares(&group, &shares).await {
@@ -202,6 +201,7 @@ pub(super) async fn commit(
     }
     for (n, commit) in commits.iter().enumerate() {
         same_group(&group, &commit.group)?;
+        plausible_slot("slot", commit.slot)?;
         check_commit(commit).map_err(|error| sense(&error, &format!("commits[{n}]")))?;
     }
     match app.store.commit_shares(&commits).await {

@@ -72,8 +72,8 @@ macro_rules! books_on {
             use std::time::Duration;
 
             use sqlx::{Connection, Pool, Row, Transaction};
-            use tenure::port::{Json, NewEvent, Payload};
-            use tenure::{Batch, HandlerError, Outbox};
+            use tenure::port::{Event, Json, NewEvent, Payload};
+            use tenure::{HandlerError, Outbox};
             use tenure_core::{Entropy, SplitMix};
 
             use super::{KEYS, Judged, Link, TABLES, topic};
@@ -119,7 +119,9 @@ macro_rules! books_on {
                 Ok(keys.len() as u64)
             }
 
-            async fn publish(tx: &mut Transaction<'_, $database>, key: &str) -> Result<(), Trouble> {
+            /// Goes on with the chain of a key, and publishes the next link.
+            #[allow(dead_code)] // Outside of this file only where it is sabotaged.
+            pub(crate) async fn publish(tx: &mut Transaction<'_, $database>, key: &str) -> Result<(), Trouble> {
                 let new = "INSERT INTO chain (key, n, hash) VALUES ($1, 1, 0) ON CONFLICT (key) DO UPDATE SET n = chain.n + 1 \
                            RETURNING n, hash";
                 let row = sqlx::query(new).bind(key).fetch_one(&mut **tx).await?;
@@ -137,11 +139,11 @@ macro_rules! books_on {
 
             /// What a handler does.
             pub(crate) async fn keep(
-                batch: &Batch,
+                events: &[Event],
                 conn: &mut <$database as sqlx::Database>::Connection,
                 member: &str,
             ) -> Result<(), HandlerError> {
-                for event in batch {
+                for event in events {
                     let key = event.key.as_deref().unwrap_or_default();
                     let Payload::Json(json) = &event.payload else { return Err(HandlerError::fail("no link")) };
                     let Link { n, before, hash } = json.parse()?;

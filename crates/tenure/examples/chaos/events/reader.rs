@@ -6,7 +6,6 @@
 //! token: those are the stale commits that the store must refuse.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure::port::{GroupKey, ShareCommit};
@@ -14,17 +13,11 @@ use tenure::{Batch, Tenure, Token};
 
 use super::books::{GROUP, topic};
 
-/// What came of stale commits.
-#[derive(Debug, Default)]
-pub(crate) struct Stale {
-    /// Must stay at nought.
-    pub(crate) accepted: AtomicU64,
-    /// Should not.
-    pub(crate) refused: AtomicU64,
-}
+/// Is told what came of a stale commit: whether it was accepted, which must never be.
+pub(crate) type Tell = Arc<dyn Fn(bool) + Send + Sync>;
 
 /// How many batches the careless one has in mind.
-const IN_MIND: usize = 8;
+const IN_MIND: usize = 64;
 
 /// Hands a batch over to the careless one, unless its handler returns.
 struct Lost {
@@ -92,22 +85,20 @@ macro_rules! reader_on {
             use tenure::{Consumer, Error, Outbox};
             use tokio::sync::mpsc;
 
-            /// Joins the group. Its handlers take up to this long for what they do.
+            /// Joins the group. Its handlers take up to this long for what they do; what the careless one is to have goes `to` him.
             pub(crate) async fn join(
                 tenure: &Tenure,
                 pool: &Pool<$database>,
-                stale: &Arc<Stale>,
+                to: mpsc::UnboundedSender<Batch>,
                 pause_ms: u64,
             ) -> Result<Consumer, Error> {
-                let (to, lost) = mpsc::unbounded_channel();
-                tokio::spawn(careless(tenure.clone(), pool.clone(), lost, stale.clone()));
                 let member = tenure.name().to_owned();
                 let builder = tenure.consumer(TOPIC, GROUP).batch(50).concurrency(2);
                 let handler = move |batch: Batch, mut tx: tenure::Tx<$database>| {
                     let (to, member) = (to.clone(), member.clone());
                     async move {
                         let mut lost = Lost { batch: Some(batch.clone()), to };
-                        let kept = keep(&batch, &mut tx, &member).await;
+                        let kept = keep(batch.events(), &mut tx, &member).await;
                         let pause = tenure::runtime::random() % (pause_ms + 1);
                         tokio::time::sleep(Duration::from_millis(pause)).await;
                         if tenure::runtime::random() % 8 != 0 {
@@ -119,32 +110,33 @@ macro_rules! reader_on {
                 builder.transactional(pool, handler).start().await
             }
 
-            async fn careless(
+            /// The careless one.
+            pub(crate) async fn careless(
                 tenure: Tenure,
                 pool: Pool<$database>,
                 mut lost: mpsc::UnboundedReceiver<Batch>,
-                stale: Arc<Stale>,
+                tell: Tell,
             ) {
                 let mut in_mind = tokio::task::JoinSet::new();
                 while let Some(batch) = lost.recv().await {
                     if in_mind.len() >= IN_MIND {
                         in_mind.join_next().await;
                     }
-                    in_mind.spawn(say_late(tenure.clone(), pool.clone(), batch, stale.clone()));
+                    in_mind.spawn(say_late(tenure.clone(), pool.clone(), batch, tell.clone()));
                 }
             }
 
-            async fn say_late(tenure: Tenure, pool: Pool<$database>, batch: Batch, stale: Arc<Stale>) {
+            async fn say_late(tenure: Tenure, pool: Pool<$database>, batch: Batch, tell: Tell) {
                 let Some(slot) = superseded(&tenure, &slots(&batch)).await else { return };
                 let commit = word(&batch, slot);
                 let Ok(mut tx) = pool.begin().await else { return };
                 match tx.commit_share(&commit, Duration::from_secs(1)).await {
-                    Ok(Committed::Stale) => {
-                        stale.refused.fetch_add(1, Ordering::SeqCst);
-                    }
+                    Ok(Committed::Stale) => tell(false),
                     Ok(Committed::Yes) => {
-                        if keep(&batch, &mut tx, "careless").await.is_ok() && tx.commit().await.is_ok() {
-                            stale.accepted.fetch_add(1, Ordering::SeqCst);
+                        if keep(batch.events(), &mut tx, "careless").await.is_ok()
+                            && tx.commit().await.is_ok()
+                        {
+                            tell(true);
                         }
                     }
                     Err(_) => {}

@@ -11,6 +11,7 @@ use tenure_core::event::Parked;
 
 use super::{Delivery, PulledShare};
 use crate::App;
+use crate::api::events::fitting;
 use crate::problem::Problem;
 
 /// What was found.
@@ -60,7 +61,7 @@ pub(super) async fn gathered(app: &App, join: &Join, look: &GroupLook, max: u32)
     if room > 0 {
         let after = held.iter().map(|share| (share.slot, share.position)).collect();
         let ask = ReadAsk { topic: group.topic.clone(), after, limit: room };
-        let read = app.store.read_events(&ask).await?;
+        let read = fitting(app.store.read_events(&ask).await?);
         for events in read.chunk_by(|a, b| a.slot == b.slot) {
             let Some(share) = held.iter().find(|share| share.slot == events[0].slot) else { continue };
             let position = events[events.len() - 1].position;

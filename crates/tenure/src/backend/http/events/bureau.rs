@@ -199,6 +199,11 @@ impl Bureau for Http {
             DeadOrder::Replay => "replay",
             DeadOrder::Drop => "drop",
         };
+        if events.is_empty() {
+            // Nothing is asked for; but of a group that is not there.
+            let answer = self.caller.call(&get(of_group(group, "/look"))).await?;
+            return answer.read().map(|_: IgnoredAny| Vec::new());
+        }
         let mut all = Vec::new();
         for ids in events.chunks(IDS_MAX) {
             let path = of_group(group, &format!("/dead/{word}"));

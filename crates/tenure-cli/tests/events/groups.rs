@@ -1,0 +1,162 @@
+//! `tenure events groups`, `reset` and `push`.
+
+use serde_json::json;
+
+use crate::support::World;
+use crate::{all, group, publish, refused, said};
+
+/// Positions of a group, slot by slot.
+fn positions(world: &World) -> Vec<u64> {
+    let view = group(world, "orders", "mailer");
+    let slots = view["slots"].as_array().expect("slots");
+    slots.iter().map(|slot| slot["position"].as_u64().expect("a position")).collect()
+}
+
+fn fill(world: &World) {
+    world.ok(&["events", "topics", "create", "orders", "--slots", "4"]);
+    for n in 0..20 {
+        publish(
+            world,
+            &["orders", "--type", "made", "--key", &format!("key-{n}"), "--payload", &n.to_string()],
+        );
+    }
+}
+
+pub fn groups_are_shown_slot_by_slot(world: &World) {
+    assert!(world.ok(&["events", "groups"]).contains("events consume"), "an empty list teaches");
+    fill(world);
+    world.ok(&["events", "groups", "set", "orders", "mailer", "--max-attempts", "3", "--backoff", "2m"]);
+    let view = group(world, "orders", "mailer");
+    assert_eq!(
+        view["settings"],
+        json!({"max_attempts": 3, "backoff": {"first_ms": 120_000, "most_ms": 120_000}})
+    );
+    world.ok(&["events", "groups", "set", "orders", "mailer", "--max-attempts", "7"]);
+    assert_eq!(
+        group(world, "orders", "mailer")["settings"]["backoff"]["first_ms"],
+        json!(120_000),
+        "what is not named stays"
+    );
+    let unread: u64 =
+        view["slots"].as_array().expect("slots").iter().filter_map(|slot| slot["lag"].as_u64()).sum();
+    assert_eq!(unread, 20);
+    let list = world.ok(&["events", "groups", "list"]);
+    for words in ["orders", "mailer", "20", "nobody reads"] {
+        assert!(list.contains(words), "{words:?} in\n{list}");
+    }
+    world.ok(&["events", "consume", "orders", "--group", "mailer", "--until-end", "--", "true"]);
+    let shown = world.ok(&["events", "groups", "show", "orders", "mailer"]);
+    let header = "SLOT  OFFSET  END  LAG  BEHIND  TOKEN  MEMBER".split_whitespace().collect::<Vec<_>>();
+    assert!(shown.lines().any(|line| line.split_whitespace().collect::<Vec<_>>() == header), "{shown}");
+    assert!(shown.contains("nothing unread"), "{shown}");
+    assert!(!world.ok(&["events", "groups", "show", "orders", "mailer", "--lagging"]).contains("SLOT"));
+    // A group that is made beforehand begins with what comes.
+    world.ok(&["events", "groups", "set", "orders", "audit", "--from", "latest"]);
+    assert!(world.ok(&["events", "groups", "show", "orders", "audit"]).contains("nothing unread"));
+    world.ok(&["events", "groups", "delete", "orders", "audit"]);
+    refused(world, &["events", "groups", "show", "orders", "audit"], 64, &["no group orders/audit"]);
+}
+
+pub fn a_group_is_paused_and_resumed(world: &World) {
+    fill(world);
+    world.ok(&["events", "groups", "set", "orders", "mailer"]);
+    world.ok(&["events", "groups", "pause", "orders", "mailer", "--reason", "provider is down"]);
+    assert!(said(&world.run(&["events", "groups", "pause", "orders", "mailer"])).contains("already"));
+    assert!(world.ok(&["events", "groups", "show", "orders", "mailer"]).contains("provider is down"));
+    assert!(world.ok(&["events", "groups"]).contains("paused"));
+    world.ok(&["events", "groups", "resume", "orders", "mailer"]);
+    assert!(said(&world.run(&["events", "groups", "resume", "orders", "mailer"])).contains("not paused"));
+    world.ok(&["events", "consume", "orders", "--group", "mailer", "--until-end", "--", "true"]);
+}
+
+pub fn a_reset_shows_before_and_after(world: &World) {
+    fill(world);
+    world.ok(&["events", "consume", "orders", "--group", "mailer", "--until-end", "--", "true"]);
+    let read = positions(world);
+    assert!(read.iter().all(|position| *position > 0));
+    let dry = world.ok(&["events", "reset", "orders", "mailer", "--to", "earliest", "--dry-run"]);
+    for words in
+        ["BEFORE", "AFTER", "reads again", "4 slots of orders/mailer would move", "nothing was changed"]
+    {
+        assert!(dry.contains(words), "{words:?} in\n{dry}");
+    }
+    assert_eq!(positions(world), read, "a dry run changes nothing");
+    let told =
+        world.json(&["events", "reset", "orders", "mailer", "--to", "earliest", "--slot", "2", "-o", "json"]);
+    assert_eq!(
+        told,
+        json!({
+            "group": {"topic": {"namespace": "default", "name": "orders"}, "name": "mailer"}, "dry_run": false,
+            "slots": [{"slot": 2, "from": read[2], "to": 0}],
+        })
+    );
+    assert_eq!(positions(world), [read[0], read[1], 0, read[3]]);
+    world.ok(&["events", "reset", "orders", "mailer", "--to", "latest"]);
+    assert_eq!(positions(world), read);
+    world.ok(&["events", "reset", "orders", "mailer", "--to", "1h"]);
+    assert_eq!(positions(world), [0; 4], "an hour ago there was nothing yet");
+    let middle = all(world, "orders")[9]["position"].as_u64().expect("a position");
+    world.ok(&["events", "reset", "orders", "mailer", "--to", &middle.to_string()]);
+    assert!(positions(world).iter().all(|position| *position <= middle), "{:?}", positions(world));
+    // What is read again is run again, and only that.
+    let unread: u64 = {
+        let view = group(world, "orders", "mailer");
+        view["slots"].as_array().expect("slots").iter().filter_map(|slot| slot["lag"].as_u64()).sum()
+    };
+    let output =
+        world.run(&["events", "consume", "orders", "--group", "mailer", "--until-end", "--", "true"]);
+    assert!(
+        said(&output).contains(&format!("{unread} events done, 0 failed")),
+        "{unread}: {}",
+        said(&output)
+    );
+    let nothing = world.ok(&["events", "reset", "orders", "mailer", "--to", "latest"]);
+    assert!(nothing.contains("there already"), "{nothing}");
+}
+
+pub fn a_push_keeps_its_secret(world: &World) {
+    world.ok(&["events", "topics", "create", "orders"]);
+    world.ok(&["events", "groups", "set", "orders", "mailer"]);
+    // Nobody listens there; nothing is published either.
+    let made = world.ok(&[
+        "events",
+        "push",
+        "set",
+        "orders",
+        "mailer",
+        "--url",
+        "http://127.0.0.1:9/hook",
+        "--timeout",
+        "2s",
+    ]);
+    let secret = made.trim().to_owned();
+    assert!(secret.starts_with("whsec_") && secret.len() > 40, "{made}");
+    let view = group(world, "orders", "mailer");
+    assert_eq!(view["push"], json!({"url": "http://127.0.0.1:9/hook", "timeout_ms": 2000}));
+    assert!(
+        world
+            .ok(&["events", "groups", "show", "orders", "mailer"])
+            .contains("pushed to http://127.0.0.1:9/hook")
+    );
+    std::fs::write(world.path("hook.secret"), "a secret of sixteen bytes\n").expect("a file");
+    let path = world.path("hook.secret").display().to_string();
+    let set = world.run(&[
+        "events",
+        "push",
+        "set",
+        "orders",
+        "mailer",
+        "--url",
+        "http://127.0.0.1:9/",
+        "--secret-file",
+        &path,
+    ]);
+    assert!(
+        set.status.success() && !said(&set).contains("sixteen") && !said(&set).contains("whsec_"),
+        "{}",
+        said(&set)
+    );
+    world.ok(&["events", "push", "unset", "orders", "mailer"]);
+    assert_eq!(group(world, "orders", "mailer")["push"], json!(null));
+    assert!(said(&world.run(&["events", "push", "unset", "orders", "mailer"])).contains("was not pushed"));
+}

@@ -1,0 +1,236 @@
+//! Events that servers push: signed, in order, and what becomes of those that are not taken.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+use tenure::backend::memory::Memory;
+use tenure::port::{
+    AsideFilter, AsideView, Backend, Backoff, Begin, Bureau, DeadOrder, GroupKey, GroupSettings, NewEvent,
+    Push, TopicKey, TopicSettings,
+};
+use tenure_server::settings::Address;
+use tenure_server::{Server, Settings};
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// What a receiver got.
+#[derive(Clone, Debug)]
+struct Got {
+    id: String,
+    event: Value,
+}
+
+/// How a receiver answers, by the key of the event.
+type Mood = Arc<Mutex<BTreeMap<String, u16>>>;
+
+#[derive(Clone, Default)]
+struct Receiver {
+    got: Arc<Mutex<Vec<Got>>>,
+    mood: Mood,
+    /// Whether somebody followed a redirect.
+    followed: Arc<AtomicBool>,
+}
+
+impl Receiver {
+    /// Starts one; its address.
+    async fn start(&self) -> String {
+        let router = axum::Router::new()
+            .route("/hook", axum::routing::post(receive))
+            .route("/elsewhere", axum::routing::any(followed))
+            .with_state(self.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        format!("http://{address}/hook?token=private")
+    }
+
+    fn answer(&self, key: &str, status: u16) {
+        self.mood.lock().unwrap().insert(key.into(), status);
+    }
+
+    fn got(&self) -> Vec<Got> {
+        self.got.lock().unwrap().clone()
+    }
+
+    /// What was taken of a key, by payload, each once and in the order of the first time.
+    fn taken(&self, key: &str) -> Vec<u64> {
+        let mut all = Vec::new();
+        for got in self.got().iter().filter(|got| got.event["key"] == key) {
+            let payload = got.event["payload"].as_u64().unwrap();
+            if !all.contains(&payload) {
+                all.push(payload);
+            }
+        }
+        all
+    }
+}
+
+async fn followed(State(receiver): State<Receiver>) {
+    receiver.followed.store(true, Ordering::Relaxed);
+}
+
+/// Checks what the standard says is to be checked, and answers as it is told to.
+async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> Response {
+    let header = |name: &str| headers[name].to_str().unwrap().to_owned();
+    let (id, at) = (header("webhook-id"), header("webhook-timestamp"));
+    let key = STANDARD.decode(SECRET.strip_prefix("whsec_").unwrap()).unwrap();
+    let signature = header("webhook-signature");
+    let signature = STANDARD.decode(signature.strip_prefix("v1,").unwrap()).unwrap();
+    let signed = [format!("{id}.{at}.").as_bytes(), &body].concat();
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key);
+    ring::hmac::verify(&key, &signed, &signature).expect("signed with the secret");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(now.abs_diff(at.parse().unwrap()) < 300, "of now");
+    assert_eq!(header("content-type"), "application/json");
+    let event: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(event["id"].to_string(), id);
+    let status = receiver.mood.lock().unwrap().get(event["key"].as_str().unwrap_or_default()).copied();
+    if status.is_none() {
+        receiver.got.lock().unwrap().push(Got { id, event });
+    }
+    match status {
+        None => StatusCode::NO_CONTENT.into_response(),
+        Some(0) => {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            StatusCode::OK.into_response()
+        }
+        Some(302) => (StatusCode::FOUND, [("location", "/elsewhere")]).into_response(),
+        Some(status) => StatusCode::from_u16(status).unwrap().into_response(),
+    }
+}
+
+fn group() -> GroupKey {
+    let name = |text: &str| text.parse().unwrap();
+    GroupKey::new(TopicKey::new(name("default"), name("orders")), name("hook"))
+}
+
+/// A store with a topic and a group that is pushed to the receiver.
+async fn pushed(receiver: &Receiver, settings: GroupSettings) -> Arc<dyn Backend> {
+    let store = Memory::new();
+    store.set_topic(&group().topic, &TopicSettings { slots: 16, ..TopicSettings::default() }).await.unwrap();
+    store.set_group(&group(), &settings, Begin::Earliest).await.unwrap();
+    let push = Push { url: receiver.start().await, secret: SECRET.into(), timeout_ms: 300 };
+    store.set_push(&group(), Some(&push)).await.unwrap();
+    Arc::new(store)
+}
+
+async fn server(store: &Arc<dyn Backend>, name: &str) -> Server {
+    let listen = vec![Address::Tcp("127.0.0.1:0".into())];
+    let settings = Settings { listen, name: name.into(), ..Settings::default() };
+    Server::start(settings, store.clone()).await.unwrap()
+}
+
+/// Publishes an event for each payload.
+async fn publish(store: &dyn Backend, key: &str, payloads: std::ops::Range<u64>) {
+    for n in payloads {
+        let payload = tenure::port::Payload::Json(n.to_string().parse().unwrap());
+        let event = NewEvent { key: Some(key.into()), payload, ..NewEvent::new("t") };
+        store.publish(&group().topic, &[event]).await.unwrap();
+    }
+}
+
+async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    for _ in 0..6000 {
+        if done().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
+async fn dead(store: &dyn Backend) -> Vec<AsideView> {
+    let filter = AsideFilter { group: group(), dead: true, slot: None, key: None, after: None, limit: 99 };
+    store.aside(&filter).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_replica_pushes_its_part_signed_and_in_order() {
+    let receiver = Receiver::default();
+    let store = pushed(&receiver, GroupSettings::default()).await;
+    let servers = [server(&store, "one").await, server(&store, "two").await];
+    until("both are members", async || {
+        let view = store.group(&group()).await.unwrap().unwrap();
+        let held = |name: &str| {
+            let member = view.members.iter().find(|member| member.name == name);
+            member.map_or(0, |member| {
+                view.slots.iter().filter(|slot| slot.share.holder.as_ref() == Some(&member.session)).count()
+            })
+        };
+        held("one") == 8 && held("two") == 8
+    })
+    .await;
+    let keys: Vec<_> = (0..10).map(|n| format!("k{n}")).collect();
+    for round in 0..5 {
+        for key in &keys {
+            publish(store.as_ref(), key, round * 3..round * 3 + 3).await;
+        }
+    }
+    until("all have arrived", async || keys.iter().all(|key| receiver.taken(key).len() == 15)).await;
+    for key in &keys {
+        assert_eq!(receiver.taken(key), (0..15).collect::<Vec<_>>(), "{key}");
+    }
+    let first = &receiver.got()[0];
+    assert_eq!((&first.event["topic"], &first.event["group"]), (&json!("orders"), &json!("hook")));
+    assert_eq!(first.event["type"], "t");
+    assert!(first.id.parse::<u64>().is_ok());
+    // One that ends leaves in good order, and the other goes on with all.
+    servers[0].shutdown().await;
+    publish(store.as_ref(), "k0", 15..16).await;
+    until("the other one pushes it", async || receiver.taken("k0").len() == 16).await;
+    let view = store.group(&group()).await.unwrap().unwrap();
+    assert_eq!(view.members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["two"]);
+    // It is not pushed any more: the servers leave.
+    store.set_push(&group(), None).await.unwrap();
+    until("nobody is in the group", async || {
+        store.group(&group()).await.unwrap().unwrap().members.is_empty()
+    })
+    .await;
+    servers[1].shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_taken_is_tried_again_then_dead_and_other_keys_flow() {
+    let receiver = Receiver::default();
+    for (key, status) in [("broken", 500), ("moved", 302), ("slow", 0)] {
+        receiver.answer(key, status);
+    }
+    let backoff = Backoff { first_ms: 1, most_ms: 5 };
+    let store = pushed(&receiver, GroupSettings { max_attempts: 2, backoff }).await;
+    let server = server(&store, "one").await;
+    for key in ["broken", "moved", "slow", "good"] {
+        publish(store.as_ref(), key, 0..3).await;
+    }
+    until("the good ones have arrived", async || receiver.taken("good") == [0, 1, 2]).await;
+    until("the first of each bad key is dead", async || dead(store.as_ref()).await.len() == 3).await;
+    let told: BTreeMap<_, _> = dead(store.as_ref())
+        .await
+        .into_iter()
+        .map(|aside| (aside.event.key.unwrap(), (aside.attempts, aside.error)))
+        .collect();
+    let (attempts, error) = &told["broken"];
+    assert_eq!(*attempts, 2);
+    assert!(error.ends_with("/hook answered 500 Internal Server Error"), "{error}");
+    assert!(told["moved"].1.contains("redirects are not followed"), "{told:?}");
+    assert!(told["slow"].1.contains("within 300ms"), "{told:?}");
+    assert!(told.values().all(|(_, error)| !error.contains("private")), "{told:?}");
+    assert!(!receiver.followed.load(Ordering::Relaxed));
+    // Mended and replayed, they follow in order.
+    receiver.mood.lock().unwrap().clear();
+    let ids: Vec<_> = dead(store.as_ref()).await.iter().map(|aside| aside.event.id).collect();
+    assert_eq!(store.order_dead(&group(), &ids, DeadOrder::Replay).await.unwrap().len(), 3);
+    for key in ["broken", "moved", "slow"] {
+        until("all of it has arrived", async || receiver.taken(key).len() == 3).await;
+        assert_eq!(receiver.taken(key), [0, 1, 2], "{key}");
+    }
+    server.shutdown().await;
+}

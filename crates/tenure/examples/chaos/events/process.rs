@@ -1,0 +1,125 @@
+//! A process of this stage: writers, or a member of the group.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tenure::Tenure;
+use tenure_core::{Entropy, SplitMix};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::plan::{EventPlan, Role};
+use super::reader::Tell;
+use super::{books, reader};
+use crate::Failed;
+
+/// What a log says of a stale commit.
+pub(super) const REFUSED: &str = "refused";
+pub(super) const ACCEPTED: &str = "accepted";
+
+/// Lives the life of a process.
+pub(crate) fn work(plan: &str) -> Result<(), Failed> {
+    let plan: EventPlan = serde_json::from_str(plan)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(live(plan))
+}
+
+async fn live(plan: EventPlan) -> Result<(), Failed> {
+    std::thread::spawn(|| {
+        // Our parent holds the other end: it closes however the parent ends.
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(3);
+    });
+    // There from the start: it counts as a process that lived.
+    let log = OpenOptions::new().create(true).append(true).open(&plan.log)?;
+    let terminate = signal(SignalKind::terminate())?;
+    match (plan.role, plan.url.starts_with("sqlite:")) {
+        (Role::Writes(writers), true) => sqlite::write(&plan, writers, terminate).await,
+        (Role::Writes(writers), false) => postgres::write(&plan, writers, terminate).await,
+        (Role::Reads, true) => sqlite::read(&plan, log, terminate).await,
+        (Role::Reads, false) => postgres::read(&plan, log, terminate).await,
+    }
+}
+
+/// Opens a session, as often as it takes: the server may be down just now.
+pub(super) async fn open(url: &str, name: &str, lease: Duration) -> Tenure {
+    loop {
+        match Tenure::builder().url(url).name(name).lease(lease).open().await {
+            Ok(tenure) => return tenure,
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+fn tell(log: File) -> Tell {
+    let log = Mutex::new(log);
+    Arc::new(move |accepted| {
+        let word = if accepted { ACCEPTED } else { REFUSED };
+        let _ = writeln!(log.lock().unwrap_or_else(PoisonError::into_inner), "{word}");
+    })
+}
+
+macro_rules! process_on {
+    ($dialect:ident, $database:ty, $patience_ms:literal, $pause_ms:literal) => {
+        mod $dialect {
+            use super::*;
+
+            pub(super) async fn write(
+                plan: &EventPlan,
+                writers: usize,
+                mut terminate: Signal,
+            ) -> Result<(), Failed> {
+                let pool = super::super::pools::$dialect(&plan.url, u32::try_from(writers)?)?;
+                let mut writing = tokio::task::JoinSet::new();
+                for _ in 0..writers {
+                    let (pool, mut dice) = (pool.clone(), SplitMix::new(tenure::runtime::random()));
+                    writing.spawn(async move {
+                        loop {
+                            // What fails was rolled back, or not: the books say.
+                            let written = books::$dialect::write(&pool, &mut dice, $patience_ms).await;
+                            let wait = if written.is_ok() { dice.next_u64() % 30 } else { 100 };
+                            tokio::time::sleep(Duration::from_millis(wait)).await;
+                        }
+                    });
+                }
+                terminate.recv().await;
+                Ok(())
+            }
+
+            pub(super) async fn read(
+                plan: &EventPlan,
+                log: File,
+                mut terminate: Signal,
+            ) -> Result<(), Failed> {
+                let lease = Duration::from_millis(plan.lease_ms);
+                let pool = super::super::pools::$dialect(&plan.url, 6)?;
+                let (to, lost) = tokio::sync::mpsc::unbounded_channel();
+                let join = async {
+                    let tenure = open(&plan.url, &format!("member-{}", plan.hand), lease).await;
+                    loop {
+                        match reader::$dialect::join(&tenure, &pool, to.clone(), $pause_ms).await {
+                            Ok(consumer) => break (tenure, consumer),
+                            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                        }
+                    }
+                };
+                let (tenure, consumer) = tokio::select! {
+                    joined = join => joined,
+                    _ = terminate.recv() => return Ok(()),
+                };
+                tokio::spawn(reader::$dialect::careless(tenure.clone(), pool.clone(), lost, tell(log)));
+                terminate.recv().await;
+                let leave = async {
+                    let _ = consumer.drain().await;
+                    let _ = tenure.close().await;
+                };
+                let _ = tokio::time::timeout(Duration::from_secs(3), leave).await;
+                Ok(())
+            }
+        }
+    };
+}
+
+process_on!(sqlite, sqlx::Sqlite, 2, 5);
+process_on!(postgres, sqlx::Postgres, 20, 40);
