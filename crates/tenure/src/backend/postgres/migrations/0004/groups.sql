@@ -95,11 +95,13 @@ $$;
 -- Leaves a group: its shares are free.
 CREATE FUNCTION tenure.leave_group(in_group integer, in_session text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE tenure.event_shares s SET session = NULL WHERE s.group_id = in_group AND s.session = in_session;
+    -- First: who is about to take something in its name holds this row still, and what it takes is seen below.
     DELETE FROM tenure.event_members m WHERE m.group_id = in_group AND m.session = in_session;
     IF FOUND THEN
         PERFORM tenure.wake_group(in_group);
     END IF;
+    PERFORM FROM tenure.event_shares s WHERE s.group_id = in_group AND s.session = in_session ORDER BY s.slot FOR UPDATE;
+    UPDATE tenure.event_shares s SET session = NULL WHERE s.group_id = in_group AND s.session = in_session;
 END
 $$;
 
@@ -168,7 +170,7 @@ DECLARE
     share record;
 BEGIN
     SELECT m.name INTO name_ FROM tenure.event_members m JOIN tenure.sessions s ON s.id = m.session AND s.state = 'live'
-    WHERE m.group_id = in_group AND m.session = in_session FOR KEY SHARE OF s;
+    WHERE m.group_id = in_group AND m.session = in_session FOR KEY SHARE OF s, m;
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -250,6 +252,10 @@ DECLARE
     topic_ integer;
     lost bigint;
 BEGIN
+    -- A share that was taken on another timeline than this server's was read there, too: what it read may not be here.
+    IF in_token >> 40 < tenure.timeline() THEN
+        RETURN false;
+    END IF;
     SELECT s.position INTO before_ FROM tenure.event_shares s
     WHERE s.group_id = in_group AND s.slot = in_slot AND s.token = in_token AND s.session IS NOT NULL FOR UPDATE;
     IF NOT FOUND THEN

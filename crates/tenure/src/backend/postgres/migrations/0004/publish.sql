@@ -30,10 +30,26 @@ $$;
 
 -- The next number. Events and positions take them in turn, so that events that are published one by one would all have odd
 -- numbers, or even ones, and those without a key would lie in half of the slots: with `any_`, one is left out now and then.
-CREATE FUNCTION tenure.event_number(any_ boolean) RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT CASE WHEN any_ AND random() < 0.5
-                THEN greatest(nextval('tenure.event_numbers'), nextval('tenure.event_numbers'))
-                ELSE nextval('tenure.event_numbers') END
+--
+-- A standby that is promoted may not know the last numbers that were given, and they are out there: as idempotency keys, in cursors. So
+-- each timeline after the first has numbers of its own, as tokens do.
+CREATE FUNCTION tenure.event_number(any_ boolean) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    number bigint := nextval('tenure.event_numbers');
+    first_ CONSTANT bigint := (tenure.timeline() - 1) << 40;
+BEGIN
+    IF number <= first_ THEN
+        PERFORM pg_advisory_xact_lock(8372, 0);
+        IF (SELECT n.last_value FROM tenure.event_numbers n) <= first_ THEN
+            PERFORM setval('tenure.event_numbers', first_ + 1);
+        END IF;
+        number := nextval('tenure.event_numbers');
+    END IF;
+    IF any_ AND random() < 0.5 THEN
+        number := nextval('tenure.event_numbers');
+    END IF;
+    RETURN number;
+END
 $$;
 
 -- Refuses, for want of a topic.
@@ -136,7 +152,15 @@ BEGIN
             PERFORM tenure.ring_topic(NEW.topic);
         END IF;
     ELSIF current_setting('tenure.batch', true) = NEW.batch::text || '+' THEN
-        PERFORM set_config('tenure.batch', '', true);
+        PERFORM set_config('tenure.batch', '', true), set_config('tenure.placed', NEW.batch::text, true);
+        PERFORM tenure.place(NEW.batch);
+    ELSIF current_setting('tenure.placed', true) IS DISTINCT FROM NEW.batch::text AND NOT EXISTS (
+        SELECT FROM tenure.event_units u
+        WHERE u.topic = NEW.topic AND u.slot = NEW.slot AND u.position > NEW.batch AND u.batch = NEW.batch
+          AND NEW.id BETWEEN u.first_id AND u.last_id)
+    THEN
+        -- Somebody has emptied or changed the setting (RESET ALL): what was published before is not lost for that.
+        PERFORM set_config('tenure.placed', NEW.batch::text, true);
         PERFORM tenure.place(NEW.batch);
     END IF;
     RETURN NULL;
