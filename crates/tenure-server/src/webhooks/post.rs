@@ -15,7 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use tenure::port::{Event, GroupKey, Push};
-use tenure::runtime::{Runtime, wall_ms};
+use tenure::runtime::Runtime;
 use tenure::{HandlerError, Name};
 
 use super::resolve::{PRIVATE, Resolver, host_is_private};
@@ -94,7 +94,8 @@ impl Poster {
         if !self.private && host_is_private(&push.url) {
             return Err(PRIVATE.into());
         }
-        let request = message(push, group, event)?;
+        // The receiver compares it with its own clock: it is when this attempt was made.
+        let request = message(push, group, event, self.runtime.wall_ms() / 1000)?;
         let line = self.line.get_or_init(|| line(self.private)).as_ref().map_err(Clone::clone)?;
         let response = line.request(request).await.map_err(|error| root(&error))?;
         let (head, body) = response.into_parts();
@@ -105,13 +106,16 @@ impl Poster {
 }
 
 /// The request that carries an event.
-fn message(push: &Push, group: &GroupKey, event: &Event) -> Result<Request<Full<Bytes>>, String> {
+fn message(
+    push: &Push,
+    group: &GroupKey,
+    event: &Event,
+    seconds: i64,
+) -> Result<Request<Full<Bytes>>, String> {
     let GroupKey { topic, name } = group;
     let message = Message { namespace: &topic.namespace, topic: &topic.name, group: name, event };
     let body = serde_json::to_vec(&message).map_err(|error| error.to_string())?;
     let id = event.id.to_string();
-    // The receiver compares it with its own clock: it is when this attempt was made.
-    let seconds = wall_ms() / 1000;
     Request::builder()
         .method(Method::POST)
         .uri(&push.url)
