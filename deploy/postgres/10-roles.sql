@@ -88,7 +88,20 @@ BEGIN
             ('resources', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('pool_requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             -- Who only looks does not see how the leader is spoken to.
-            ('posts', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (one, token, session, address)')
+            ('posts', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (one, token, session, address)'),
+            ('topics', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            -- Nobody rewrites what was published; what is old and read is forgotten.
+            ('events', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('event_units', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('event_floors', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_dozers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_groups', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            -- Who only looks does not see what pushes are signed with.
+            ('event_pushes', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (group_id, url, timeout_ms)'),
+            ('event_members', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_shares', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_done', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('event_asides', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT')
         ) AS rights (name, runtime, reader)
         WHERE to_regclass('tenure.' || name) IS NOT NULL
     LOOP
@@ -97,6 +110,9 @@ BEGIN
     END LOOP;
     IF to_regclass('tenure.tasks_id_seq') IS NOT NULL THEN
         GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime;
+    END IF;
+    IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
+        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime;
     END IF;
 END
 $$;

@@ -16,7 +16,6 @@ use crate::envelope;
 use crate::floor::Floor;
 use crate::gauge::Gauge;
 use crate::limits::Limiter;
-use crate::lookout::Lookout;
 use crate::route::Routes;
 use crate::settings::{Settings, Timeouts};
 use crate::tails::Tails;
@@ -36,7 +35,6 @@ pub struct Inside {
     pub(crate) store: Arc<dyn Backend>,
     pub(crate) board: Arc<Board>,
     pub(crate) floor: Arc<Floor>,
-    pub(crate) lookout: Arc<Lookout>,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -92,14 +90,12 @@ impl App {
         let runtime = settings.runtime.clone();
         let board = Board::watching(store.clone(), runtime.clone());
         let floor = Floor::watching(store.clone(), runtime.clone());
-        let lookout = Lookout::watching(store.clone(), runtime.clone());
         let gauge = Gauge::watching(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
             board,
             floor,
-            lookout,
             gauge,
             access: Arc::new(access),
             runtime,

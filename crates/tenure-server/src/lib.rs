@@ -27,7 +27,6 @@ mod gauge;
 mod health;
 mod limits;
 pub mod listen;
-mod lookout;
 pub mod metrics;
 pub mod pages;
 pub mod problem;

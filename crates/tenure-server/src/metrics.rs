@@ -20,7 +20,7 @@ use tenure::port::{ElectionView, GroupKey, QueueKey, TaskState, TopicKey, TopicV
 
 use crate::App;
 use crate::app::SERVERS;
-use crate::lookout::Track;
+use crate::gauge::Track;
 use crate::route::{Need, Routes};
 
 /// The names of what the server itself counts. See [`tenure::metrics::names`] for those of every process.
@@ -286,8 +286,8 @@ async fn queues(app: &App, text: &mut String) {
 
 /// What is in the topics, and how far their groups are. Of a store that can not be asked, or keeps none, nothing is said.
 async fn topics(app: &App, text: &mut String) {
-    let seen = app.lookout.seen().await.ok().filter(|seen| seen.trouble.is_none());
-    let topics = || seen.iter().flat_map(|seen| seen.topics.values());
+    let seen = app.gauge.all().await.ok().filter(|seen| seen.trouble.is_none());
+    let topics = || seen.iter().flat_map(|seen| seen.topics.values().map(AsRef::as_ref));
     let each = |figure: fn(&TopicView) -> f64| {
         topics().map(move |view| (format!("{}}}", topic_labels(&view.key)), figure(view))).collect::<Vec<_>>()
     };

@@ -77,7 +77,7 @@ struct Pushed {
 }
 
 async fn run(app: &App, tenure: &Tenure) {
-    let poster = Arc::new(Poster::new());
+    let poster = Arc::new(Poster::new(app.runtime.clone()));
     let mut closing = app.closing.subscribe();
     let mut hints = app.board.hints();
     let mut pushed: BTreeMap<GroupKey, Pushed> = BTreeMap::new();

@@ -9,11 +9,18 @@ use serde_json::{Value, json};
 use crate::support::{Candidate, World, lives, until};
 use crate::{group, lines, publish, refused, said};
 
+/// A lease that a busy machine does not use up.
+const PATIENT: &str = "30s";
+
 /// A member of the test, in the background.
 fn member(world: &World, name: &str, args: &[&str], script: &str) -> Candidate {
+    member_with(world, name, PATIENT, args, script)
+}
+
+fn member_with(world: &World, name: &str, lease: &str, args: &[&str], script: &str) -> Candidate {
     let log = File::create(world.path(&format!("{name}.log"))).expect("a log");
     let mut command = world.command(&["events", "consume", "orders", "--group", "mailer", "--member", name]);
-    command.args(["--lease", "1500ms", "--kill-after", "300ms"]).args(args);
+    command.args(["--lease", lease, "--kill-after", "300ms"]).args(args);
     command.args(["--", "bash", "-c", script]).env("PLACE", world.folder.path());
     command.stdout(Stdio::null()).stderr(log);
     Candidate { process: command.spawn().expect("tenure runs"), name: name.to_owned() }
@@ -229,7 +236,7 @@ pub fn a_killed_member_leaves_no_orphan_and_its_event_is_handled_again(world: &W
     topic(world, "1");
     let id = publish(world, &["orders", "--type", "made", "--key", "a"]);
     let script = r#"echo "$TENURE_EVENT_ID $$ $TENURE_TOKEN" >> "$PLACE/begun"; until [ -e "$PLACE/go" ]; do sleep 0.02; done"#;
-    let mut victim = member(world, "victim", &[], script);
+    let mut victim = member_with(world, "victim", "5s", &[], script);
     until_file(world, "begun", |text| text.ends_with('\n'));
     let begun = |line: usize| -> Vec<u64> {
         let text = file(world, "begun");

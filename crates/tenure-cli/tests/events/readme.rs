@@ -85,16 +85,19 @@ fn the_python_of_the_readme_runs_as_written_on_postgres() {
     the_order_is_there(&world);
 }
 
-/// A Python that has `psycopg`: installed once, as `scripts/api-check` installs what it needs.
+/// A Python that has `psycopg`: that of the machine, or one in which it is installed once, as `scripts/api-check` installs what it needs.
 fn python_with_psycopg() -> PathBuf {
+    let has = |python: &Path| {
+        let import = Command::new(python).args(["-c", "import psycopg"]).output();
+        import.is_ok_and(|output| output.status.success())
+    };
+    if has(Path::new("python3")) {
+        return "python3".into();
+    }
     let target = Path::new(env!("CARGO_BIN_EXE_tenure")).ancestors().nth(2).expect("the target folder");
     let venv = target.join(PSYCOPG.replace(['[', ']', '='], "-"));
     let python = venv.join("bin/python");
-    let has = || {
-        let import = Command::new(&python).args(["-c", "import psycopg"]).output();
-        import.is_ok_and(|output| output.status.success())
-    };
-    if !has() {
+    if !has(&python) {
         let make = |program: &Path, args: &[&str]| {
             let output =
                 Command::new(program).args(args).output().expect("this test needs python3 with venv");
@@ -104,7 +107,7 @@ fn python_with_psycopg() -> PathBuf {
                 String::from_utf8_lossy(&output.stderr)
             );
         };
-        make(Path::new("python3"), &["-m", "venv", &venv.display().to_string()]);
+        make(Path::new("python3"), &["-m", "venv", "--clear", &venv.display().to_string()]);
         make(&venv.join("bin/pip"), &["install", "--quiet", "--disable-pip-version-check", PSYCOPG]);
     }
     python

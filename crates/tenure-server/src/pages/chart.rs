@@ -186,7 +186,7 @@ fn picture(lines: &[Line], height: i64, unit: &str) -> Markup {
                 @for (part, at) in [(1.0, 0), (0.5, height / 2), (0.0, height)] {
                     line.grid x1="0" x2="100%" y1=(at) y2=(at) {}
                     @if top * part >= 1.0 || part == 0.0 {
-                        text x="0" y=(at + 13) { (brief((top * part).round() as u64)) (unit) }
+                        text x="0" y=(at + 13) { (tick(top * part, unit)) (unit) }
                     }
                 }
                 svg x="0" y="0" width="100%" height=(height) viewBox={ "0 0 " (WIDE) " " (HIGH) } preserveAspectRatio="none" aria-hidden="true" {
@@ -204,6 +204,11 @@ fn picture(lines: &[Line], height: i64, unit: &str) -> Markup {
             }
         }
     }
+}
+
+/// What stands beside a line of the grid. Things are counted whole; time is measured.
+fn tick(value: f64, unit: &str) -> String {
+    if unit.is_empty() || value.fract() == 0.0 { brief(value.round() as u64) } else { format!("{value:.1}") }
 }
 
 /// Where the samples stand: from 0 to [`WIDE`], and what they say.

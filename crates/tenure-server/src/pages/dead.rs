@@ -66,8 +66,9 @@ pub(super) fn list(
                 Ok([]) => p.empty {
                     @if filter.after.is_some() { "There are no more." }
                     @else if filter.key.is_some() { "Nothing of this key is " @if filter.dead { "dead." } @else { "aside." } }
+                    @else if view.aside + view.dead == 0 { "Nothing is aside: every event that was read is handled." }
                     @else if filter.dead { "Nothing is dead." }
-                    @else { "Nothing is aside: every event that was read is handled." }
+                    @else { "Nothing is aside any more." }
                 },
                 Ok(asides) => {
                     (table(key, &asides[..asides.len().min(PAGE as usize)], visit, wall))
@@ -159,12 +160,9 @@ pub(super) fn not_aside(key: &GroupKey, id: EventId) -> Problem {
 
 /// One event that is aside; a problem, if it is not.
 pub(super) async fn find(app: &App, key: &GroupKey, id: EventId) -> Result<Set, Problem> {
+    app.gauge.group(key).await?.ok_or_else(|| no_such_group(key))?;
     let all = app.gauge.asides(&one(key.clone(), id)).await?;
-    match all.iter().find(|set| set.aside.event.id == id) {
-        Some(set) => Ok(set.clone()),
-        None if app.gauge.group(key).await?.is_none() => Err(no_such_group(key)),
-        None => Err(not_aside(key, id)),
-    }
+    all.iter().find(|set| set.aside.event.id == id).cloned().ok_or_else(|| not_aside(key, id))
 }
 
 pub(super) async fn show(

@@ -158,6 +158,13 @@ fn trial(
                 @if view.aside + view.dead > 0 { p { "Of the " (words::count((view.aside + view.dead) as usize, "event")) " that are aside, those after the new positions are forgotten, for they are read again." } }
             }))
         }
+        form.confirm method="post" action=(parts::group_href(key, "reset")) {
+            (hidden(to, slot))
+            div.buttons {
+                button.button.danger data-key="do" { "Reset " (key.name) }
+                a.button href=(parts::group_href(key, "")) { "Cancel" }
+            }
+        }
         section.card aria-labelledby="by-slot" {
             header { h2 #by-slot { "Slot by slot" } @if shown.len() > SHOWN { span.soft.small { "the first " (SHOWN) " of " (shown.len()) " that move" } } }
             @if shown.is_empty() { p.empty { "No slot would move: all are there already." } }
@@ -170,18 +177,11 @@ fn trial(
                                 th scope="row" { (one.slot) }
                                 td.num data-label="From" { span.token { (one.from) } }
                                 td.num data-label="To" { span.token { (one.to) } }
-                                td data-label="Which is" { @if one.to < one.from { (parts::state("later", "back")) } @else { (parts::state("warn", "ahead")) } }
+                                td data-label="Which is" { @if one.to < one.from { "← back" } @else { "ahead →" } }
                             }
                         }
                     }
                 }
-            }
-        }
-        form.confirm method="post" action=(parts::group_href(key, "reset")) {
-            (hidden(to, slot))
-            div.buttons {
-                button.button.danger data-key="do" { "Reset " (key.name) }
-                a.button href=(parts::group_href(key, "")) { "Cancel" }
             }
         }
     }

@@ -1,8 +1,8 @@
 //! One event, sent to its receiver.
 
 use std::error::Error;
-use std::sync::OnceLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
@@ -15,6 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use tenure::port::{Event, GroupKey, Push};
+use tenure::runtime::Runtime;
 use tenure::{HandlerError, Name};
 
 use super::sign::signature;
@@ -33,6 +34,7 @@ type Line = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// Sends events.
 pub(super) struct Poster {
+    runtime: Arc<dyn Runtime>,
     /// Made when it is first needed: it reads the system's certificates.
     line: OnceLock<Result<Line, String>>,
 }
@@ -48,8 +50,8 @@ struct Message<'a> {
 }
 
 impl Poster {
-    pub(super) fn new() -> Poster {
-        Poster { line: OnceLock::new() }
+    pub(super) fn new(runtime: Arc<dyn Runtime>) -> Poster {
+        Poster { runtime, line: OnceLock::new() }
     }
 
     /// Sends an event. That it arrived is all that counts as done.
@@ -60,7 +62,7 @@ impl Poster {
         event: &Event,
     ) -> Result<(), HandlerError> {
         let limit = Duration::from_millis(push.timeout_ms);
-        let begun = std::time::Instant::now();
+        let begun = self.runtime.now();
         let place = shown(&push.url);
         let (result, outcome) = match tokio::time::timeout(limit, self.answer(push, group, event)).await {
             Ok(Ok((status, _))) if status.is_success() => (PushResult::Done, Ok(())),
@@ -73,7 +75,7 @@ impl Poster {
                 Err(HandlerError::fail(format!("no answer from {place} within {limit:?}"))),
             ),
         };
-        metrics::pushed(group, result, begun.elapsed());
+        metrics::pushed(group, result, self.runtime.now().since(begun));
         outcome
     }
 
@@ -83,7 +85,8 @@ impl Poster {
         group: &GroupKey,
         event: &Event,
     ) -> Result<(StatusCode, HeaderMap), String> {
-        let request = message(push, group, event)?;
+        // The receiver compares it with its own clock: it is when this attempt was made.
+        let request = message(push, group, event, self.runtime.wall_ms() / 1000)?;
         let line = self.line.get_or_init(line).as_ref().map_err(Clone::clone)?;
         let response = line.request(request).await.map_err(|error| root(&error))?;
         let (head, body) = response.into_parts();
@@ -93,14 +96,16 @@ impl Poster {
 }
 
 /// The request that carries an event.
-fn message(push: &Push, group: &GroupKey, event: &Event) -> Result<Request<Full<Bytes>>, String> {
+fn message(
+    push: &Push,
+    group: &GroupKey,
+    event: &Event,
+    seconds: i64,
+) -> Result<Request<Full<Bytes>>, String> {
     let GroupKey { topic, name } = group;
     let message = Message { namespace: &topic.namespace, topic: &topic.name, group: name, event };
     let body = serde_json::to_vec(&message).map_err(|error| error.to_string())?;
     let id = event.id.to_string();
-    // The receiver compares it with its own clock: it is when this attempt was made.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     Request::builder()
         .method(Method::POST)
         .uri(&push.url)

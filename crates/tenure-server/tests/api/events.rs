@@ -456,3 +456,42 @@ async fn a_push_shows_the_secret_that_it_made_once() {
     );
     assert_eq!(deeds[0].action, "push.unset");
 }
+
+#[tokio::test]
+async fn the_scrape_shows_how_far_groups_lag_and_what_failed() {
+    // What a process counts is counted for all tests together: nobody else has such a topic.
+    let inside = inside();
+    put(&inside, "/v1/topics/scraped", json!({"slots": 2})).await.of(201);
+    put(&inside, "/v1/topics/scraped/groups/g", json!({"max_attempts": 1})).await.of(201);
+    let events = json!({"events": [{"type": "a", "key": "k"}, {"type": "b", "key": "k"}]});
+    inside.post("/v1/topics/scraped/events", events).await.of(201);
+    let group = "/v1/topics/scraped/groups/g";
+    let pulled = inside.post(&format!("{group}/pull"), json!({"member": "m"})).await.of(200);
+    let event = &pulled["events"][0];
+    let nack = json!({
+        "slot": event["slot"], "token": event["token"], "position": event["position"], "event": event["id"], "error": "no",
+    });
+    inside.post(&format!("{group}/nack"), nack).await.of(200);
+    inside.post("/v1/topics/scraped/events", json!({"type": "c", "key": "k"})).await.of(201);
+    let of = "{namespace=\"default\",topic=\"scraped\",group=\"g\"}";
+    let text = loop {
+        let answer = inside.get("/metrics").await;
+        let text = String::from_utf8(answer.bytes).unwrap();
+        if text.contains(&format!("tenure_group_lag_events{of} 1\n")) {
+            break text;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    for line in [
+        format!("tenure_group_dead{of} 1\n"),
+        format!("tenure_group_aside{of} 1\n"),
+        format!("tenure_group_members{of} 1\n"),
+        format!("tenure_group_paused{of} 0\n"),
+        "tenure_topic_events{namespace=\"default\",topic=\"scraped\"} 3\n".into(),
+        "tenure_topic_blocked_seconds{namespace=\"default\",topic=\"scraped\"} 0\n".into(),
+        "tenure_events_published_total{namespace=\"default\",topic=\"scraped\"} 3\n".into(),
+    ] {
+        assert!(text.contains(&line), "{line}{text}");
+    }
+    assert!(text.contains(&format!("tenure_group_lag_seconds{of} 0")), "{text}");
+}

@@ -84,7 +84,7 @@ async fn publish(store: &dyn Backend, payloads: std::ops::Range<u64>) {
     let event = |n: u64| NewEvent {
         key: Some(format!("k{}", n % 3)),
         payload: tenure::port::Payload::Json(n.to_string().parse().unwrap()),
-        ..NewEvent::new(if n % 2 == 0 { "even" } else { "odd" })
+        ..NewEvent::new(if n.is_multiple_of(2) { "even" } else { "odd" })
     };
     let events: Vec<_> = payloads.map(event).collect();
     store.publish(&topic(), &events).await.unwrap();

@@ -446,6 +446,7 @@ async fn dead_events_are_replayed_and_dropped() {
 
         // One is tried again: due at once, those behind it stay there until it is done.
         page.click(&format!("{row} [data-key=replay]")).await;
+        page.until("document.querySelector('dialog[open] #confirm')").await;
         page.screenshot(&format!("dialog-replay-{}", look.name())).await;
         page.follow("dialog button").await;
         page.shows("Replayed: tried again at once").await;
@@ -490,7 +491,9 @@ async fn dead_events_are_replayed_and_dropped() {
         page.shows("Replay 2 dead events?").await;
         page.follow("dialog button").await;
         page.shows("Replayed").await;
-        page.shows("Nothing is dead").await;
+        // What is not dead any more is shown among all that is aside.
+        page.until("[...document.querySelectorAll('.tabs a')].map(a => a.innerText.trim()).join() == 'dead 0,all that is aside 9'").await;
+        page.until("document.querySelectorAll('#aside .state.next').length == 2").await;
         assert!(world.asides("orders/billing", true).await.is_empty());
         page.calm().await;
         let world = World::eventful().await;

@@ -7,8 +7,8 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tenure_core::port::{
-    AsideKey, Committed, Event, Events, GroupKey, GroupLook, Join, NewEvent, PUBLISH_MAX, Position,
-    Published, ReadAsk, ShareCommit, StoreError, TakeShares, Taken, Tend, TopicKey, Trouble,
+    AsideKey, Committed, Event, Events, GroupKey, GroupLook, Join, NewEvent, Position, Published, ReadAsk,
+    ShareCommit, StoreError, TakeShares, Taken, Tend, TopicKey, Trouble,
 };
 use tenure_core::{SessionId, Token};
 
@@ -65,11 +65,6 @@ impl Events for Http {
     async fn publish(&self, topic: &TopicKey, events: &[NewEvent]) -> Result<Vec<Published>, StoreError> {
         if events.is_empty() {
             return Ok(Vec::new());
-        }
-        if events.len() > PUBLISH_MAX {
-            let message =
-                format!("{} events are too many at once; publish at most {PUBLISH_MAX}", events.len());
-            return Err(StoreError::new(Trouble::Request, message));
         }
         let mut call = send(Method::POST, of(topic, "/events"), &NewEvents { events });
         call.again = events.iter().all(|event| event.idempotency_key.is_some());
