@@ -246,3 +246,16 @@ async fn who_resets_all_settings_in_mid_transaction_loses_nothing() {
         assert_eq!(ids.len(), held + before + after, "{before} before, {after} after: each once");
     }
 }
+
+/// Triggers do not fire there: silence would lose what was published.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_replicates_is_told_that_it_can_not_publish() {
+    let (database, store) = with_topic(1).await;
+    for publish in ["tenure.publish('t', key => 'a')", "tenure.publish_many('t', '[{}, {}]')"] {
+        let sql = format!("SET session_replication_role = replica; SELECT {publish}");
+        let error = database.psql(&sql).unwrap_err().to_string();
+        assert!(error.contains("would never be read"), "{error}");
+    }
+    assert_eq!(database.psql("SELECT count(*) FROM tenure.events").unwrap(), "0");
+    assert_eq!(all(&store, 1).await, []);
+}

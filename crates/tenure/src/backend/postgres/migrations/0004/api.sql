@@ -97,7 +97,8 @@ BEGIN
     FROM tenure.topics t
     WHERE t.namespace = publish.namespace AND t.name = publish.topic AND octet_length(payload::text) <= t.max_bytes
       AND headers IS NULL AND idempotency_key IS NULL AND key IS DISTINCT FROM ''
-      AND concat(key, type) !~ '[^ -~]' AND octet_length(concat(key, type)) <= 512 AND type IS NOT NULL;
+      AND concat(key, type) !~ '[^ -~]' AND octet_length(concat(key, type)) <= 512 AND type IS NOT NULL
+      AND current_setting('session_replication_role') <> 'replica';
     IF topic_ IS NULL THEN
         RETURN tenure.publish_with_care(
             publish.namespace, publish.topic, coalesce(payload, 'null')::text, NULL, key, type, headers, idempotency_key);

@@ -261,18 +261,20 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    SELECT g.topic INTO STRICT topic_ FROM tenure.event_groups g WHERE g.id = in_group;
     read_to := greatest(before_, in_position);
     IF read_to > before_ THEN
+        -- What was read and is not there any more was lost in a crash: its position will be given again, to something else.
+        IF read_to > (SELECT e.latest FROM tenure.slot_ends(topic_, in_slot) e) THEN
+            RETURN false;
+        END IF;
         UPDATE tenure.event_shares s SET position = read_to WHERE s.group_id = in_group AND s.slot = in_slot;
         DELETE FROM tenure.event_done d WHERE d.group_id = in_group AND d.slot = in_slot AND d.position <= read_to;
-    END IF;
-    IF in_done IS NOT NULL OR aside_events IS NOT NULL THEN
-        SELECT g.topic INTO STRICT topic_ FROM tenure.event_groups g WHERE g.id = in_group;
     END IF;
     IF in_done IS NOT NULL THEN
         INSERT INTO tenure.event_done (group_id, slot, position, event)
         SELECT in_group, in_slot, d.position, d.id
-        FROM (SELECT e.id, tenure.position_of(topic_, in_slot, e.id) AS position FROM unnest(in_done) AS e (id)) d
+        FROM (SELECT e.id, tenure.position_of(topic_, in_slot, e.id, read_to) AS position FROM unnest(in_done) AS e (id)) d
         WHERE d.position > read_to
         ON CONFLICT (group_id, slot, position, event) DO NOTHING;
     END IF;

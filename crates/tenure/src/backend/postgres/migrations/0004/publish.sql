@@ -211,6 +211,10 @@ BEGIN
     IF count_ = 0 THEN
         RETURN;
     END IF;
+    IF NOT own AND current_setting('session_replication_role') = 'replica' THEN
+        RAISE EXCEPTION 'this session replicates, and what it publishes would never be read' USING ERRCODE = 'TN016',
+            HINT = 'Triggers do not fire while session_replication_role is replica: set it to origin. Nothing was published.';
+    END IF;
     IF most_ < 1048576 THEN
         SELECT (p.n - 1)::integer, most_ INTO n, most
         FROM unnest(payloads, bodies) WITH ORDINALITY AS p (payload, body, n)

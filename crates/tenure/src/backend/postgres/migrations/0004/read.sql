@@ -86,18 +86,22 @@ BEGIN
 END
 $$;
 
--- Where an event of a slot lies; null if it does not, or not any more. Positions are greater than numbers, and not by much.
-CREATE FUNCTION tenure.position_of(in_topic integer, in_slot integer, in_id bigint) RETURNS bigint LANGUAGE sql STABLE
+-- Where an event of a slot lies, after a position; null if it does not, or not any more. Positions are greater than numbers, and not
+-- by much unless its transaction lasted.
+CREATE FUNCTION tenure.position_of(in_topic integer, in_slot integer, in_id bigint, after bigint) RETURNS bigint
+LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
     SELECT u.position FROM tenure.event_units u
-    WHERE u.topic = in_topic AND u.slot = in_slot AND u.position > in_id AND in_id BETWEEN u.first_id AND u.last_id
+    WHERE u.topic = in_topic AND u.slot = in_slot AND u.position > greatest(in_id, after)
+      AND in_id BETWEEN u.first_id AND u.last_id
       AND EXISTS (SELECT FROM tenure.events e
                   WHERE e.batch = u.batch AND e.topic = u.topic AND e.slot = u.slot AND e.id = in_id)
     ORDER BY u.position LIMIT 1
 $$;
 
--- One event. Its batch is the number of the first event of its transaction: mostly its own, or one a little before.
+-- One event. Its batch is the number of the first event of its transaction: mostly its own, or one a little before. Not more than a
+-- million before: who asks for one that is not there must not cost a walk over all that are.
 CREATE FUNCTION tenure.show_event(in_topic integer, in_id bigint)
 RETURNS TABLE (
     slot integer, "position" bigint, id bigint, key text, kind text, payload json, body bytea, headers json,
@@ -106,10 +110,10 @@ RETURNS TABLE (
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
     SELECT e.slot, u."position", e.id, e.key, e.kind, e.payload, e.body, e.headers, e.leader_token, tenure.ms(u.at)
-    FROM (SELECT v.* FROM tenure.events v WHERE v.batch <= in_id AND v.topic = in_topic AND v.id = in_id
+    FROM (SELECT v.* FROM tenure.events v WHERE v.batch BETWEEN in_id - 1000000 AND in_id AND v.topic = in_topic AND v.id = in_id
           ORDER BY v.batch DESC LIMIT 1) e
     JOIN tenure.event_units u
-        ON u.topic = in_topic AND u.slot = e.slot AND u."position" = tenure.position_of(in_topic, e.slot, e.id)
+        ON u.topic = in_topic AND u.slot = e.slot AND u."position" = tenure.position_of(in_topic, e.slot, e.id, 0)
 $$;
 
 -- Up to where a slot has been forgotten, and where it ends.

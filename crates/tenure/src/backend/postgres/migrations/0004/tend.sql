@@ -83,7 +83,10 @@ BEGIN
     IF clock_ms IS NULL THEN
         RETURN;
     END IF;
-    FOR topic_ IN SELECT t.id, t.slots, t.keep_ms, t.keep_unread_ms FROM tenure.topics t ORDER BY t.id LOOP
+    -- Not one that is being deleted.
+    FOR topic_ IN
+        SELECT t.id, t.slots, t.keep_ms, t.keep_unread_ms FROM tenure.topics t ORDER BY t.id FOR KEY SHARE SKIP LOCKED
+    LOOP
         left_ := most;
         -- Only where the first unit is old enough: most slots have nothing to forget.
         FOR slot_ IN
