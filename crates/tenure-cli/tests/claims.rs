@@ -8,6 +8,8 @@ mod desk;
 mod pool;
 #[path = "claims/readme.rs"]
 mod readme;
+#[path = "support/readme.rs"]
+mod readme_blocks;
 mod support;
 #[path = "claims/tasks.rs"]
 mod tasks;

@@ -8,6 +8,10 @@ mod consume;
 mod groups;
 #[path = "events/publish.rs"]
 mod publish;
+#[path = "events/readme.rs"]
+mod readme;
+#[path = "support/readme.rs"]
+mod readme_blocks;
 mod support;
 #[path = "events/tail.rs"]
 mod tail;

@@ -1,15 +1,16 @@
 //! `tenure doctor`: is this store fit, and how fast is it?
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::port::{Backend, Finding, QueueView, TaskState, Verdict};
+use tenure::port::{Backend, Finding, GroupView, QueueView, TaskState, TopicView, Verdict};
 use tenure::runtime::now;
 use tenure::{Name, Tenure};
 
 use crate::args::{DoctorArgs, Format, Global};
 use crate::exit::Failure;
-use crate::output::{self, Ink, Table, paint};
+use crate::output::{self, Ink, Table, counted, paint};
 use crate::store;
 
 /// How long the clocks are compared.
@@ -24,6 +25,7 @@ pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<u8, Failure
     findings.extend(clock_rate(store.as_ref()).await?);
     findings.extend(store.examine().await?);
     findings.extend(keeper(store.as_ref()).await?);
+    findings.extend(events(store.as_ref()).await);
     findings.push(hand_over(global, args.rounds).await?);
     let promises = store.promises();
     if global.output == Format::Json {
@@ -128,6 +130,49 @@ async fn keeper(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
     }))
 }
 
+/// Where there are topics: is a slot blocked, is something dead, does nobody read? Who may not look at them is told nothing.
+async fn events(store: &dyn Backend) -> Vec<Finding> {
+    let (Ok(topics), Ok(groups)) = (store.topics(None).await, store.groups(None).await) else {
+        return Vec::new();
+    };
+    if topics.is_empty() { Vec::new() } else { judged(&topics, &groups) }
+}
+
+fn judged(topics: &[TopicView], groups: &[GroupView]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut find =
+        |value: String, advice: String| findings.push(Finding::new("events", value, Verdict::Fair, advice));
+    let blocked = |topic: &&TopicView| topic.blockers.iter().any(|blocker| blocker.waiting > 0);
+    for topic in topics.iter().filter(blocked) {
+        let pids: BTreeSet<_> = topic.blockers.iter().map(|blocker| blocker.pid.to_string()).collect();
+        let pids: Vec<_> = pids.into_iter().collect();
+        find(
+            format!("others can not commit to {}: process {} holds its slots", topic.key, pids.join(", ")),
+            format!("tenure events topics show {}", topic.key.name),
+        );
+    }
+    for group in groups {
+        let (topic, name) = (&group.key.topic.name, &group.key.name);
+        if group.dead > 0 {
+            find(
+                format!("{} of {} dead, and their keys parked", group.dead, group.key),
+                format!("tenure events dead list {topic} {name}"),
+            );
+        }
+        if group.members.is_empty() && group.paused.is_none() && group.lag().0 > 0 {
+            find(
+                format!("nobody reads {}, and what it has not read is kept", group.key),
+                format!("start its members, or: tenure events groups delete {topic} {name}"),
+            );
+        }
+    }
+    if findings.is_empty() {
+        let found = format!("{}, {}", counted(topics.len(), "topic"), counted(groups.len(), "group"));
+        findings.push(Finding::new("events", found, Verdict::Good, ""));
+    }
+    findings
+}
+
 /// Two candidates of our own hand a lease to and fro.
 async fn hand_over(global: &Global, rounds: u32) -> Result<Finding, Failure> {
     let options = store::options(global)?;
@@ -176,4 +221,48 @@ async fn hand_over(global: &Global, rounds: u32) -> Result<Finding, Failure> {
     let verdict = if slow { Verdict::Fair } else { Verdict::Good };
     let advice = if slow { "hints do not arrive: a pooler in between? give --direct-url" } else { "" };
     Ok(Finding::new("hand-over", format!("{median:.1?} median of {}", times.len()), verdict, advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::port::{Blocker, TopicKey, TopicSettings};
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_events_is_found_with_its_remedy() {
+        let key = TopicKey::new("default".parse().unwrap(), "orders".parse().unwrap());
+        let blocker =
+            Blocker { slot: 1, pid: 4711, who: "app".into(), doing: "idle".into(), since_ms: 9, waiting: 1 };
+        let mut topic = TopicView {
+            key,
+            settings: TopicSettings::default(),
+            events: 1,
+            oldest_at_ms: None,
+            newest_at_ms: None,
+            groups: Vec::new(),
+            blockers: Vec::new(),
+        };
+        let group = r#"{
+            "topic": {"namespace": "default", "name": "orders"}, "name": "mailer", "settings": {}, "paused": null, "members": [],
+            "slots": [{"slot": 0, "token": 0, "holder": null, "last": "", "position": 0, "end": 9, "lag": 1, "lag_exact": true,
+                       "lag_ms": 5}],
+            "aside": 0, "dead": 2, "moves": 0, "push": null}"#;
+        let group: GroupView = serde_json::from_str(group).unwrap();
+        let found = judged(std::slice::from_ref(&topic), &[]);
+        assert_eq!(
+            (found.len(), found[0].verdict, found[0].value.as_str()),
+            (1, Verdict::Good, "1 topic, 0 groups")
+        );
+        topic.blockers.push(blocker);
+        let found = judged(&[topic], &[group]);
+        for (finding, (value, advice)) in found.iter().zip([
+            ("process 4711 holds", "topics show orders"),
+            ("2 of orders/mailer dead", "dead list orders mailer"),
+            ("nobody reads orders/mailer", "groups delete orders mailer"),
+        ]) {
+            assert!(finding.value.contains(value) && finding.advice.contains(advice), "{finding:?}");
+        }
+        assert_eq!(found.len(), 3);
+    }
 }

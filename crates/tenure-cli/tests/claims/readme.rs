@@ -1,9 +1,9 @@
 //! What the README says about work, as it is written, each from an empty folder.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::readme_blocks::{block, runs_as_written};
 use crate::support::{Server, World, until};
 
 /// The README's program, letter by letter.
@@ -15,72 +15,25 @@ mod example {
     }
 }
 
-/// A block of code, and what it prints.
-struct Block<'a> {
-    language: &'a str,
-    code: &'a str,
-    prints: &'a str,
-}
-
-fn blocks() -> Vec<Block<'static>> {
-    let text = include_str!("../../../../README.md");
-    let (_, text) = text.split_once("\n## Hand out work\n").expect("the section on work");
-    let (text, _) = text.split_once("\n## ").expect("the next section");
-    let mut blocks: Vec<Block<'_>> = Vec::new();
-    for (n, part) in text.split("```").enumerate() {
-        match part.split_once('\n').filter(|_| n % 2 == 1) {
-            Some(("json", prints)) => blocks.last_mut().expect("nothing prints that").prints = prints,
-            Some((language, code)) => blocks.push(Block { language, code, prints: "" }),
-            None => {}
-        }
-    }
-    blocks
-}
-
-fn block(language: &str, word: &str) -> Block<'static> {
-    let mut fitting: Vec<_> = blocks()
-        .into_iter()
-        .filter(|block| block.language == language && block.code.contains(word))
-        .collect();
-    assert_eq!(fitting.len(), 1, "one block of {language} with {word:?}");
-    fitting.remove(0)
-}
-
-/// Runs a block by a shell that finds `tenure`, and nothing of ours in its environment.
-fn runs_as_written(block: &Block<'_>, folder: &Path, address: Option<&str>) {
-    let binary = Path::new(env!("CARGO_BIN_EXE_tenure")).parent().expect("a folder").display().to_string();
-    let path = format!("{binary}:{}", std::env::var("PATH").unwrap_or_default());
-    let mut shell = Command::new("bash");
-    shell.args(["-euo", "pipefail", "-c", block.code]).current_dir(folder).stdin(Stdio::null());
-    for (name, _) in std::env::vars() {
-        if name.starts_with("TENURE_") || name == "DATABASE_URL" || name == "NODE_ID" {
-            shell.env_remove(name);
-        }
-    }
-    shell.env("PATH", path).envs(address.map(|address| ("T", address)));
-    let output = shell.output().expect("this test needs bash, curl, jq and sqlite3");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), block.prints, "{}\n{errors}", block.code);
-    assert!(output.status.success(), "{errors}");
-}
+const SECTION: &str = "Hand out work";
 
 #[test]
 fn the_shell_of_the_readme_runs_as_written() {
     let folder = tempfile::tempdir().expect("a folder");
-    runs_as_written(&block("sh", "tenure work"), folder.path(), None);
+    runs_as_written(&block(SECTION, "sh", "tenure work"), folder.path(), &[]);
 }
 
 #[test]
 fn the_curl_of_the_readme_runs_as_written() {
     let world = World::sqlite();
     let server = Server::start(&world, "server");
-    runs_as_written(&block("sh", "curl"), world.folder.path(), Some(&server.url));
+    runs_as_written(&block(SECTION, "sh", "curl"), world.folder.path(), &[("T", &server.url)]);
 }
 
 #[test]
 fn the_sql_of_the_readme_runs_as_written() {
     let folder = tempfile::tempdir().expect("a folder");
-    runs_as_written(&block("sh", "sqlite3"), folder.path(), None);
+    runs_as_written(&block(SECTION, "sh", "sqlite3"), folder.path(), &[]);
 }
 
 /// In a process of its own: the program, until it is told to end.
@@ -94,7 +47,7 @@ fn example_role() {
 #[test]
 fn the_rust_of_the_readme_runs_as_written() {
     assert_eq!(
-        block("rust", "main").code,
+        block(SECTION, "rust", "main").code,
         include_str!("example.rs"),
         "the README and the program that is tested"
     );

@@ -37,12 +37,16 @@ impl World {
     }
 
     pub fn postgres() -> World {
-        let folder = tempfile::tempdir().expect("a folder");
-        let database = fresh_database().expect("a database");
-        let world =
-            World { folder, store: database.url().to_owned(), database: Some(database), server: None };
+        let world = World::empty_postgres();
         world.ok(&["migrate", "up"]);
         world
+    }
+
+    /// Without Tenure's tables.
+    pub fn empty_postgres() -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = fresh_database().expect("a database");
+        World { folder, store: database.url().to_owned(), database: Some(database), server: None }
     }
 
     /// A server on a file, and everything else through it.

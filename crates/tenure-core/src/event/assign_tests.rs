@@ -13,6 +13,8 @@ struct Group {
     gathered_ms: u64,
     /// How many slots changed hands from one name to another.
     moves: usize,
+    /// How many were given up.
+    given_up: usize,
     dice: SplitMix,
 }
 
@@ -20,7 +22,14 @@ impl Group {
     fn new(slots: u32, seed: u64) -> Group {
         let share = |slot| Share { slot, token: Token::ZERO, holder: None, last: String::new(), position: 0 };
         let shares = (0..slots).map(share).collect();
-        Group { members: Vec::new(), shares, gathered_ms: 0, moves: 0, dice: SplitMix::new(seed) }
+        Group {
+            members: Vec::new(),
+            shares,
+            gathered_ms: 0,
+            moves: 0,
+            given_up: 0,
+            dice: SplitMix::new(seed),
+        }
     }
 
     /// A group in which these have shared the slots for a while.
@@ -29,7 +38,7 @@ impl Group {
         names.iter().for_each(|name| group.join(name));
         group.gathered_ms = 60_000;
         group.settle();
-        group.moves = 0;
+        (group.moves, group.given_up) = (0, 0);
         group
     }
 
@@ -72,6 +81,7 @@ impl Group {
             let share = &mut self.shares[*slot as usize];
             if share.holder.as_ref() == Some(&me.session) && share.token == *token {
                 share.holder = None;
+                self.given_up += 1;
                 changed = true;
             }
         }
@@ -249,6 +259,11 @@ fn names_that_are_double_share_what_the_name_had() {
     }
 }
 
+/// Its name may come before those of the others, or after, or between.
+fn newcomer(n: usize) -> String {
+    format!("m{:02}x{n}", n * 37 % 100)
+}
+
 /// Members who come and go, by a number each: even ones come.
 fn changes() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 1..8)
@@ -265,7 +280,7 @@ proptest! {
         // All at once, then they settle.
         for change in changes {
             if change % 2 == 0 || group.members.len() == 1 {
-                group.join(&format!("m{next:02}"));
+                group.join(&newcomer(next));
                 next += 1;
             } else {
                 let place = usize::from(change) % group.members.len();
@@ -276,6 +291,7 @@ proptest! {
         group.settle();
         prop_assert!(group.is_even(), "{:?}", group.loads());
         prop_assert_eq!(group.moves, fewest);
+        prop_assert!(group.given_up <= fewest, "nothing is given up for nothing");
     }
 
     /// One after the other, each time with the fewest.
@@ -285,7 +301,7 @@ proptest! {
         let mut next = first;
         for change in changes {
             if change % 2 == 0 || group.members.len() == 1 {
-                group.join(&format!("m{next:02}"));
+                group.join(&newcomer(next));
                 next += 1;
             } else {
                 let place = usize::from(change) % group.members.len();
@@ -295,6 +311,7 @@ proptest! {
             group.settle();
             prop_assert!(group.is_even());
             prop_assert_eq!(group.moves - before, fewest);
+            prop_assert!(group.given_up <= group.moves, "nothing is given up for nothing");
         }
     }
 

@@ -123,11 +123,11 @@ impl Line {
         name: &'static str,
         samples: &VecDeque<S>,
         now: Moment,
-        value: fn(&S) -> f64,
+        value: impl Fn(&S) -> f64,
         say: impl Fn(f64) -> String,
     ) -> Line {
-        let most = samples.iter().map(value).fold(0.0, f64::max);
-        let last = samples.back().map(value).unwrap_or_default();
+        let most = samples.iter().map(&value).fold(0.0, f64::max);
+        let last = samples.back().map(&value).unwrap_or_default();
         Line { class, name, points: points(samples, now, value), most, now: say(last) }
     }
 }
@@ -144,16 +144,24 @@ pub(super) fn flow(track: &Track, now: Moment) -> Markup {
     html! { div.flow { (picture(&depth, 170, "")) (picture(&speed, 90, "")) } }
 }
 
-/// How far a group was behind: in events, and in seconds.
+/// How far a group was behind: in events, and in time.
 pub(super) fn behind(track: &gauge::Track, now: Moment) -> Markup {
-    let count = |n: f64| number(n as u64) + if track.lag.exact { "" } else { "+" };
-    let late = |seconds: f64| span((seconds * 1000.0) as u64);
     let samples = &track.samples;
-    let events =
-        Line::of("unread", "unread events", samples, now, |s: &gauge::Sample| s.unread as f64, count);
-    let value = |s: &gauge::Sample| s.late_ms as f64 / 1000.0;
-    let seconds = Line::of("late", "the oldest has waited", samples, now, value, late);
-    html! { div.flow.even { (picture(&[events], 150, "")) (picture(&[seconds], 150, " s")) } }
+    let most = samples.iter().map(|sample| sample.late_ms).max().unwrap_or_default();
+    // Of the units that people use, the one in which there is little to read.
+    let (unit_ms, unit) = match most {
+        0..120_000 => (1000.0, " s"),
+        120_000..7_200_000 => (60_000.0, " min"),
+        7_200_000..172_800_000 => (3_600_000.0, " h"),
+        _ => (86_400_000.0, " d"),
+    };
+    let count = |n: f64| number(n as u64) + if track.lag.exact { "" } else { "+" };
+    let late = |_: f64| span(track.lag.ms);
+    let unread = |sample: &gauge::Sample| sample.unread as f64;
+    let waited = |sample: &gauge::Sample| sample.late_ms as f64 / unit_ms;
+    let events = Line::of("unread", "unread events", samples, now, unread, count);
+    let time = Line::of("late", "the oldest has waited", samples, now, waited, late);
+    html! { div.flow.even { (picture(&[events], 150, "")) (picture(&[time], 150, unit)) } }
 }
 
 fn picture(lines: &[Line], height: i64, unit: &str) -> Markup {

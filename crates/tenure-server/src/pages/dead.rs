@@ -100,36 +100,43 @@ fn pager(asides: &[Set], filter: &AsideFilter, here: &str) -> Markup {
 fn table(key: &GroupKey, asides: &[Set], visit: &Visit, wall: i64) -> Markup {
     let admin = visit.may(Verb::Admin, Some(&key.topic.namespace));
     html! {
-        table.stack {
+        table.stack.failed {
             thead { tr {
-                th scope="col" { "Event" } th scope="col" { "State" } th scope="col" { "Key" } th.num scope="col" { "Tried" }
-                th scope="col" { "Why" } th.num scope="col" { "Behind it" } th scope="col" { "Failed" } th scope="col" { span.hidden { "Actions" } }
+                th scope="col" { "Event" } th scope="col" { "State" } th scope="col" { "Key" } th scope="col" { "Why" }
+                th.num scope="col" { "Behind it" } th scope="col" { "Failed" } @if admin { th scope="col" { span.hidden { "Actions" } } }
             } }
-            tbody {
-                @for set in asides {
-                    @let aside = &set.aside;
-                    tr data-key=(format!("aside-{}", aside.event.id)) {
-                        th scope="row" { span { a href=(parts::aside_href(key, aside.event.id, "")) { (aside.event.id) } br; span.soft.small { (kind(&aside.event)) } } }
-                        td data-label="State" { (state(aside)) }
-                        td.none[aside.event.key.is_none()] data-label="Key" {
-                            @match &aside.event.key {
-                                Some(of) => a.plain href={ (parts::group_href(key, "")) "&aside=all&key=" (parts::escape(of)) "#aside" } { code { (of) } },
-                                None => (key_of(&aside.event)),
-                            }
-                        }
-                        td.num.none[aside.attempts == 0] data-label="Tried" { @if aside.attempts == 0 { span.soft { "–" } } @else { (words::number(aside.attempts.into())) "×" } }
-                        td.wide.carries data-label="Why" {
-                            div {
-                                @if aside.error.is_empty() { span.soft { "waits for its turn" } } @else { p.why { (aside.error) } }
-                                (carries(&format!("payload-{}", aside.event.id), &set.glance, &set.payload, &parts::aside_href(key, aside.event.id, "")))
-                            }
-                        }
-                        td.num.none[aside.behind == 0] data-label="Behind it" { @if aside.behind == 0 { span.soft { "–" } } @else { (words::number(aside.behind)) } }
-                        td.nowrap data-label="Failed" { (words::ago(aside.failed_at_ms, wall)) }
-                        td.whole { @if admin && aside.dead { (buttons(key, aside.event.id, "slim")) } }
-                    }
+            tbody { @for set in asides { (row(key, set, admin, wall)) } }
+        }
+    }
+}
+
+fn row(key: &GroupKey, set: &Set, admin: bool, wall: i64) -> Markup {
+    let aside = &set.aside;
+    let here = parts::aside_href(key, aside.event.id, "");
+    html! {
+        tr data-key=(format!("aside-{}", aside.event.id)) {
+            th scope="row" { span { a href=(here) { (aside.event.id) } br; span.soft.small { (kind(&aside.event)) } } }
+            td data-label="State" { (state(aside)) }
+            td.none[aside.event.key.is_none()] data-label="Key" {
+                @match &aside.event.key {
+                    Some(of) => a.plain href={ (parts::group_href(key, "")) "&aside=all&key=" (parts::escape(of)) "#aside" } { code { (of) } },
+                    None => (key_of(&aside.event)),
                 }
             }
+            td.wide.carries data-label="Why" {
+                div {
+                    @if aside.error.is_empty() { p.soft { "Waits for its turn." } } @else { p.why { (aside.error) } }
+                    (carries(&format!("payload-{}", aside.event.id), &set.glance, &set.payload, &here))
+                }
+            }
+            td.num.none[aside.behind == 0] data-label="Behind it" { @if aside.behind == 0 { span.soft { "–" } } @else { (words::number(aside.behind)) } }
+            td.nowrap data-label="Failed" {
+                span {
+                    @if aside.attempts > 0 { (words::count(aside.attempts as usize, "time")) br; span.soft.small { "last " (words::ago(aside.failed_at_ms, wall)) } }
+                    @else { span.soft { "not yet" } }
+                }
+            }
+            @if admin { td.whole { @if aside.dead { (buttons(key, aside.event.id, "slim")) } } }
         }
     }
 }

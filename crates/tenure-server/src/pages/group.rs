@@ -202,7 +202,7 @@ fn slots(view: &GroupView, marks: &Marks<'_>, asked: &Asked) -> Markup {
                 form.filter method="get" action={ "/topics/" (parts::escape(view.key.topic.name.as_str())) "/groups/" (parts::escape(view.key.name.as_str())) "#slots" } role="search" {
                     input type="hidden" name="namespace" value=(view.key.topic.namespace);
                     label.hidden for="find" { "Where does this key lie?" }
-                    input #find type="search" name="find" value=(asked.find) placeholder="Where does this key lie?";
+                    input #find type="search" name="find" value=(asked.find) placeholder="Find a key";
                     button.button { "Find" }
                 }
             }

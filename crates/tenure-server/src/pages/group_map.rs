@@ -85,10 +85,9 @@ pub(super) fn map(view: &GroupView, marks: &Marks<'_>, here: Option<u32>) -> Mar
 fn cell(slot: &SlotView, marks: &Marks<'_>, size: &str, here: Option<u32>) -> Markup {
     let share = &slot.share;
     let owner = marks.holder(slot);
-    let class = match owner {
-        Some(at) => format!("cell {} l{}", colour(at), level(slot.lag)),
-        None => format!("cell free l{}", level(slot.lag)),
-    };
+    let whose = owner.map_or_else(|| "free".into(), colour);
+    let sought = if here == Some(share.slot) { " here" } else { "" };
+    let class = format!("cell {whose} l{}{sought}", level(slot.lag));
     let whose = match owner {
         Some(at) => marks.members[at].name.clone(),
         None if share.last.is_empty() => "nobody's, ever".into(),
@@ -101,7 +100,7 @@ fn cell(slot: &SlotView, marks: &Marks<'_>, size: &str, here: Option<u32>) -> Ma
         format!("{}{plus} unread, the oldest for {}", number(slot.lag), words::span(slot.lag_ms))
     };
     html! {
-        span class=(class) .here[here == Some(share.slot)] data-key=(format!("slot-{}", share.slot)) title=(format!("Slot {}: {whose}; {behind}", share.slot)) {
+        span class=(class) data-key=(format!("slot-{}", share.slot)) title=(format!("Slot {}: {whose}; {behind}", share.slot)) {
             @if size != "many" { small { (share.slot) } }
             @match owner { Some(at) => b { (letter(at)) }, None => b { "–" } }
         }
@@ -229,10 +228,7 @@ mod tests {
         assert!(!drawn.contains("style=") && !drawn.contains("<b>node"), "{drawn}");
         // Slot 0 is the third's by name, and has read all.
         assert!(drawn.contains(r#"<span class="cell m2 l0" data-key="slot-0" title="Slot 0: node-003; all read"><small>0</small><b>C</b>"#), "{drawn}");
-        assert!(
-            drawn.contains(r#"class="here cell m1 l2""#) || drawn.contains(r#"class="cell m1 l2 here""#),
-            "{drawn}"
-        );
+        assert!(drawn.contains(r#"class="cell m1 l2 here""#), "{drawn}");
         assert!(
             drawn.contains("Slot 63: free, last gone &lt;b&gt;; 630 unread, the oldest for 1.5 s"),
             "{drawn}"

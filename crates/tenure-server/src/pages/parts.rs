@@ -182,7 +182,7 @@ pub(super) fn state(kind: &str, word: impl maud::Render) -> Markup {
                     "bad" => { path d="M6 1 11 10.5H1z" stroke-width="1.6" stroke-linejoin="round" {} },
                     "done" => path d="M1.5 6.5 4.7 9.7 10.5 2.8" stroke-width="1.9" stroke-linecap="round" stroke-linejoin="round" {},
                     "next" => { circle cx="6" cy="6" r="4.6" stroke-width="1.6" {} circle.dot cx="6" cy="6" r="1.7" {} },
-                    "later" => { circle cx="6" cy="6" r="4.8" stroke-width="1.4" {} path d="M6 3.2V6l2 1.4" stroke-width="1.4" stroke-linecap="round" {} },
+                    "later" | "late" => { circle cx="6" cy="6" r="4.8" stroke-width="1.4" {} path d="M6 3.2V6l2 1.4" stroke-width="1.4" stroke-linecap="round" {} },
                     "off" => path d="M2.5 2.5l7 7M9.5 2.5l-7 7" stroke-width="1.8" stroke-linecap="round" {},
                     _ => circle cx="6" cy="6" r="4.6" stroke-width="1.5" stroke-dasharray="2 1.6" {},
                 }

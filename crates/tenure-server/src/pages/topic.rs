@@ -150,13 +150,17 @@ fn facts(seen: &Seen, view: &TopicView, wall: i64) -> Markup {
         dl.card.facts.counts.tile {
             div { dt { "Events, about" } dd { (words::number(view.events)) } }
             div { dt { "Slots" } dd { (view.settings.slots) } }
-            div { dt { "Oldest" } dd { @match view.oldest_at_ms { Some(at) => (words::ago(at, wall)), None => "–" } } }
-            div { dt { "Newest" } dd { @match view.newest_at_ms { Some(at) => (words::ago(at, wall)), None => "–" } } }
+            div { dt { "Age of the oldest" } dd { (age(view.oldest_at_ms, wall)) } }
+            div { dt { "Age of the newest" } dd { (age(view.newest_at_ms, wall)) } }
             div { dt { "Groups" } dd { (groups.len()) } }
             div { dt { "Unread, at most" } dd { @match most { Some(track) => (topics::unread(&track.lag)), None => "–" } } }
             div { dt { "Dead" } dd { (words::number(dead)) } }
         }
     }
+}
+
+fn age(at_ms: Option<i64>, wall: i64) -> String {
+    at_ms.map_or_else(|| "–".into(), |at| words::lasted(wall.saturating_sub(at)))
 }
 
 fn nobody(key: &TopicKey, visit: &Visit) -> Markup {
@@ -246,5 +250,51 @@ fn settings(settings: &TopicSettings) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::port::Blocker;
+
+    use super::*;
+
+    fn blocker(slot: u32, since_ms: u64, waiting: u64) -> Blocker {
+        let who = format!("nightly <import> as ada {slot}");
+        Blocker { slot, pid: 4711, who, doing: "idle in transaction".into(), since_ms, waiting }
+    }
+
+    fn view(blockers: Vec<Blocker>) -> TopicView {
+        let name = |text: &str| text.parse().expect("a name");
+        TopicView {
+            key: TopicKey::new(name("default"), name("orders")),
+            settings: TopicSettings::default(),
+            events: 0,
+            oldest_at_ms: None,
+            newest_at_ms: None,
+            groups: Vec::new(),
+            blockers,
+        }
+    }
+
+    #[test]
+    fn the_transaction_that_blocks_a_slot_is_named_with_its_pid() {
+        let view = view(vec![blocker(3, 65_000, 0), blocker(5, 20, 2)]);
+        let shown = blockers(&view).into_string();
+        for part in
+            ["nightly &lt;import&gt; as ada 3", "4711", "idle in transaction", "1 min 05 s", "role=\"alert\""]
+        {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert_eq!(shown.matches("data-key=\"blocker-4711-").count(), 2);
+        assert_eq!(topics::says(&view), "orders is blocked by nightly <import> as ada 3");
+        assert!(topics::state(&Seen::default(), &view).into_string().contains("blocked"));
+    }
+
+    #[test]
+    fn one_that_commits_and_keeps_nobody_is_nobodys_trouble() {
+        let view = view(vec![blocker(3, 20, 0)]);
+        assert_eq!(blockers(&view).into_string(), "");
+        assert_eq!(topics::says(&view), "orders is open");
     }
 }

@@ -226,7 +226,7 @@ pub(super) fn state(seen: &Seen, view: &TopicView) -> Markup {
     } else if groups.is_empty() {
         parts::state("idle", "nobody reads")
     } else if groups.iter().any(|track| late(track)) {
-        parts::state("warn", "behind")
+        parts::state("late", "behind")
     } else if groups.iter().any(|track| track.lag.events > 0) {
         parts::state("good", "flows")
     } else {
@@ -242,7 +242,7 @@ pub(super) fn group_state(track: &Track) -> Markup {
         (None, 0, 0) => parts::state("idle", "nobody reads"),
         (None, 0, _) => parts::state("bad", "nobody reads"),
         (None, _, 0) => parts::state("done", "all read"),
-        (None, _, _) if track.lag.ms >= LATE_MS => parts::state("warn", "behind"),
+        (None, _, _) if track.lag.ms >= LATE_MS => parts::state("late", "behind"),
         (None, _, _) => parts::state("good", "reads"),
     }
 }

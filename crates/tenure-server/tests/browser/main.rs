@@ -5,6 +5,8 @@
 
 mod chrome;
 mod claims;
+mod events;
+mod stream;
 mod work;
 mod world;
 

@@ -1,5 +1,6 @@
 //! The dashboard without a browser: what is refused, what is shown to whom, and what may be kept.
 
+mod events;
 mod work;
 
 use std::sync::Arc;

@@ -52,7 +52,7 @@ async fn count(store: &Memory, state: TaskState) -> usize {
 }
 
 /// The value of a hidden field of a form.
-fn hidden(page: &str, field: &str) -> String {
+pub(crate) fn hidden(page: &str, field: &str) -> String {
     let marked = format!(r#"name="{field}" value=""#);
     let (_, rest) = page.split_once(&marked).unwrap_or_else(|| panic!("no {field} in {page}"));
     rest.split('"').next().unwrap().to_owned()

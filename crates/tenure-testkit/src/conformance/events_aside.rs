@@ -97,9 +97,12 @@ impl Scene {
     }
 }
 
-/// Until one falls into the slot: their slots follow from their numbers.
+/// Until one falls into the slot: their slots follow from their numbers, which two others of another slot shift.
 async fn publish_keyless_in_0(hall: &Hall) {
-    while hall.publish(vec![NewEvent::new("k")]).await[0].slot != 0 {}
+    let other = keys_in(SLOTS - 1, 1).remove(0);
+    while hall.publish(vec![NewEvent::new("k")]).await[0].slot != 0 {
+        hall.publish(vec![keyed(&other), keyed(&other)]).await;
+    }
 }
 
 /// A copy of it, with how often it was tried and what went wrong; the position goes on.

@@ -28,7 +28,7 @@ pub async fn a_group_is_made_by_its_first_member(subject: &Subject) {
     for share in &look.shares {
         assert_eq!((share.holder.as_ref(), share.last.as_str(), share.position), (None, "", 0));
     }
-    assert_eq!(hall.view().await.groups, [group.name.clone()]);
+    assert_eq!(hall.view().await.groups, std::slice::from_ref(&group.name));
     let other = hall.again(subject).await.store.look_group(&group).await.unwrap().expect("it is there");
     assert_eq!((other.members, other.shares), (look.members, look.shares));
 }

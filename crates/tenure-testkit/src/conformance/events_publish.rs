@@ -41,11 +41,8 @@ pub async fn a_published_event_is_kept_whole(subject: &Subject) {
         assert_eq!((&event.headers, event.leader_token), (&draft.headers, draft.leader_token));
         same_payload(&event.payload, &draft.payload);
         assert!(event.at_ms > 1_500_000_000_000 && event.position > 0, "{event:?}");
-        let expected = match &draft.key {
-            Some(key) => slot_of(key, SLOTS),
-            None => u32::try_from(event.id.0 % u64::from(SLOTS)).unwrap(),
-        };
-        assert_eq!(event.slot, expected);
+        let expected = draft.key.as_ref().map_or(event.slot, |key| slot_of(key, SLOTS));
+        assert!(event.slot == expected && event.slot < SLOTS, "{event:?}");
         assert!(read.contains(&event), "what is read is what is shown: {event:?}");
     }
     assert_eq!(other.store.event(&other.key, EventId(u64::from(u32::MAX))).await, Ok(None));
@@ -165,6 +162,19 @@ pub async fn bad_events_are_refused_by_name(subject: &Subject) {
     assert!(deep.refused(vec![json(&nested)]).await.contains("deep"));
     let many = deep.refused(vec![NewEvent::new("k"); PUBLISH_MAX + 1]).await;
     assert!(many.contains("10001 events; at most 10000"), "{many}");
+}
+
+/// However many go together: a slot that nobody uses is work that nobody shares.
+pub async fn events_without_a_key_are_spread(subject: &Subject) {
+    let hall = Hall::of(subject).await;
+    for together in [1, 2, 3] {
+        let mut slots = BTreeSet::new();
+        for _ in 0..40 {
+            let published = hall.publish(vec![NewEvent::new("k"); together]).await;
+            slots.extend(published.iter().map(|it| it.slot));
+        }
+        assert_eq!(slots.len(), SLOTS as usize, "{together} at a time: {slots:?}");
+    }
 }
 
 /// Across calls and clients; each slot by itself.

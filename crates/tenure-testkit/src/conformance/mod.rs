@@ -544,6 +544,7 @@ macro_rules! events_conformance_tests {
             events_publish::of_concurrent_publications_with_one_idempotency_key_one_counts,
             events_publish::an_unknown_topic_is_refused_by_name,
             events_publish::bad_events_are_refused_by_name,
+            events_publish::events_without_a_key_are_spread,
             events_publish::a_key_is_read_in_the_order_of_its_publication,
             events_publish::what_is_published_together_is_read_together,
             events_publish::a_large_publication_is_cut,

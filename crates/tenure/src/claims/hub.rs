@@ -4,13 +4,13 @@
 //! memory of what was handed to whom. The hub lives as long as its [`Tenure`](crate::Tenure) and holds no handle to it: when
 //! the last user's handle is gone, the session ends, and everything here with it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::port::{
-    Backend, Mode, NewEvent, NewTask, Outcome, PoolKey, Published, QueueKey, Settled, Settlement, StoreError,
-    Submission, Submitted, TaskId, TopicKey, Trouble,
+    Backend, GroupKey, Mode, NewEvent, NewTask, Outcome, PoolKey, Published, QueueKey, Settled, Settlement,
+    StoreError, Submission, Submitted, TaskId, TopicKey, Trouble,
 };
 use tenure_core::{Name, SessionId, Timing, Token};
 use tokio::sync::{mpsc, watch};
@@ -69,6 +69,8 @@ pub(crate) struct Hub {
     pub(crate) settler: Batcher<Settlement, Settled>,
     submitters: Mutex<HashMap<QueueKey, Batcher<NewTask, Submitted>>>,
     pub(crate) publishers: Mutex<HashMap<TopicKey, Batcher<NewEvent, Published>>>,
+    /// The groups of which this process is a member: a session is one member.
+    pub(crate) groups: Mutex<HashSet<GroupKey>>,
     pub(crate) matchers: Mutex<HashMap<PoolKey, Batcher<(), super::route::Matched>>>,
     /// What is asked for of pools, by pool and key.
     pub(crate) wishes: Mutex<HashMap<(PoolKey, String), Arc<crate::pool::Wish>>>,
@@ -108,6 +110,7 @@ impl Hub {
             settler,
             submitters: Mutex::default(),
             publishers: Mutex::default(),
+            groups: Mutex::default(),
             matchers: Mutex::default(),
             wishes: Mutex::default(),
             lines: Mutex::default(),

@@ -11,7 +11,7 @@
 //! wait for it are told, and look for the next.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::claim::{Deathwatch, SteadyClock};
@@ -19,7 +19,7 @@ use tenure_core::port::{Authority, Mode, PoolView, Post, Scope, StoreError, Tend
 use tenure_core::{SessionId, Token};
 use tokio::sync::Notify;
 
-use super::hub::{Hub, Reign};
+use super::hub::{Hub, Reign, locked};
 use super::link;
 use crate::elector::Seat;
 use crate::leadership::Term;
@@ -107,7 +107,7 @@ async fn lead(hub: &Arc<Hub>, leadership: Leadership) {
         token,
         leadership: leadership.clone(),
     })));
-    let news = Notify::new();
+    let (news, clock) = (Notify::new(), Mutex::new(SteadyClock::default()));
     tokio::select! {
         biased;
         _ = leadership.lost() => {}
@@ -115,10 +115,10 @@ async fn lead(hub: &Arc<Hub>, leadership: Leadership) {
         _ = leadership.asked() => {}
         () = hub.closed() => {}
         () = serve(hub, &session, token) => {}
-        () = tend(hub, &session, token, &news) => {}
+        () = tend(hub, &session, token, &news, &clock) => {}
         () = watch(hub, &session, &news) => {}
         () = match_pools(hub) => {}
-        () = prune_events(hub, &session, token) => {}
+        () = prune_events(hub, &session, token, &clock) => {}
     }
     // Looks that are under way hold on to the term; the lease is given back after them.
     hub.reign.send_replace(None);
@@ -160,15 +160,14 @@ async fn put_post(hub: &Hub, post: &Post) {
 }
 
 /// Has the store recover and forget, at least once a beat, and when something falls due.
-async fn tend(hub: &Hub, session: &SessionId, token: Token, news: &Notify) {
-    let mut clock = SteadyClock::default();
+async fn tend(hub: &Hub, session: &SessionId, token: Token, news: &Notify, clock: &Mutex<SteadyClock>) {
     loop {
         let sent = hub.runtime.now();
-        let clock_ms = clock.now_ms(sent);
+        let clock_ms = locked(clock).now_ms(sent);
         let tend = Tend { session: session.clone(), token, clock_ms, limit: TEND_MAX };
         let wait = match hub.bounded(hub.store.tend(&tend)).await {
             Ok(tended) if tended.leads => {
-                clock.read(sent, hub.runtime.now(), tended.store_ms);
+                locked(clock).read(sent, hub.runtime.now(), tended.store_ms);
                 metrics::recovered(tended.returned);
                 if tended.returned + tended.dead + tended.freed > 0 {
                     let (returned, dead, freed) = (tended.returned, tended.dead, tended.freed);
@@ -219,10 +218,12 @@ async fn match_pools(hub: &Arc<Hub>) {
 }
 
 /// Has the store forget events that are old and that every group has read.
-async fn prune_events(hub: &Hub, session: &SessionId, token: Token) {
+async fn prune_events(hub: &Hub, session: &SessionId, token: Token, clock: &Mutex<SteadyClock>) {
     loop {
         hub.pause(PRUNE_EVERY).await;
-        let tend = Tend { session: session.clone(), token, clock_ms: None, limit: TEND_MAX };
+        // By the reckoning of who tends: without one, nothing is old.
+        let clock_ms = locked(clock).now_ms(hub.runtime.now());
+        let tend = Tend { session: session.clone(), token, clock_ms, limit: TEND_MAX };
         loop {
             match hub.bounded(hub.store.prune_events(&tend)).await {
                 Ok((count, more)) => {

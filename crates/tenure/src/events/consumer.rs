@@ -14,6 +14,7 @@ use super::batch::Batch;
 use super::handler::{Deliver, Plain};
 use super::report::Handled;
 use super::stay::{Halt, Orders, Stay};
+use crate::claims::hub::locked;
 use crate::worker::Drained;
 use crate::{Error, Tenure, metrics};
 
@@ -190,6 +191,7 @@ impl ConsumerBuilder {
             slots: watch::Sender::new(Vec::new()),
         };
         let orders = Arc::new(orders);
+        let seat = Seat::take(&orders)?;
         if let Some(settings) = &self.settings {
             check_group(settings).map_err(StoreError::from)?;
             hub.bounded(hub.store.set_group(&orders.group, settings, self.from)).await?;
@@ -203,7 +205,7 @@ impl ConsumerBuilder {
                 Some((session, hub.bounded(hub.store.join_group(&join)).await?))
             }
         };
-        let task = hub.handle.spawn(consume(orders.clone(), joined));
+        let task = hub.handle.spawn(consume(orders.clone(), joined, seat));
         Ok(Consumer { orders, task: Some(task), grace: self.grace, _tenure: self.tenure })
     }
 }
@@ -264,8 +266,28 @@ impl Drop for Consumer {
     }
 }
 
+/// This process's place in a group, until dropped. There is one: members are told apart by their sessions.
+struct Seat(Arc<Orders>);
+
+impl Seat {
+    fn take(orders: &Arc<Orders>) -> Result<Seat, Error> {
+        if locked(&orders.hub.groups).insert((*orders.group).clone()) {
+            return Ok(Seat(orders.clone()));
+        }
+        let group = &orders.group;
+        let remedy = "give that consumer more `.concurrency(…)`, or open a second Tenure";
+        Err(Error::Consumer(format!("this process is a member of group {group} already; {remedy}")))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        locked(&self.0.hub.groups).remove(&*self.0.group);
+    }
+}
+
 /// Stays in the group, under one session after the other, until it is told to stop.
-async fn consume(orders: Arc<Orders>, mut joined: Option<(SessionId, GroupLook)>) {
+async fn consume(orders: Arc<Orders>, mut joined: Option<(SessionId, GroupLook)>, _seat: Seat) {
     let hub = orders.hub.clone();
     let mut halt = orders.halt.subscribe();
     loop {

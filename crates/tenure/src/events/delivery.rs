@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::event::{after_failure, units};
+use tenure_core::event::{Sorted, after_failure, units};
 use tenure_core::port::{Aside, AsideFilter, AsideView, Event, EventId, SetAside, ShareCommit, StoreError};
 use tenure_core::{Moment, Token};
 use tokio::task::JoinSet;
@@ -37,8 +37,23 @@ enum Step {
     Done,
     /// The handler failed on it.
     Failed,
+    /// Some of it was refused, or nobody knows whether it counts: what is left of it, and ours, goes again. Nothing may be said
+    /// about the rest in the meantime as if this part were through.
+    Again,
     /// The job is over: slots were lost, or the consumer stops.
     Over,
+}
+
+impl Step {
+    /// What weighs more: nothing hides that something is not through.
+    fn and(self, other: Step) -> Step {
+        match (self, other) {
+            (Step::Over, _) | (_, Step::Over) => Step::Over,
+            (Step::Again, _) | (_, Step::Again) => Step::Again,
+            (Step::Failed, _) | (_, Step::Failed) => Step::Failed,
+            (Step::Done, Step::Done) => Step::Done,
+        }
+    }
 }
 
 /// Events that are handled together in one transaction, and what is said about them in it.
@@ -55,22 +70,16 @@ impl Stay<'_> {
     /// Delivers until the consumer stops.
     pub(super) async fn deliver(&self) {
         let mut halt = self.orders.halt.subscribe();
-        loop {
-            let work = self.work.notified();
-            tokio::pin!(work);
-            work.as_mut().enable();
-            if self.is_draining() {
-                return;
-            }
-            let now = self.hub.runtime.now();
+        while !self.is_draining() {
             let (job, due) = {
                 let mut shares = self.shares();
-                (shares.next(now), shares.next_due())
+                (shares.next(self.hub.runtime.now()), shares.next_due())
             };
             match job {
                 Some(job) => self.perform(job).await,
+                // What is notified before somebody waits is not forgotten.
                 None => tokio::select! {
-                    () = work => {}
+                    () = self.work.notified() => {}
                     () = self.until(due) => {}
                     _ = halt.wait_for(|halt| *halt != Halt::No) => {}
                 },
@@ -101,13 +110,15 @@ impl Stay<'_> {
                 // Dropped in the middle: perhaps of a commit. What is left of it is taken anew.
                 let mut shares = self.shares();
                 let busy = shares.busy();
-                shares.doubt(busy);
+                shares.doubt(&busy);
             }
             () = work => {}
         }
         metrics::delivered(&self.orders.group, self.hub.runtime.now().since(began));
         let mut shares = self.shares();
-        shares.over();
+        if shares.over() {
+            self.new_slots.notify_one();
+        }
         if !shares.to_free().is_empty() {
             self.leaving.notify_one();
         }
@@ -117,14 +128,8 @@ impl Stay<'_> {
 
     /// Completes when something of the job was lost.
     async fn cancelled(&self) {
-        loop {
-            let work = self.work.notified();
-            tokio::pin!(work);
-            work.as_mut().enable();
-            if self.shares().is_cancelled() {
-                return;
-            }
-            work.await;
+        while !self.shares().is_cancelled() {
+            self.work.notified().await;
         }
     }
 
@@ -139,7 +144,7 @@ impl Stay<'_> {
                 return;
             }
             match self.attempt(&left, self.orders.concurrency, &mut failures).await {
-                Ok(Step::Done) => {}
+                Ok(Step::Done | Step::Again) => {}
                 Ok(Step::Over) => return,
                 Ok(Step::Failed) => {
                     for chunk in &left {
@@ -189,11 +194,11 @@ impl Stay<'_> {
         for event in &unit.events {
             let mut wait = TROUBLE.0;
             loop {
-                if self.shares().sort_out(unit.slot, std::slice::from_ref(event)).go.is_empty() {
+                if self.sorted(unit, std::slice::from_ref(event)).go.is_empty() {
                     break;
                 }
                 if let Some(error) = failures.0.remove(&event.id) {
-                    self.shares().park(event);
+                    self.shares().park(unit.token, event);
                     failed.push((event, error));
                     break;
                 }
@@ -212,7 +217,7 @@ impl Stay<'_> {
         let step = self.tell_store(vec![commit]).await;
         let mut shares = self.shares();
         if shares.position(unit.slot, unit.token) == Some(unit.to) {
-            shares.set_aside_now(&aside);
+            shares.set_aside_now(unit.token, &aside);
             shares.passed(unit.slot, &unit.events);
             aside.iter().for_each(|(_, due)| metrics::failed(&self.orders.group, due.is_none()));
         }
@@ -262,7 +267,7 @@ impl Stay<'_> {
 
     /// The only event of a chunk that is to be handled, if it is one.
     fn sole(&self, chunk: &Chunk) -> Option<EventId> {
-        match *self.shares().sort_out(chunk.slot, &chunk.events).go {
+        match *self.sorted(chunk, &chunk.events).go {
             [place] => Some(chunk.events[place].id),
             _ => None,
         }
@@ -276,12 +281,9 @@ impl Stay<'_> {
         failures: &mut Failures,
     ) -> Result<Step, HandlerError> {
         let mut events = Vec::new();
-        {
-            let shares = self.shares();
-            for chunk in chunks {
-                let sorted = shares.sort_out(chunk.slot, &chunk.events);
-                events.extend(sorted.go.into_iter().map(|place| chunk.events[place].clone()));
-            }
+        for chunk in chunks {
+            let sorted = self.sorted(chunk, &chunk.events);
+            events.extend(sorted.go.into_iter().map(|place| chunk.events[place].clone()));
         }
         let mut through: BTreeMap<u32, ShareCommit> =
             chunks.iter().map(|chunk| (chunk.slot, self.through(chunk))).collect();
@@ -304,6 +306,8 @@ impl Stay<'_> {
             // Nothing is beside it: slots of which there is nothing to handle go with it.
             lane.commits.extend(std::mem::take(&mut through).into_values());
         }
+        // Shares are locked in one order, by everybody.
+        lanes.iter_mut().for_each(|lane| lane.commits.sort_by_key(|commit| commit.slot));
         if !lanes.is_empty() {
             match self.give(lanes, 1, failures).await? {
                 Step::Done => {}
@@ -323,13 +327,18 @@ impl Stay<'_> {
 
     /// What is said when everything of a chunk is done, except what is set aside behind others.
     fn through(&self, chunk: &Chunk) -> ShareCommit {
-        let behind = self.shares().sort_out(chunk.slot, &chunk.events).behind;
+        let behind = self.sorted(chunk, &chunk.events).behind;
         let aside = |place: usize| {
             let event = &chunk.events[place];
             SetAside { event: event.id, position: event.position, how: Aside::Behind }
         };
         let set_aside = behind.into_iter().map(aside).collect();
         ShareCommit { position: Some(chunk.to), set_aside, ..self.commit(chunk.slot, chunk.token) }
+    }
+
+    /// What is to be done with events of a chunk.
+    fn sorted(&self, chunk: &Chunk, events: &[Event]) -> Sorted {
+        self.shares().sort_out(chunk.slot, chunk.token, events)
     }
 
     fn commit(&self, slot: u32, token: Token) -> ShareCommit {
@@ -377,10 +386,10 @@ impl Stay<'_> {
                     if let [event] = &*lane.events {
                         failures.0.insert(event.id, error);
                     }
-                    step = if matches!(step, Step::Over) { step } else { Step::Failed };
+                    step = step.and(Step::Failed);
                 }
-                Delivered::Stale(slots) => step = self.stale(&slots),
-                Delivered::Doubt(why) => step = self.doubt(&lane, &why),
+                Delivered::Stale(slots) => step = step.and(self.stale(&lane.commits, &slots)),
+                Delivered::Doubt(why) => step = step.and(self.doubt(&lane, &why)),
             }
         }
         match (step, passing) {
@@ -403,25 +412,25 @@ impl Stay<'_> {
         metrics::consumed(&self.orders.group, &lane.events, self.hub.runtime.wall_ms());
     }
 
-    fn stale(&self, slots: &[u32]) -> Step {
+    fn stale(&self, commits: &[ShareCommit], slots: &[u32]) -> Step {
         let group = &self.orders.group;
         tracing::info!(%group, ?slots, "refused as stale: these slots are not ours any more");
         metrics::stale(group, slots.len());
+        let stale = commits.iter().filter(|commit| slots.contains(&commit.slot));
         let mut shares = self.shares();
-        slots.iter().for_each(|slot| shares.lose(*slot));
         // What was said in one breath with it was refused, too, and is said again without it.
-        shares.go_on();
+        stale.for_each(|commit| shares.drop_stale(commit.slot, commit.token));
         drop(shares);
         // Whether it is ours under another token is seen by looking.
         self.leaving.notify_one();
-        Step::Done
+        Step::Again
     }
 
     fn doubt(&self, lane: &Lane, why: &str) -> Step {
-        let slots: Vec<u32> = lane.commits.iter().map(|commit| commit.slot).collect();
+        let slots: Vec<_> = lane.commits.iter().map(|commit| (commit.slot, commit.token)).collect();
         tracing::warn!(group = %self.orders.group, ?slots, "not known whether it counts, taking the slots anew: {why}");
-        self.shares().doubt(slots);
-        Step::Done
+        self.shares().doubt(&slots);
+        Step::Again
     }
 
     /// Says something that no handler has to do with.
@@ -430,9 +439,9 @@ impl Stay<'_> {
             Delivered::Stale(slots) => {
                 // The others count.
                 let counts: Vec<_> =
-                    commits.into_iter().filter(|commit| !slots.contains(&commit.slot)).collect();
+                    commits.iter().filter(|commit| !slots.contains(&commit.slot)).cloned().collect();
                 self.shares().committed(&counts);
-                self.stale(&slots)
+                self.stale(&commits, &slots)
             }
             Delivered::Doubt(why) => self.doubt(&Lane { events: Arc::new([]), commits }, &why),
             Delivered::Done | Delivered::Failed(_) => {

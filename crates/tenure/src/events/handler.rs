@@ -67,6 +67,7 @@ pub(super) async fn say(hub: &Hub, commits: &[ShareCommit]) -> Delivered {
             Ok(committed) => return judged(commits, &committed),
             Err(error) if error.kind == Trouble::Request => {
                 tracing::error!("the store refuses what is said about events: {error}");
+                hub.pause(TROUBLE.0).await;
                 return Delivered::Doubt(error.message);
             }
             Err(error) => tracing::warn!("can not say how far events are read, saying it again: {error}"),

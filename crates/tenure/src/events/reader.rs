@@ -7,8 +7,7 @@
 
 use std::time::Duration;
 
-use tenure_core::Moment;
-use tenure_core::port::{ReadAsk, StoreError};
+use tenure_core::port::{READ_BYTES, ReadAsk, StoreError};
 
 use super::handler::TROUBLE;
 use super::stay::Stay;
@@ -19,6 +18,8 @@ const NAPS: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(10
 /// How it sleeps.
 #[derive(Default)]
 struct Sleep {
+    /// The last read found all that there was: it is not worth another before it is said that we doze.
+    emptied: bool,
     /// The store knows that we sleep, as far as we know, and a read came after.
     dozes: bool,
     /// How many reads there were since.
@@ -32,7 +33,8 @@ impl Stay<'_> {
         let mut rung = bell.subscribe();
         let (mut sleep, mut trouble) = (Sleep::default(), TROUBLE.0);
         loop {
-            let room = self.orders.batch.saturating_sub(self.shares().buffered());
+            let (events, bytes) = self.shares().buffered();
+            let room = if bytes < READ_BYTES { self.orders.batch.saturating_sub(events) } else { 0 };
             if room == 0 || self.shares().paused {
                 self.room.notified().await;
                 continue;
@@ -51,17 +53,13 @@ impl Stay<'_> {
                     next
                 }
             };
-            self.nap(&mut rung, &mut sleep, next).await;
-        }
-    }
-
-    async fn nap(&self, rung: &mut tokio::sync::watch::Receiver<()>, sleep: &mut Sleep, next: Moment) {
-        tokio::select! {
-            // The bell outlives its listeners; a ring takes back that we doze.
-            _ = rung.changed() => *sleep = Sleep::default(),
-            // Other slots: they were not read yet.
-            () = self.room.notified() => *sleep = Sleep::default(),
-            () = self.hub.runtime.sleep_until(next) => {}
+            tokio::select! {
+                // The bell outlives its listeners; a ring takes back that we doze.
+                _ = rung.changed() => sleep = Sleep::default(),
+                // They were not read yet.
+                () = self.new_slots.notified() => sleep = Sleep::default(),
+                () = self.hub.runtime.sleep_until(next) => {}
+            }
         }
     }
 
@@ -71,7 +69,7 @@ impl Stay<'_> {
         if after.is_empty() {
             return Ok(Some(NAPS[2]));
         }
-        if !sleep.dozes && self.found(&after, room).await? > 0 {
+        if !sleep.dozes && !sleep.emptied && self.found(&after, room, sleep).await? {
             return Ok(None);
         }
         // The last nap says it again.
@@ -80,8 +78,7 @@ impl Stay<'_> {
             self.hub.bounded(self.hub.store.doze_topic(&self.session, topic)).await?;
             sleep.dozes = true;
         }
-        if self.found(&after, room).await? > 0 {
-            *sleep = Sleep::default();
+        if self.found(&after, room, sleep).await? {
             return Ok(None);
         }
         let nap = NAPS[sleep.naps.min(NAPS.len() - 1)];
@@ -89,16 +86,17 @@ impl Stay<'_> {
         Ok(Some(if sleep.naps >= NAPS.len() { self.hub.jittered(nap) } else { nap }))
     }
 
-    async fn found(&self, after: &[(u32, u64)], room: usize) -> Result<usize, StoreError> {
+    /// Whether there was something; then it does not sleep.
+    async fn found(&self, after: &[(u32, u64)], room: usize, sleep: &mut Sleep) -> Result<bool, StoreError> {
         let limit = u32::try_from(room).unwrap_or(u32::MAX);
         let ask = ReadAsk { topic: self.orders.group.topic.clone(), after: after.to_vec(), limit };
         let events = self.hub.bounded(self.hub.store.read_events(&ask)).await?;
         if events.is_empty() {
-            return Ok(0);
+            return Ok(false);
         }
-        let read = events.len();
+        *sleep = Sleep { emptied: events.len() < room, ..Sleep::default() };
         self.shares().store(after, events);
         self.work.notify_one();
-        Ok(read)
+        Ok(true)
     }
 }

@@ -8,7 +8,7 @@
 //! any more, and then *to be freed*. When it is not known what of it counts, it is freed, too, and taken anew if it is still ours:
 //! the store then says how far it is read.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use tenure_core::event::{Parked, Sorted, sort_out};
 use tenure_core::port::{AsideKey, Event, EventId, GroupSettings, Position, ShareCommit, Taken};
@@ -68,7 +68,7 @@ pub(super) enum Job {
 #[derive(Default)]
 pub(super) struct Shares {
     held: BTreeMap<u32, Held>,
-    busy: BTreeSet<u32>,
+    busy: BTreeMap<u32, Token>,
     to_free: Vec<(u32, Token)>,
     /// Something that is busy was lost.
     cancelled: bool,
@@ -116,7 +116,7 @@ impl Shares {
 
     /// Gives a share up: at once, or when it is not busy any more.
     pub(super) fn give_up(&mut self, slot: u32) {
-        if self.busy.contains(&slot) {
+        if self.busy.contains_key(&slot) {
             self.held.entry(slot).and_modify(|held| held.leaving = true);
         } else if let Some(held) = self.held.remove(&slot) {
             self.to_free.push((slot, held.token));
@@ -130,7 +130,7 @@ impl Shares {
 
     /// The store says that a share is not ours any more.
     pub(super) fn lose(&mut self, slot: u32) {
-        if self.held.remove(&slot).is_some() && self.busy.contains(&slot) {
+        if self.held.remove(&slot).is_some() && self.busy.contains_key(&slot) {
             self.cancelled = true;
         }
     }
@@ -154,7 +154,7 @@ impl Shares {
     /// Slots with something aside, for a look at how that stands, each with what the look must not be older than.
     pub(super) fn with_aside(&self) -> Vec<(u32, Token, u64)> {
         let idle =
-            self.held.iter().filter(|(slot, held)| !self.busy.contains(slot) && !held.aside.is_empty());
+            self.held.iter().filter(|(slot, held)| !self.busy.contains_key(slot) && !held.aside.is_empty());
         idle.map(|(slot, held)| (*slot, held.token, held.version)).collect()
     }
 
@@ -189,9 +189,10 @@ impl Shares {
         after
     }
 
-    /// How many events are in hand and not delivered.
-    pub(super) fn buffered(&self) -> usize {
-        self.held.values().map(|held| held.buffer.len()).sum()
+    /// How many events are in hand and not delivered, and how many bytes.
+    pub(super) fn buffered(&self) -> (usize, usize) {
+        let events = self.held.values().flat_map(|held| &held.buffer);
+        events.fold((0, 0), |(count, bytes), event| (count + 1, bytes + event.payload.len()))
     }
 
     /// Takes in what was read after these positions. How many events that were.
@@ -227,9 +228,13 @@ impl Shares {
         self.cancelled = false;
         self.batch_last = matches!(job, Job::Batch(_));
         self.busy = match &job {
-            Job::Batch(chunks) => chunks.iter().map(|chunk| chunk.slot).collect(),
-            Job::Aside { slot, .. } => BTreeSet::from([*slot]),
+            Job::Batch(chunks) => chunks.iter().map(|chunk| (chunk.slot, chunk.token)).collect(),
+            Job::Aside { slot, token, .. } => BTreeMap::from([(*slot, *token)]),
         };
+        // The job parks keys before the store knows: a look that was under way before it began must not take them out again.
+        for slot in self.busy.keys() {
+            self.held.entry(*slot).and_modify(|held| held.version += 1);
+        }
         Some(job)
     }
 
@@ -261,13 +266,15 @@ impl Shares {
     }
 
     /// The slots of the job.
-    pub(super) fn busy(&self) -> Vec<u32> {
-        self.busy.iter().copied().collect()
+    pub(super) fn busy(&self) -> Vec<(u32, Token)> {
+        self.busy.iter().map(|(slot, token)| (*slot, *token)).collect()
     }
 
-    /// What was lost is known to the job, which goes on without it.
-    pub(super) fn go_on(&mut self) {
-        self.cancelled = false;
+    /// The store refused what the job said about a share, and the job goes on without it.
+    pub(super) fn drop_stale(&mut self, slot: u32, token: Token) {
+        if self.token(slot) == Some(token) {
+            self.held.remove(&slot);
+        }
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
@@ -285,8 +292,8 @@ impl Shares {
     }
 
     /// What is to be done with these events of a slot.
-    pub(super) fn sort_out(&self, slot: u32, events: &[Event]) -> Sorted {
-        match self.held.get(&slot) {
+    pub(super) fn sort_out(&self, slot: u32, token: Token, events: &[Event]) -> Sorted {
+        match self.held.get(&slot).filter(|held| held.token == token) {
             Some(held) => sort_out(events, &held.parked, &held.done),
             None => Sorted::default(),
         }
@@ -309,16 +316,16 @@ impl Shares {
     }
 
     /// From now on, events of its key wait behind this one.
-    pub(super) fn park(&mut self, event: &Event) {
-        if let Some(held) = self.held.get_mut(&event.slot) {
+    pub(super) fn park(&mut self, token: Token, event: &Event) {
+        if let Some(held) = self.held.get_mut(&event.slot).filter(|held| held.token == token) {
             held.parked.add(event);
         }
     }
 
     /// These events are aside, until they are due.
-    pub(super) fn set_aside_now(&mut self, aside: &[(&Event, Option<Moment>)]) {
+    pub(super) fn set_aside_now(&mut self, token: Token, aside: &[(&Event, Option<Moment>)]) {
         for (event, due) in aside {
-            if let Some(held) = self.held.get_mut(&event.slot) {
+            if let Some(held) = self.held.get_mut(&event.slot).filter(|held| held.token == token) {
                 held.aside.push(Waiting { key: event.key.clone(), event: event.id, due: *due });
             }
         }
@@ -337,10 +344,11 @@ impl Shares {
     }
 
     /// It is not known what of these slots counts, or nothing of what was taken for delivery does: they are freed, and taken anew.
-    pub(super) fn doubt(&mut self, slots: impl IntoIterator<Item = u32>) {
-        for slot in slots {
-            if let Some(held) = self.held.remove(&slot) {
-                self.to_free.push((slot, held.token));
+    pub(super) fn doubt(&mut self, shares: &[(u32, Token)]) {
+        for share in shares {
+            if self.token(share.0) == Some(share.1) {
+                self.held.remove(&share.0);
+                self.to_free.push(*share);
             }
         }
     }
@@ -354,17 +362,20 @@ impl Shares {
         }
     }
 
-    /// The job is over. What was to leave when it is, leaves; what of it was not delivered is read again.
-    pub(super) fn over(&mut self) {
-        for slot in std::mem::take(&mut self.busy) {
+    /// The job is over. What was to leave when it is, leaves; what of it was not delivered is to be read again. Whether there is such.
+    pub(super) fn over(&mut self) -> bool {
+        let mut again = false;
+        for slot in std::mem::take(&mut self.busy).into_keys() {
             let Some(held) = self.held.get_mut(&slot) else { continue };
             if held.position < held.delivered_to {
                 held.buffer.clear();
                 (held.read_to, held.delivered_to) = (held.position, held.position);
+                again = true;
             }
             if held.leaving {
                 self.give_up(slot);
             }
         }
+        again
     }
 }

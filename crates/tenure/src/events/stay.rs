@@ -52,8 +52,10 @@ pub(super) struct Stay<'a> {
     shares: Mutex<Shares>,
     /// For who attends: something is to be freed.
     pub(super) leaving: Notify,
-    /// For who reads: there is room, or there are other slots.
+    /// For who reads: there is room.
     pub(super) room: Notify,
+    /// For who reads: there are slots that it did not read.
+    pub(super) new_slots: Notify,
     /// For who delivers: something was read, or lost, or resumed.
     pub(super) work: Notify,
 }
@@ -67,6 +69,7 @@ impl<'a> Stay<'a> {
             shares: Mutex::default(),
             leaving: Notify::new(),
             room: Notify::new(),
+            new_slots: Notify::new(),
             work: Notify::new(),
         }
     }
@@ -209,7 +212,7 @@ impl<'a> Stay<'a> {
         let (mut shares, now) = (self.shares(), self.hub.runtime.now());
         taken.into_iter().for_each(|taken| shares.take(taken, now));
         drop(shares);
-        self.room.notify_one();
+        self.new_slots.notify_one();
         self.work.notify_one();
         Ok(())
     }

@@ -20,7 +20,7 @@ use tenure_core::port::{Committed, NewEvent, Published, ShareCommit, StoreError,
 
 use super::batch::Batch;
 use super::consumer::ConsumerBuilder;
-use super::handler::{Deliver, Delivered, handled, judged};
+use super::handler::{Deliver, Delivered, TROUBLE, handled, judged};
 use super::outbox::Outbox;
 use super::report::{Handled, HandlerError};
 use super::sql::may_pass;
@@ -115,6 +115,11 @@ impl<DB: OutboxDatabase> Transactional<DB> {
                 // The handler has used the transaction up, as one does in PostgreSQL by going on after an error.
                 Err(error) if error.kind == Trouble::Other => {
                     return Delivered::Failed(HandlerError::fail(error));
+                }
+                // What makes no sense to the store now (an event that is forgotten meanwhile) is read anew.
+                Err(error) if error.kind == Trouble::Request => {
+                    self.hub.pause(TROUBLE.0).await;
+                    return Delivered::Doubt(error.message);
                 }
                 // Rights or tables are missing, or the server is away: that is not the events' fault.
                 Err(error) => return Delivered::Failed(HandlerError::passing(error)),

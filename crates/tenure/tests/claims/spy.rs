@@ -14,6 +14,9 @@ use tokio::sync::watch;
 pub(crate) enum Fault {
     /// They fail, and nothing happens.
     Fails,
+    /// They are refused, as what makes no sense.
+    #[allow(dead_code, reason = "the tests of events need it")]
+    Refused,
     /// They fail, though they happened: the answer is lost.
     AnswerLost,
     /// They wait until the fault is taken away.
@@ -55,6 +58,7 @@ impl Spy {
         let faults = faults.wait_for(|faults| faults.get(name) != Some(&Fault::Waits)).await.unwrap();
         match faults.get(name) {
             Some(Fault::Fails) => Err(broken()),
+            Some(Fault::Refused) => Err(StoreError::new(Trouble::Request, "the test refuses this call")),
             other => Ok(other.copied()),
         }
     }

@@ -399,3 +399,42 @@ fn what_is_done_of_a_batch_in_lanes_is_not_done_again_by_the_next_holder() {
         consumer.drain().await.unwrap();
     });
 }
+
+#[test]
+fn a_lane_of_which_nobody_knows_whether_it_counts_is_not_passed_over_by_those_beside_it() {
+    block_on(async {
+        // Two keys in one slot, beside one another: what the slot's position says is said after both.
+        let (clock, store) = hand_driven(1).await;
+        let tenure = process(&clock, &store, "m0").await;
+        let publisher = tenure.publisher("orders").unwrap();
+        publish(&publisher, "a", [0]).await;
+        publish(&publisher, "b", [10]).await;
+        let (seen, refused) = (Seen::default(), Arc::new(Semaphore::new(0)));
+        let handler = {
+            let (seen, store, refused) = (seen.clone(), store.clone(), refused.clone());
+            move |batch: Batch| {
+                let (seen, store, refused) = (seen.clone(), store.clone(), refused.clone());
+                let key = batch.iter().next().unwrap().key.clone().unwrap();
+                let first = seen.of(&key).is_empty();
+                seen.add(&batch);
+                async move {
+                    match (first, key.as_str()) {
+                        (true, "a") => store.fault("commit_shares", Some(Fault::Refused)),
+                        (true, _) => refused.acquire().await.unwrap().forget(),
+                        _ => {}
+                    }
+                }
+            }
+        };
+        let builder = tenure.consumer("orders", "books").concurrency(2).handler(handler);
+        let consumer = builder.start().await.unwrap();
+        clock.settle().await;
+        assert_eq!(store.calls("commit_shares"), 1, "the first of them is refused");
+        store.fault("commit_shares", None);
+        refused.add_permits(1);
+        clock.advance(SECOND).await;
+        assert_eq!((seen.of("a"), seen.of("b")), (vec![0, 0], vec![10]));
+        assert_eq!(group(&store).await.lag(), (0, true));
+        consumer.drain().await.unwrap();
+    });
+}

@@ -102,6 +102,12 @@ fn a_consumer_that_makes_no_sense_does_not_start() {
         for refused in [builder(), plain().batch(0), plain().concurrency(0), plain().batch(1_000_000)] {
             assert!(matches!(refused.start().await, Err(Error::Consumer(_))));
         }
+        // A session is one member of a group.
+        let consumer = plain().start().await.unwrap();
+        assert!(matches!(plain().start().await, Err(Error::Consumer(_))));
+        consumer.drain().await.unwrap();
+        let again = plain().start().await.unwrap();
+        again.drain().await.unwrap();
     });
 }
 
@@ -154,6 +160,26 @@ fn who_sleeps_asks_about_once_a_second() {
         clock.advance(100 * SECOND).await;
         let reads = store.calls("read_events") - before;
         assert!((80..=130).contains(&reads), "{reads} reads in 100 seconds");
+    });
+}
+
+#[test]
+fn an_event_now_and_then_costs_a_read_a_word_and_a_look() {
+    block_on(async {
+        let (clock, store) = hand_driven(4).await;
+        let tenure = process(&clock, &store, "a").await;
+        let (publisher, seen) = (tenure.publisher("orders").unwrap(), Seen::default());
+        let _consumer = member(&tenure, &seen).start().await.unwrap();
+        clock.advance(10 * SECOND).await;
+        let calls = || ["read_events", "doze_topic", "commit_shares"].map(|call| store.calls(call));
+        let before = calls();
+        for n in 0..10 {
+            publish(&publisher, "a", [n]).await;
+            clock.settle().await;
+        }
+        let after = calls();
+        assert_eq!(seen.of("a").len(), 10);
+        assert_eq!([after[0] - before[0], after[1] - before[1], after[2] - before[2]], [20, 10, 10]);
     });
 }
 
@@ -293,6 +319,30 @@ fn a_reset_group_reads_again() {
         store.store.reset_group(&books(), Begin::Earliest, None, false).await.unwrap();
         clock.settle().await;
         assert_eq!(seen.of("a"), [0, 1, 2, 0, 1, 2]);
+        consumer.drain().await.unwrap();
+    });
+}
+
+#[test]
+fn the_keeper_forgets_what_is_old_and_read_and_nothing_else() {
+    block_on(async {
+        let (clock, store) = hand_driven(2).await;
+        let settings = TopicSettings { slots: 2, keep_ms: 60_000, ..TopicSettings::default() };
+        store.store.set_topic(&orders(), &settings).await.unwrap();
+        let tenure = process(&clock, &store, "m0").await;
+        let publisher = tenure.publisher("orders").unwrap();
+        let kept = async || store.store.topic(&orders()).await.unwrap().unwrap().events;
+        let consumer = member(&tenure, &Seen::default()).start().await.unwrap();
+        publish(&publisher, "a", [0, 1]).await;
+        clock.advance(30 * SECOND).await;
+        assert_eq!(kept().await, 2, "read, and not old");
+        clock.advance(150 * SECOND).await;
+        assert_eq!(kept().await, 0, "read, and old");
+        let pause = Pause { by: "ada".into(), reason: String::new(), at_ms: 0 };
+        store.store.set_group_paused(&books(), Some(&pause)).await.unwrap();
+        publish(&publisher, "a", [2]).await;
+        clock.advance(300 * SECOND).await;
+        assert_eq!(kept().await, 1, "old, and not read");
         consumer.drain().await.unwrap();
     });
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenure::Tenure;
 use tenure::port::TopicSettings;
+use tenure::{Batch, Tenure};
 use tenure_core::{Entropy, SplitMix};
 use tokio::sync::{mpsc, oneshot};
 
@@ -106,17 +106,16 @@ macro_rules! torture_on {
             type Db = <super::pools::$dialect as super::pools::Pools>::Db;
 
             /// Lives until it is told otherwise.
-            fn live(url: &str, name: String, stale: &Arc<Stale>) -> Life {
+            fn live(url: &str, name: String, late: &mpsc::UnboundedSender<Batch>) -> Life {
                 let (fate, mut fates) = mpsc::unbounded_channel();
                 let (ended, over) = oneshot::channel();
-                let (url, stale) = (url.to_owned(), stale.clone());
+                let (url, late) = (url.to_owned(), late.clone());
                 std::thread::spawn(move || {
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                     runtime.block_on(async {
                         let tenure = open(&url, &name).await;
                         let pool = super::pools::$dialect::connect(&url, 4).await;
-                        let Ok(consumer) = reader::join(&tenure, &pool, &stale.tell(), $pause_ms).await
-                        else {
+                        let Ok(consumer) = reader::join(&tenure, &pool, late, $pause_ms).await else {
                             return;
                         };
                         while let Some(fate) = fates.recv().await {
@@ -146,6 +145,9 @@ macro_rules! torture_on {
                 let pool = super::pools::$dialect::connect(url, 20).await;
                 books::create(&pool).await.unwrap();
                 let stale = Arc::new(Stale::default());
+                // He survives those whose batches he has.
+                let (late, lost) = mpsc::unbounded_channel();
+                tokio::spawn(reader::careless(home.clone(), pool.clone(), lost, stale.tell()));
 
                 let (stop, stopped) = tokio::sync::watch::channel(false);
                 let writers: Vec<_> = (0..WRITERS)
@@ -163,13 +165,13 @@ macro_rules! torture_on {
                     .collect();
 
                 let mut lives: Vec<Life> =
-                    (0..MEMBERS).map(|n| live(url, format!("member-{n}"), &stale)).collect();
+                    (0..MEMBERS).map(|n| live(url, format!("member-{n}"), &late)).collect();
                 let until = tenure::runtime::now() + RAGE;
                 while tenure::runtime::now() < until {
                     tokio::time::sleep(Duration::from_millis(150 + dice.next_u64() % 300)).await;
                     let n = (dice.next_u64() % MEMBERS as u64) as usize;
                     if lives[n].is_over() {
-                        lives[n] = live(url, format!("member-{n}"), &stale);
+                        lives[n] = live(url, format!("member-{n}"), &late);
                         continue;
                     }
                     let longer = LEASE.mul_f64(1.5) + Duration::from_millis(dice.next_u64() % 800);
@@ -182,7 +184,7 @@ macro_rules! torture_on {
                 }
                 for (n, life) in lives.iter_mut().enumerate() {
                     if life.is_over() {
-                        *life = live(url, format!("member-{n}"), &stale);
+                        *life = live(url, format!("member-{n}"), &late);
                     }
                 }
                 settle(&pool).await;

@@ -146,3 +146,21 @@ async fn a_publication_in_a_transaction_is_there_if_it_commits() {
     let own = store.publish(&topic("nowhere"), &[keyed("a", 1)]).await.unwrap_err();
     assert_eq!(own, tenure_core::event::no_such_topic(&topic("nowhere")), "in the same words as every store");
 }
+
+/// Numbers and positions are of one sequence, and take turns.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_without_a_key_lie_in_all_slots_however_they_are_published() {
+    let (database, store) = with_topic(4).await;
+    let keyless = NewEvent::new("keyless");
+    let mut found: [std::collections::BTreeSet<u32>; 3] = Default::default();
+    for _ in 0..40 {
+        let one = store.publish(&topic("t"), std::slice::from_ref(&keyless)).await.unwrap();
+        let two = store.publish(&topic("t"), &[keyless.clone(), keyless.clone()]).await.unwrap();
+        found[0].extend(one.iter().map(|it| it.slot));
+        found[1].extend(two.iter().map(|it| it.slot));
+        assert!(one.iter().chain(&two).all(|it| u64::from(it.slot) == it.id.0 % 4));
+    }
+    let in_sql = "SELECT tenure.publish('t') % 4;\n".repeat(40);
+    found[2].extend(database.psql(&in_sql).unwrap().lines().map(|slot| slot.trim().parse::<u32>().unwrap()));
+    assert_eq!(found.map(|slots| slots.len()), [4, 4, 4]);
+}

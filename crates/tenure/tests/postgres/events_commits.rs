@@ -77,7 +77,6 @@ async fn a_member_stopped_in_mid_transaction_blocks_for_no_longer_than_its_lease
     let said = commit(0, share.token, position);
     commit_share(&mut stopped, &said, Duration::from_millis(400)).await.unwrap();
     expired(&store, "a").await;
-    assert_eq!(taken(&store, "b", &[0]).await, [], "it is still at it");
     // Only a hang makes this fail.
     let next = loop {
         if let Some(next) = taken(&store, "b", &[0]).await.pop() {

@@ -231,3 +231,18 @@ async fn events_work_through_a_pooler() {
     });
     futures_util::future::join_all(clients).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_resets_all_settings_in_mid_transaction_loses_nothing() {
+    let (database, store) = with_topic(4).await;
+    for (before, after) in [(1, 0), (1, 1), (3, 2)] {
+        let publish = |count: usize| "SELECT tenure.publish('t', key => 'a');".repeat(count);
+        let script = format!("BEGIN; {} RESET ALL; {} COMMIT", publish(before), publish(after));
+        let held = all(&store, 4).await.len();
+        database.psql(&script).unwrap();
+        let mut ids: Vec<_> = all(&store, 4).await.iter().map(|event| event.id).collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), held + before + after, "{before} before, {after} after: each once");
+    }
+}

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use tenure::backend::postgres::{Postgres, PostgresOptions};
 use tenure_core::Token;
-use tenure_core::port::{Expire, Pulse, Release, Store, Take, Trouble, Via};
+use tenure_core::port::{
+    Bureau, Committed, Events, Expire, Pulse, Release, Store, Take, TopicSettings, Trouble, Via,
+};
 use tenure_testkit::rig::{PgCluster, PgStandby};
 
+use crate::events::*;
 use crate::support::*;
 
 async fn timeline(store: &Postgres, session: &str) -> u32 {
@@ -97,4 +100,28 @@ async fn in_strict_mode_what_is_not_replicated_is_not_granted() {
     }
     assert_eq!(refused.unwrap_err().kind, Trouble::Unavailable);
     assert!(token > Token::ZERO);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_a_promotion_lost_are_not_read_past_nor_are_their_numbers_given_again() {
+    let primary = PgCluster::start().unwrap();
+    let before = migrated(&primary.url()).await;
+    before.set_topic(&topic("t"), &TopicSettings { slots: 1, ..TopicSettings::default() }).await.unwrap();
+    let share = member(&before, "a", &[0]).await.remove(0);
+    before.publish(&topic("t"), &[keyed("k", 1)]).await.unwrap();
+    let standby = PgStandby::of(&primary).unwrap();
+    standby.wait_caught_up().unwrap();
+    standby.disconnect().unwrap();
+    // Events that the standby never hears of, and that a member has in hand.
+    let lost = before.publish(&topic("t"), &[keyed("k", 2), keyed("k", 3)]).await.unwrap();
+    let far = all(&before, 1).await.last().unwrap().position;
+    standby.promote().unwrap();
+    let after = Postgres::connect(PostgresOptions::new(standby.url())).await.unwrap();
+    let said = after.commit_shares(&[commit(0, share.token, far)]).await.unwrap();
+    assert_eq!(said, [Committed::Stale], "it was read on another timeline");
+    let next = after.publish(&topic("t"), &[keyed("k", 4)]).await.unwrap();
+    assert!(next[0].id > lost[1].id, "{next:?} after {lost:?}");
+    assert_eq!(payloads(&all(&after, 1).await), [1, 4]);
+    let look = after.look_group(&group("t", "g")).await.unwrap().unwrap();
+    assert_eq!((look.shares[0].position, look.shares[0].token), (0, share.token), "and nothing was changed");
 }

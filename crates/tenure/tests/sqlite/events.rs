@@ -321,14 +321,40 @@ async fn a_bell_is_rung_once_for_who_sleeps_and_not_at_all_for_nobody() {
     assert_eq!(hint(&mut hints).await, Wake::Events(topic()));
 }
 
-/// Events that are old and read are forgotten from the front, and their numbers never given again.
-#[tokio::test]
-async fn what_was_forgotten_leaves_positions_as_they_were() {
-    let (store, _dir) = fresh(1).await;
+/// The keeper, and how it tends.
+async fn keeper(store: &Sqlite) -> (Actor, Tend) {
     let keeper = Actor::open(Arc::new(store.clone()), "keeper").await;
     keeper.stand(&claims_election()).await;
     let token = keeper.take(&claims_election(), 0).await;
     let tend = Tend { session: keeper.id.clone(), token, clock_ms: Some(i64::MAX), limit: 2 };
+    (keeper, tend)
+}
+
+/// A topic that is deleted takes its events along; what was left by a process that died over it, the keeper clears away.
+#[tokio::test]
+async fn nothing_is_left_of_a_deleted_topic() {
+    let (store, _dir) = fresh(4).await;
+    let count = async || -> (i64,) {
+        sqlx::query_as("SELECT count(*) FROM tenure_events").fetch_one(store.pool()).await.unwrap()
+    };
+    let events: Vec<_> = (0..5).map(|n| keyed(&format!("k{n}"), n)).collect();
+    store.publish(&topic(), &events).await.unwrap();
+    assert!(store.delete_topic(&topic()).await.unwrap());
+    assert_eq!(count().await, (0,));
+    store.set_topic(&topic(), &TopicSettings { slots: 4, ..TopicSettings::default() }).await.unwrap();
+    assert_eq!(store.publish(&topic(), &events).await.unwrap()[0].id.0, 6, "numbers go on");
+    store.pool().execute("UPDATE tenure_events SET topic = 99 WHERE id > 6").await.unwrap();
+    let (_keeper, tend) = keeper(&store).await;
+    while store.prune_events(&tend).await.unwrap().1 {}
+    assert_eq!(count().await, (1,));
+    assert_eq!(ids(&everything(&store, 4).await), [6]);
+}
+
+/// Events that are old and read are forgotten from the front, and their numbers never given again.
+#[tokio::test]
+async fn what_was_forgotten_leaves_positions_as_they_were() {
+    let (store, _dir) = fresh(1).await;
+    let (_keeper, tend) = keeper(&store).await;
     let mut reader = Reader::join(&store, "a").await;
     for n in 0..5 {
         store.publish(&topic(), &[keyed("a", n), keyed("a", n)]).await.unwrap();

@@ -22,8 +22,20 @@ async fn no_statement_reads_through_all_events() {
         include_str!("../../src/backend/sqlite/queries/shares.sql"),
     ];
     // The tables that grow, by the names that they have in the statements. The others are as long as people make them.
-    let growing =
-        ["e", "f", "r", "p", "i", "tenure_events", "a", "b", "tenure_event_asides", "d", "tenure_event_done"];
+    let growing = [
+        "e",
+        "k",
+        "f",
+        "r",
+        "p",
+        "i",
+        "tenure_events",
+        "a",
+        "b",
+        "tenure_event_asides",
+        "d",
+        "tenure_event_done",
+    ];
     let mut looked_at = 0;
     for statement in files.iter().flat_map(|file| file.split("-- name:").skip(1)) {
         let (name, sql) = statement.split_once('\n').unwrap();
@@ -33,7 +45,7 @@ async fn no_statement_reads_through_all_events() {
             let scans = |table: &&str| {
                 step == format!("SCAN {table}") || step.starts_with(&format!("SCAN {table} USING"))
             };
-            assert!(!growing.iter().any(|table| scans(&table)), "{name}: {step}");
+            assert!(!growing.iter().any(|table| scans(table)), "{name}: {step}");
             looked_at += 1;
         }
     }

@@ -134,6 +134,48 @@ async fn nobody_takes_a_share_before_its_commit_is_through() {
     );
 }
 
+/// Marks of what is done beside the position, and what is set aside, share the transaction's fate; marks go as they are passed.
+#[tokio::test]
+async fn what_a_lane_has_done_is_remembered_until_the_position_passes_it() {
+    let (store, _dir) = fresh(1).await;
+    for n in 0..3 {
+        store.publish(&topic(), &[keyed(&format!("k{n}"), n)]).await.unwrap();
+    }
+    let old = Reader::join(&store, "old").await;
+    let failed = Aside::Retry { attempts: 1, after_ms: 60_000, error: "no".into() };
+    let set_aside = vec![SetAside { event: EventId(2), position: 2, how: failed }];
+    let lane = ShareCommit { done: vec![EventId(3)], set_aside, ..old.commit(0, None) };
+    for keep in [false, true] {
+        let mut transaction = store.pool().begin().await.unwrap();
+        assert_eq!(commit_share(&mut transaction, &lane).await, Ok(Committed::Yes));
+        if keep {
+            transaction.commit().await.unwrap()
+        } else {
+            transaction.rollback().await.unwrap()
+        }
+        assert_eq!(store.aside_keys(&group(), 0).await.unwrap().len(), usize::from(keep));
+    }
+    let nowhere = SetAside { position: 1, ..lane.set_aside[0].clone() };
+    let wrong = ShareCommit { set_aside: vec![nowhere], ..lane.clone() };
+    let mut transaction = store.pool().begin().await.unwrap();
+    assert_eq!(commit_share(&mut transaction, &wrong).await.unwrap_err().kind, Trouble::Request);
+    transaction.rollback().await.unwrap();
+    store.free_shares(&group(), &[(0, lane.token)]).await.unwrap();
+    let mut new = Reader::join(&store, "new").await;
+    assert_eq!((new.shares[&0].position, &new.shares[&0].done), (0, &vec![EventId(3)]));
+    assert_eq!(new.shares[&0].aside[0].event, EventId(2));
+    for position in [2, 3] {
+        let mut transaction = store.pool().begin().await.unwrap();
+        let commit = new.commit(0, Some(position));
+        assert_eq!(commit_share(&mut transaction, &commit).await, Ok(Committed::Yes));
+        transaction.commit().await.unwrap();
+        let marks = store.pool().fetch_one("SELECT count(*) FROM tenure_event_done").await.unwrap();
+        assert_eq!(marks.get::<i64, _>(0), i64::from(position < 3));
+    }
+    new.free(&[(0, new.shares[&0].token)]).await;
+    assert_eq!(store.look_group(&group()).await.unwrap().unwrap().shares[0].position, 3);
+}
+
 #[tokio::test]
 async fn a_writer_that_takes_too_long_is_trouble_that_passes() {
     let (store, _dir) = fresh(4).await;

@@ -1,5 +1,6 @@
 //! The rules of the ledger, one claim per test, on a clock that only tests move.
 
+mod events;
 mod families;
 mod keeping;
 mod limits;

@@ -94,11 +94,11 @@ macro_rules! process_on {
             ) -> Result<(), Failed> {
                 let lease = Duration::from_millis(plan.lease_ms);
                 let pool = super::super::pools::$dialect(&plan.url, 6)?;
-                let tell = tell(log);
+                let (to, lost) = tokio::sync::mpsc::unbounded_channel();
                 let join = async {
                     let tenure = open(&plan.url, &format!("member-{}", plan.hand), lease).await;
                     loop {
-                        match reader::$dialect::join(&tenure, &pool, &tell, $pause_ms).await {
+                        match reader::$dialect::join(&tenure, &pool, to.clone(), $pause_ms).await {
                             Ok(consumer) => break (tenure, consumer),
                             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                         }
@@ -108,6 +108,7 @@ macro_rules! process_on {
                     joined = join => joined,
                     _ = terminate.recv() => return Ok(()),
                 };
+                tokio::spawn(reader::$dialect::careless(tenure.clone(), pool.clone(), lost, tell(log)));
                 terminate.recv().await;
                 let leave = async {
                     let _ = consumer.drain().await;

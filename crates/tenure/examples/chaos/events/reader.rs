@@ -17,7 +17,7 @@ use super::books::{GROUP, topic};
 pub(crate) type Tell = Arc<dyn Fn(bool) + Send + Sync>;
 
 /// How many batches the careless one has in mind.
-const IN_MIND: usize = 8;
+const IN_MIND: usize = 64;
 
 /// Hands a batch over to the careless one, unless its handler returns.
 struct Lost {
@@ -85,15 +85,13 @@ macro_rules! reader_on {
             use tenure::{Consumer, Error, Outbox};
             use tokio::sync::mpsc;
 
-            /// Joins the group. Its handlers take up to this long for what they do.
+            /// Joins the group. Its handlers take up to this long for what they do; what the careless one is to have goes `to` him.
             pub(crate) async fn join(
                 tenure: &Tenure,
                 pool: &Pool<$database>,
-                tell: &Tell,
+                to: mpsc::UnboundedSender<Batch>,
                 pause_ms: u64,
             ) -> Result<Consumer, Error> {
-                let (to, lost) = mpsc::unbounded_channel();
-                tokio::spawn(careless(tenure.clone(), pool.clone(), lost, tell.clone()));
                 let member = tenure.name().to_owned();
                 let builder = tenure.consumer(TOPIC, GROUP).batch(50).concurrency(2);
                 let handler = move |batch: Batch, mut tx: tenure::Tx<$database>| {
@@ -112,7 +110,8 @@ macro_rules! reader_on {
                 builder.transactional(pool, handler).start().await
             }
 
-            async fn careless(
+            /// The careless one.
+            pub(crate) async fn careless(
                 tenure: Tenure,
                 pool: Pool<$database>,
                 mut lost: mpsc::UnboundedReceiver<Batch>,

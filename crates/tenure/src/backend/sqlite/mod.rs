@@ -45,6 +45,7 @@ mod guard;
 mod lock;
 mod migrate;
 mod office;
+mod row;
 mod script;
 mod store;
 mod sys;

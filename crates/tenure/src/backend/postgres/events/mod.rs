@@ -5,7 +5,8 @@
 //! own transaction. What needs several looks in one round trip is a function in the database; a process remembers nothing.
 //!
 //! **Locks.** Advisory locks of slots (8372, topic · 1024 + slot), taken in order by whoever commits events; a group's row by who
-//! changes the group; a share's row by who takes it, frees it, resets it or commits under it. A take passes over what is locked.
+//! changes the group; a share's row by who takes it, frees it, resets it or commits under it. A take waits for a moment, and passes
+//! over what is locked then.
 
 mod bureau;
 mod commit;

@@ -14,22 +14,19 @@ SELECT e.slot, e."position", e.id, e.key, e.kind, e.payload::text, encode(e.body
 FROM tenure.read(tenure.topic_id($1, $2), $3, $4, $5) e;
 
 -- name: event_show
--- $1 namespace, $2 topic, $3 which. Its batch is the number of the first event of its transaction: mostly its own, or one a little
--- before. The unit comes after both.
-SELECT e.slot, u."position", e.id, e.key, e.kind, e.payload::text, encode(e.body, 'hex') AS body, e.headers::text, e.leader_token,
-       tenure.ms(u.at) AS at_ms
-FROM tenure.topics t
-CROSS JOIN LATERAL (
-    SELECT v.* FROM tenure.events v WHERE v.batch <= $3 AND v.topic = t.id AND v.id = $3 ORDER BY v.batch DESC LIMIT 1
-) e
-JOIN tenure.event_units u
-    ON u.topic = t.id AND u.slot = e.slot AND u."position" = tenure.position_of(t.id, e.slot, e.id)
-WHERE t.namespace = $1 AND t.name = $2;
+-- $1 namespace, $2 topic, $3 which. See tenure.show_event.
+SELECT e.slot, e."position", e.id, e.key, e.kind, e.payload::text, encode(e.body, 'hex') AS body, e.headers::text, e.leader_token, e.at_ms
+FROM tenure.topics t CROSS JOIN LATERAL tenure.show_event(t.id, $3) e WHERE t.namespace = $1 AND t.name = $2;
 
 -- name: event_doze
--- $1 a session, $2 namespace, $3 topic.
-INSERT INTO tenure.event_dozers (topic, session)
-SELECT t.id, $1 FROM tenure.topics t WHERE t.namespace = $2 AND t.name = $3;
+-- $1 a session, $2 namespace, $3 topic. One row of it that nobody is about to remove is enough.
+WITH topic AS MATERIALIZED (
+    SELECT t.id FROM tenure.topics t WHERE t.namespace = $2 AND t.name = $3
+), asleep AS MATERIALIZED (
+    SELECT d.n FROM tenure.event_dozers d WHERE d.topic = (SELECT t.id FROM topic t) AND d.session = $1
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+INSERT INTO tenure.event_dozers (topic, session) SELECT t.id, $1 FROM topic t WHERE NOT EXISTS (SELECT FROM asleep);
 
 -- name: event_publishing
 -- $1 namespace, $2 topic. Whether somebody commits to it at this moment.

@@ -19,7 +19,7 @@ mod pools;
 mod settle;
 mod submit;
 mod tend;
-pub(super) mod views;
+mod views;
 
 use async_trait::async_trait;
 use tenure_core::port::{

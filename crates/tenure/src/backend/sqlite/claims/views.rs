@@ -3,13 +3,14 @@
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tenure_core::port::{
-    Backoff, Fallback, Json, Mode, NewRequest, NewWorker, Pause, PoolSettings, QueueKey, QueueSettings,
-    QueueView, RateLimit, RequestId, RequestState, RequestView, TaskId, TaskState, TaskView, WorkerView,
+    Fallback, Json, Mode, NewRequest, NewWorker, PoolSettings, QueueKey, QueueSettings, QueueView, RateLimit,
+    RequestId, RequestState, RequestView, TaskId, TaskState, TaskView, WorkerView,
 };
 use tenure_core::{SessionId, Token};
 
 use super::super::connection::{broken, parsed};
 use super::super::directory::json;
+pub(super) use super::super::row::{backoff, leader_token, pause, token, unsigned};
 
 /// A worker without a session that was not seen for this long is not live.
 const SEEN_MS: i64 = 60_000;
@@ -172,38 +173,9 @@ pub(super) fn fallback(row: &SqliteRow) -> sqlx::Result<Fallback> {
     })
 }
 
-pub(in super::super) fn backoff(row: &SqliteRow) -> sqlx::Result<Backoff> {
-    let column = |name| row.try_get::<i64, _>(name).map(i64::cast_unsigned);
-    Ok(Backoff { first_ms: column("backoff_first_ms")?, most_ms: column("backoff_most_ms")? })
-}
-
-pub(in super::super) fn leader_token(row: &SqliteRow) -> sqlx::Result<Option<Token>> {
-    let token: Option<i64> = row.try_get("leader_token")?;
-    Ok(token.map(|token| Token::from_u64(token.cast_unsigned())))
-}
-
-pub(in super::super) fn token(row: &SqliteRow, column: &str) -> sqlx::Result<Token> {
-    row.try_get::<i64, _>(column).map(|token| Token::from_u64(token.cast_unsigned()))
-}
-
-pub(in super::super) fn unsigned(row: &SqliteRow, column: &str) -> sqlx::Result<Option<u64>> {
-    row.try_get::<Option<i64>, _>(column).map(|n| n.map(i64::cast_unsigned))
-}
-
 /// JSON that is carried.
 pub(super) fn carried(text: &str) -> sqlx::Result<Json> {
     text.parse().map_err(|error| broken("payload", error))
-}
-
-pub(in super::super) fn pause(
-    row: &SqliteRow,
-    by: &str,
-    reason: &str,
-    at: &str,
-) -> sqlx::Result<Option<Pause>> {
-    let text = |column| row.try_get::<Option<String>, _>(column).map(Option::unwrap_or_default);
-    let at: Option<i64> = row.try_get(at)?;
-    at.map(|at_ms| Ok(Pause { by: text(by)?, reason: text(reason)?, at_ms })).transpose()
 }
 
 fn session(row: &SqliteRow) -> sqlx::Result<Option<SessionId>> {

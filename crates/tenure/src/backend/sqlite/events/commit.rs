@@ -19,7 +19,7 @@ use crate::backend::queries::Queries;
 use crate::runtime;
 
 /// Says how far a slot has been read, in the caller's own transaction on `conn`, if the slot is still held under the commit's
-/// token. [`Committed::Stale`]: it is not, and nothing was changed; roll back what the handler did.
+/// token. [`Committed::Stale`]: it is not, and nothing was changed; roll back what the handler did. After an error, roll back too.
 ///
 /// It takes the file's write lock, by an `UPDATE` that compares the token. That is enough: SQLite has one writer at a time, so from
 /// here to the commit nobody can take the slot. And had the transaction begun by reading, before somebody took it, its snapshot is
@@ -51,10 +51,14 @@ pub(in super::super) async fn commit_with(
             .bind(group.name.as_str())
             .bind(commit.slot)
             .bind(token_number(commit.token))
+            .bind(commit.position.map(number))
             .fetch_optional(&mut *conn)
             .await?;
-        if held.is_none() {
-            return Ok(Committed::Stale);
+        let Some(row) = held else { return Ok(Committed::Stale) };
+        // Mostly that is all.
+        let named = commit.done.len() + commit.set_aside.len() + commit.settled.len();
+        if named == 0 && !row.try_get::<bool, _>("passes")? {
+            return Ok(Committed::Yes);
         }
         let committed = put(queries, conn, std::slice::from_ref(commit), runtime::wall_ms()).await?;
         Ok(committed.into_iter().next().unwrap_or(Committed::Stale))

@@ -16,8 +16,8 @@ use tenure_core::{Name, SessionId, Token};
 
 use super::super::Sqlite;
 use super::super::change::{Change, number as token_number, of_key};
-use super::super::claims::views::{pause, token};
 use super::super::connection::{Transaction, query};
+use super::super::row::{pause, token};
 use super::topic::Topic;
 use super::views::{group_key, group_settings, member, position, push, push_view, share, slot_view};
 use super::{Failed, json, ms, number};

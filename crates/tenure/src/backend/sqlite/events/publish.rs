@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use serde::Serialize;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row};
 use tenure_core::event::{check_events, no_such_topic, slot_of};
@@ -18,28 +17,8 @@ use super::{Failed, Told, json, nonsense, number};
 use crate::backend::queries::Queries;
 use crate::runtime;
 
-/// How much goes into one statement, in bytes: enough to make trips few, and far below what SQLite takes.
-const CHUNK_BYTES: usize = 4 << 20;
-
-/// How many events go into one statement.
-const CHUNK_EVENTS: usize = 1_000;
-
-/// An event's row, as `event_put` reads it: number, slot, position, bytes of the payload, leader's token, key, idempotency key, type, headers, and
-/// the payload as JSON or as bytes in hex.
-#[derive(Serialize)]
-struct EventRow<'a>(
-    u64,
-    u32,
-    u64,
-    usize,
-    Option<i64>,
-    Option<&'a str>,
-    Option<&'a str>,
-    &'a str,
-    String,
-    Option<&'a str>,
-    Option<String>,
-);
+/// How many rows go into one statement: as many as there are of the first that is not more. Each is prepared once.
+const ROWS: [usize; 6] = [1_000, 250, 60, 15, 4, 1];
 
 /// What publishing came to.
 struct Put {
@@ -110,18 +89,21 @@ async fn put(
         let less = -number(known as u64);
         query(queries.get("topic_count")).bind(id).bind(less).execute(&mut *conn).await?;
     }
-    let (mut rows, mut bytes): (Vec<EventRow<'_>>, usize) = (Vec::new(), 0);
     let mut units = Units::default();
-    for (event, it) in events.iter().zip(&published).filter(|(_, it)| it.new) {
-        if rows.len() == CHUNK_EVENTS || bytes > CHUNK_BYTES {
-            insert(queries, conn, id, now, &std::mem::take(&mut rows)).await?;
-            bytes = 0;
+    let new: Vec<(&NewEvent, &Published, u64)> = events
+        .iter()
+        .zip(&published)
+        .filter(|(_, it)| it.new)
+        .map(|(event, it)| (event, it, units.position(it)))
+        .collect();
+    let mut rest = &new[..];
+    for most in ROWS {
+        while rest.len() >= most {
+            let (rows, others) = rest.split_at(most);
+            insert(queries, conn, id, now, rows).await?;
+            rest = others;
         }
-        let row = row_of(event, it, units.position(it))?;
-        bytes += row.3;
-        rows.push(row);
     }
-    insert(queries, conn, id, now, &rows).await?;
     Ok(Put { dozing, published })
 }
 
@@ -200,43 +182,35 @@ impl Units {
     }
 }
 
-fn row_of<'a>(event: &'a NewEvent, it: &Published, position: u64) -> sqlx::Result<EventRow<'a>> {
-    let headers = if event.headers.is_empty() { "{}".to_owned() } else { json(&event.headers)? };
-    let (text, hex) = match &event.payload {
-        Payload::Json(json) => (Some(json.as_str()), None),
-        Payload::Bytes(bytes) => (None, Some(hex(bytes))),
-    };
-    Ok(EventRow(
-        it.id.0,
-        it.slot,
-        position,
-        event.payload.len(),
-        event.leader_token.map(|token| number(token.as_u64())),
-        event.key.as_deref(),
-        event.idempotency_key.as_deref(),
-        &event.kind,
-        headers,
-        text,
-        hex,
-    ))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |n: u8| char::from(DIGITS[usize::from(n & 0xf)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
-}
-
 async fn insert(
     queries: &Queries,
     conn: &mut SqliteConnection,
     topic: i64,
     now: i64,
-    rows: &[EventRow<'_>],
+    rows: &[(&NewEvent, &Published, u64)],
 ) -> Result<(), Failed> {
-    if rows.is_empty() {
-        return Ok(());
+    let one = queries.get("event_put");
+    let values = one.rsplit_once("VALUES").map_or("", |(_, values)| values.trim());
+    let statement = format!("{one}{}", format!(", {values}").repeat(rows.len() - 1));
+    let mut put = query(&statement);
+    for (event, it, position) in rows {
+        put = put
+            .bind(number(it.id.0))
+            .bind(topic)
+            .bind(it.slot)
+            .bind(number(*position))
+            .bind(number(event.payload.len() as u64))
+            .bind(now)
+            .bind(event.leader_token.map(|token| number(token.as_u64())))
+            .bind(event.key.as_deref())
+            .bind(event.idempotency_key.as_deref())
+            .bind(&event.kind)
+            .bind(if event.headers.is_empty() { "{}".to_owned() } else { json(&event.headers)? });
+        put = match &event.payload {
+            Payload::Json(json) => put.bind(json.as_str()),
+            Payload::Bytes(bytes) => put.bind(bytes.as_slice()),
+        };
     }
-    query(queries.get("event_put")).bind(topic).bind(now).bind(json(&rows)?).execute(&mut *conn).await?;
+    put.execute(&mut *conn).await?;
     Ok(())
 }

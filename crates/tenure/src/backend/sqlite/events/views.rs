@@ -11,9 +11,9 @@ use tenure_core::port::{
     Push, PushView, Share, SlotView, TopicKey, TopicSettings, TopicView,
 };
 
-use super::super::claims::views::{backoff, leader_token, token, unsigned};
 use super::super::connection::parsed;
 use super::super::directory::json;
+use super::super::row::{backoff, leader_token, token, unsigned};
 
 /// An event. Whatever is in its row, it is read, or it would be in the way of all that follow: another program may have put there
 /// what Tenure would not. Text that is not UTF-8 is mended, and a payload that is not JSON is bytes.

@@ -6,12 +6,10 @@ SELECT e.idempotency_key, e.id, e.slot FROM json_each(?2) j
 CROSS JOIN tenure_events e ON e.topic = ?1 AND e.idempotency_key = j.value;
 
 -- name: event_put
--- A payload is JSON, or bytes in hex.
+-- Of one row, or of many: its values are repeated.
 INSERT INTO tenure_events
     (id, topic, slot, position, bytes, published_at, leader_token, key, idempotency_key, kind, headers, payload)
-SELECT j.value ->> 0, ?1, j.value ->> 1, j.value ->> 2, j.value ->> 3, ?2, j.value ->> 4, j.value ->> 5, j.value ->> 6,
-       j.value ->> 7, j.value ->> 8, coalesce(j.value ->> 9, unhex(j.value ->> 10))
-FROM json_each(?3) j;
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: event_units
 -- What was published together in each slot after a position, as far as so many events reach, the last of it whole.

@@ -35,12 +35,13 @@ WHERE of_group = ?1 AND session IS NOT NULL
 UPDATE tenure_shares SET session = NULL WHERE of_group = ?1 AND session = ?2;
 
 -- name: share_guard
--- A write that changes nothing: from here to the commit nobody can take the share.
-UPDATE tenure_shares SET token = token
+-- A write, whatever it says: from here to the commit nobody can take the share. Whether marks of what is done are passed by it.
+UPDATE tenure_shares SET position = max(position, coalesce(?6, 0))
 WHERE of_group = (SELECT g.id FROM tenure_topics t JOIN tenure_groups g ON g.topic = t.id
                   WHERE t.namespace = ?1 AND t.name = ?2 AND g.name = ?3)
   AND slot = ?4 AND token = ?5 AND session IS NOT NULL
-RETURNING token;
+RETURNING EXISTS (SELECT 1 FROM tenure_event_done d
+                  WHERE d.of_group = tenure_shares.of_group AND d.slot = tenure_shares.slot AND d.position <= ?6) AS passes;
 
 -- name: share_held
 -- Those of these that are held under the token that is named.

@@ -92,7 +92,7 @@ DECLARE
     batch_ text;
 BEGIN
     -- What nobody could find fault with is not looked at more closely.
-    SELECT t.id, t.slots, nextval('tenure.event_numbers'), payload::text, current_setting('tenure.batch', true)
+    SELECT t.id, t.slots, tenure.event_number(key IS NULL), payload::text, current_setting('tenure.batch', true)
     INTO topic_, slots_, id_, text_, batch_
     FROM tenure.topics t
     WHERE t.namespace = publish.namespace AND t.name = publish.topic AND octet_length(payload::text) <= t.max_bytes

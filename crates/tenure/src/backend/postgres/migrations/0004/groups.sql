@@ -1,8 +1,8 @@
 -- Groups: who reads which slot, how far, and under which token.
 --
 -- Locks. Whoever makes, joins, sets, resets or deletes a group locks its row; a share is locked by who takes it, frees it, resets it or
--- commits under it. A commit is part of a handler's transaction, which may last: nobody but a reset waits for it. A take passes
--- over what is locked, and tries again later. A session is locked FOR KEY SHARE by who takes something in its name, as leases do it.
+-- commits under it. A commit is part of a handler's transaction, which may last: a reset waits for it as any call waits for a lock, and
+-- a take for a moment; then it passes over what is locked, and whoever wants it tries again. A session is locked FOR KEY SHARE by who takes something in its name, as leases do it.
 
 -- The hint that something about a group changed.
 CREATE FUNCTION tenure.wake_group(in_group integer) RETURNS void LANGUAGE sql VOLATILE AS $$
@@ -95,11 +95,13 @@ $$;
 -- Leaves a group: its shares are free.
 CREATE FUNCTION tenure.leave_group(in_group integer, in_session text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE tenure.event_shares s SET session = NULL WHERE s.group_id = in_group AND s.session = in_session;
+    -- First: who is about to take something in its name holds this row still, and what it takes is seen below.
     DELETE FROM tenure.event_members m WHERE m.group_id = in_group AND m.session = in_session;
     IF FOUND THEN
         PERFORM tenure.wake_group(in_group);
     END IF;
+    PERFORM FROM tenure.event_shares s WHERE s.group_id = in_group AND s.session = in_session ORDER BY s.slot FOR UPDATE;
+    UPDATE tenure.event_shares s SET session = NULL WHERE s.group_id = in_group AND s.session = in_session;
 END
 $$;
 
@@ -151,7 +153,9 @@ AS $$
     ) a
 $$;
 
--- Takes shares, pairwise: each if it is free, and its token the one that was seen. What somebody else has locked is left alone.
+-- Takes shares, pairwise: each if it is free, and its token the one that was seen. Who has one locked is waited for, for a moment: it
+-- may be the last commit of who had it. Then it is left alone, so that a member that was stopped in mid-transaction does not keep
+-- the other shares from being taken.
 CREATE FUNCTION tenure.take_shares(in_group integer, in_session text, in_slots integer[], in_tokens bigint[])
 RETURNS TABLE (slot integer, token bigint, "position" bigint, done json, aside json) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
@@ -161,17 +165,34 @@ DECLARE
     base bigint := tenure.timeline() << 40;
     name_ text;
     locked integer[];
+    rest integer[];
     moved bigint := 0;
     share record;
 BEGIN
     SELECT m.name INTO name_ FROM tenure.event_members m JOIN tenure.sessions s ON s.id = m.session AND s.state = 'live'
-    WHERE m.group_id = in_group AND m.session = in_session FOR KEY SHARE OF s;
+    WHERE m.group_id = in_group AND m.session = in_session FOR KEY SHARE OF s, m;
     IF NOT FOUND THEN
         RETURN;
     END IF;
     locked := ARRAY(
         SELECT s.slot FROM tenure.event_shares s
         WHERE s.group_id = in_group AND s.slot = ANY (in_slots) FOR UPDATE SKIP LOCKED);
+    rest := ARRAY(
+        SELECT s.slot FROM tenure.event_shares s JOIN unnest(in_slots, in_tokens) AS w (slot, token)
+            ON w.slot = s.slot AND w.token = s.token
+        WHERE s.group_id = in_group AND s.slot <> ALL (locked) AND NOT EXISTS (
+            SELECT FROM tenure.sessions h WHERE h.id = s.session AND h.state = 'live'));
+    IF cardinality(rest) > 0 THEN
+        BEGIN
+            PERFORM set_config('lock_timeout', '400', true);
+            PERFORM FROM tenure.event_shares s WHERE s.group_id = in_group AND s.slot = ANY (rest) ORDER BY s.slot FOR UPDATE;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END;
+        locked := locked || ARRAY(
+            SELECT s.slot FROM tenure.event_shares s
+            WHERE s.group_id = in_group AND s.slot = ANY (rest) FOR UPDATE SKIP LOCKED);
+    END IF;
     -- Now that they are held still.
     FOR share IN
         UPDATE tenure.event_shares s SET token = greatest(s.token, base) + 1, session = in_session, last = name_
@@ -231,6 +252,10 @@ DECLARE
     topic_ integer;
     lost bigint;
 BEGIN
+    -- A share that was taken on another timeline than this server's was read there, too: what it read may not be here.
+    IF in_token >> 40 < tenure.timeline() THEN
+        RETURN false;
+    END IF;
     SELECT s.position INTO before_ FROM tenure.event_shares s
     WHERE s.group_id = in_group AND s.slot = in_slot AND s.token = in_token AND s.session IS NOT NULL FOR UPDATE;
     IF NOT FOUND THEN

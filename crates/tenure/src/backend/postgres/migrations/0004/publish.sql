@@ -28,6 +28,30 @@ BEGIN
 END
 $$;
 
+-- The next number. Events and positions take them in turn, so that events that are published one by one would all have odd
+-- numbers, or even ones, and those without a key would lie in half of the slots: with `any_`, one is left out now and then.
+--
+-- A standby that is promoted may not know the last numbers that were given, and they are out there: as idempotency keys, in cursors. So
+-- each timeline after the first has numbers of its own, as tokens do.
+CREATE FUNCTION tenure.event_number(any_ boolean) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    number bigint := nextval('tenure.event_numbers');
+    first_ CONSTANT bigint := (tenure.timeline() - 1) << 40;
+BEGIN
+    IF number <= first_ THEN
+        PERFORM pg_advisory_xact_lock(8372, 0);
+        IF (SELECT n.last_value FROM tenure.event_numbers n) <= first_ THEN
+            PERFORM setval('tenure.event_numbers', first_ + 1);
+        END IF;
+        number := nextval('tenure.event_numbers');
+    END IF;
+    IF any_ AND random() < 0.5 THEN
+        number := nextval('tenure.event_numbers');
+    END IF;
+    RETURN number;
+END
+$$;
+
 -- Refuses, for want of a topic.
 CREATE FUNCTION tenure.no_topic(in_namespace text, in_topic text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -74,25 +98,38 @@ $$;
 -- Gives the events of a batch their positions: the locks of all their slots, in order, then a unit for each slot, or several if it
 -- has more than a thousand events.
 CREATE FUNCTION tenure.place(in_batch bigint) RETURNS void LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    slots record;
 BEGIN
+    SELECT array_agg(s.topic) AS topics, array_agg(s.slot) AS slots, array_agg(s.first_id) AS firsts,
+           array_agg(s.last_id) AS lasts, array_agg(s.events) AS events, array_agg(s.bytes) AS bytes, max(s.events) AS most
+    INTO slots
+    FROM (SELECT e.topic, e.slot, min(e.id) AS first_id, max(e.id) AS last_id, count(*) AS events, sum(e.bytes) AS bytes
+          FROM tenure.events e WHERE e.batch = in_batch GROUP BY e.topic, e.slot ORDER BY e.topic, e.slot) s;
     PERFORM pg_advisory_xact_lock(8372, s.topic * 1024 + s.slot)
-    FROM (SELECT e.topic, e.slot FROM tenure.events e WHERE e.batch = in_batch
-          GROUP BY e.topic, e.slot ORDER BY e.topic, e.slot) s;
-    INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
-    SELECT u.topic, u.slot, nextval('tenure.event_numbers'), in_batch, u.first_id, u.last_id,
-           date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
-    FROM (SELECT p.topic, p.slot, p.part, min(p.id) AS first_id, max(p.id) AS last_id, count(*) AS events,
-                 sum(p.bytes) AS bytes
-          FROM (SELECT e.topic, e.slot, e.id, e.bytes,
-                       (row_number() OVER (PARTITION BY e.topic, e.slot ORDER BY e.id) - 1) / 1000 AS part
-                FROM tenure.events e WHERE e.batch = in_batch) p
-          GROUP BY p.topic, p.slot, p.part ORDER BY p.topic, p.slot, p.part) u;
-    PERFORM tenure.ring_topic(t.topic)
-    FROM (SELECT DISTINCT e.topic FROM tenure.events e WHERE e.batch = in_batch) t
-    WHERE current_setting('transaction_isolation') <> 'read committed'
-       OR EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = t.topic);
+    FROM unnest(slots.topics, slots.slots) WITH ORDINALITY AS s (topic, slot, n) ORDER BY s.n;
+    IF slots.most <= 1000 THEN
+        INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
+        SELECT u.topic, u.slot, nextval('tenure.event_numbers'), in_batch, u.first_id, u.last_id,
+               date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
+        FROM unnest(slots.topics, slots.slots, slots.firsts, slots.lasts, slots.events, slots.bytes)
+             AS u (topic, slot, first_id, last_id, events, bytes);
+    ELSE
+        INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
+        SELECT u.topic, u.slot, nextval('tenure.event_numbers'), in_batch, u.first_id, u.last_id,
+               date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
+        FROM (SELECT p.topic, p.slot, p.part, min(p.id) AS first_id, max(p.id) AS last_id, count(*) AS events,
+                     sum(p.bytes) AS bytes
+              FROM (SELECT e.topic, e.slot, e.id, e.bytes,
+                           (row_number() OVER (PARTITION BY e.topic, e.slot ORDER BY e.id) - 1) / 1000 AS part
+                    FROM tenure.events e WHERE e.batch = in_batch) p
+              GROUP BY p.topic, p.slot, p.part ORDER BY p.topic, p.slot, p.part) u;
+    END IF;
+    PERFORM tenure.ring_topic(t.topic) FROM (SELECT DISTINCT d.topic FROM unnest(slots.topics) AS d (topic)) t
+    WHERE EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = t.topic)
+       OR current_setting('transaction_isolation') <> 'read committed';
 END
 $$;
 
@@ -115,7 +152,15 @@ BEGIN
             PERFORM tenure.ring_topic(NEW.topic);
         END IF;
     ELSIF current_setting('tenure.batch', true) = NEW.batch::text || '+' THEN
-        PERFORM set_config('tenure.batch', '', true);
+        PERFORM set_config('tenure.batch', '', true), set_config('tenure.placed', NEW.batch::text, true);
+        PERFORM tenure.place(NEW.batch);
+    ELSIF current_setting('tenure.placed', true) IS DISTINCT FROM NEW.batch::text AND NOT EXISTS (
+        SELECT FROM tenure.event_units u
+        WHERE u.topic = NEW.topic AND u.slot = NEW.slot AND u.position > NEW.batch AND u.batch = NEW.batch
+          AND NEW.id BETWEEN u.first_id AND u.last_id)
+    THEN
+        -- Somebody has emptied or changed the setting (RESET ALL): what was published before is not lost for that.
+        PERFORM set_config('tenure.placed', NEW.batch::text, true);
         PERFORM tenure.place(NEW.batch);
     END IF;
     RETURN NULL;
@@ -145,7 +190,9 @@ $$;
 CREATE FUNCTION tenure.publish_all(
     in_namespace text, in_topic text, hashes bigint[], kinds text[], keys text[], payloads text[], bodies bytea[],
     headers_ text[], idempotency_keys text[], tokens bigint[], own boolean
-) RETURNS TABLE (n integer, id bigint, slot integer, new boolean, most bigint) LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS TABLE (n integer, id bigint, slot integer, new boolean, most bigint) LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+AS $$
 #variable_conflict use_column
 DECLARE
     topic_ integer;
@@ -174,7 +221,8 @@ BEGIN
         END IF;
     END IF;
     -- The numbers are in the order of the call, whatever the order in which rows are inserted.
-    ids := ARRAY(SELECT nextval('tenure.event_numbers') FROM generate_series(1, count_));
+    ids := ARRAY(SELECT tenure.event_number(true) FROM generate_series(1, 1)
+                 UNION ALL SELECT nextval('tenure.event_numbers') FROM generate_series(2, count_));
     batch_ := CASE WHEN own THEN ids[1] ELSE tenure.batch(ids[1], count_ > 1) END;
     IF idempotency_keys IS NULL THEN
         INSERT INTO tenure.events AS v (batch, id, topic, slot, bytes, leads, leader_token, key, kind, headers, payload, body)
@@ -240,8 +288,8 @@ DECLARE
     bytes_ integer;
     rings boolean;
 BEGIN
-    SELECT t.id, t.slots, t.max_bytes, nextval('tenure.event_numbers'), coalesce(octet_length(in_payload), octet_length(in_body)),
-           0, true
+    SELECT t.id, t.slots, t.max_bytes, tenure.event_number(hash IS NULL),
+           coalesce(octet_length(in_payload), octet_length(in_body)), 0, true
     INTO topic_, slots_, most_, id, bytes_, n, new
     FROM tenure.topics t WHERE t.namespace = in_namespace AND t.name = in_topic;
     IF topic_ IS NULL THEN

@@ -97,6 +97,21 @@ AS $$
     ORDER BY u.position LIMIT 1
 $$;
 
+-- One event. Its batch is the number of the first event of its transaction: mostly its own, or one a little before.
+CREATE FUNCTION tenure.show_event(in_topic integer, in_id bigint)
+RETURNS TABLE (
+    slot integer, "position" bigint, id bigint, key text, kind text, payload json, body bytea, headers json,
+    leader_token bigint, at_ms bigint
+) LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+    SELECT e.slot, u."position", e.id, e.key, e.kind, e.payload, e.body, e.headers, e.leader_token, tenure.ms(u.at)
+    FROM (SELECT v.* FROM tenure.events v WHERE v.batch <= in_id AND v.topic = in_topic AND v.id = in_id
+          ORDER BY v.batch DESC LIMIT 1) e
+    JOIN tenure.event_units u
+        ON u.topic = in_topic AND u.slot = e.slot AND u."position" = tenure.position_of(in_topic, e.slot, e.id)
+$$;
+
 -- Up to where a slot has been forgotten, and where it ends.
 CREATE FUNCTION tenure.slot_ends(in_topic integer, in_slot integer, OUT earliest bigint, OUT latest bigint)
 LANGUAGE sql STABLE

@@ -22,8 +22,11 @@ CREATE FUNCTION tenure.blockers(in_topic integer) RETURNS json LANGUAGE sql VOLA
                (SELECT count(*) FROM locks w WHERE w.slot = l.slot AND NOT w.granted) AS waiting
         FROM locks l
         LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-        LEFT JOIN pg_catalog.pg_prepared_xacts p
-            ON l.pid IS NULL AND l.virtualtransaction = '-1/' || p.transaction::text
+        -- A prepared transaction is known by the number that it has locked.
+        LEFT JOIN pg_catalog.pg_locks x
+            ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid' AND x.granted
+            AND x.virtualtransaction = l.virtualtransaction
+        LEFT JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = x.transactionid
         WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
     )
     SELECT coalesce(json_agg(json_build_object('slot', h.slot, 'pid', h.pid, 'who', h.who, 'doing', h.doing,

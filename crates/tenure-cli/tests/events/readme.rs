@@ -1,0 +1,154 @@
+//! What the README says about events, as it is written, each from an empty folder.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::all;
+use crate::readme_blocks::{block, outside, runs_as_written};
+use crate::support::{World, until};
+
+const SECTION: &str = "Publish events";
+
+/// What is installed for the README's Python, from PyPI, in a folder under the target directory.
+const PSYCOPG: &str = "psycopg[binary]==3.3.8";
+
+/// The README's program, letter by letter.
+mod example {
+    include!("example.rs");
+
+    pub fn run() -> Result<(), Box<dyn std::error::Error>> {
+        main()
+    }
+}
+
+#[test]
+fn the_shell_of_the_readme_runs_as_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    runs_as_written(&block(SECTION, "sh", "events consume"), folder.path(), &[]);
+}
+
+#[test]
+fn the_psql_of_the_readme_runs_as_written() {
+    let world = World::empty_postgres();
+    runs_as_written(&block(SECTION, "sh", "psql"), world.folder.path(), &[("TENURE_STORE", &world.store)]);
+}
+
+/// The one event that the README's programs publish.
+fn the_order_is_there(world: &World) {
+    let events = all(world, "orders");
+    assert_eq!(events.len(), 1, "{events:?}");
+    for (field, value) in
+        [("key", json!("order-7")), ("type", json!("order.paid")), ("payload", json!({"cents": 4200}))]
+    {
+        assert_eq!(events[0][field], value, "{field} of {}", events[0]);
+    }
+}
+
+fn python_runs(python: &Path, world: &World, code: &str) {
+    let output = outside(&python.display().to_string(), world.folder.path())
+        .args(["-c", code])
+        .env("TENURE_STORE", &world.store)
+        .output()
+        .expect("this test needs python3");
+    assert!(output.status.success(), "{code}\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_python_of_the_readme_runs_as_written_on_sqlite() {
+    let world = World::sqlite();
+    world.ok(&["events", "topics", "create", "orders"]);
+    let code = block(SECTION, "python", "sqlite3").code;
+    python_runs(Path::new("python3"), &world, code);
+    the_order_is_there(&world);
+    // It fails the second time, for there is an order 7; and then there is no event either.
+    let again = outside("python3", world.folder.path()).args(["-c", code]).output().expect("python3");
+    assert!(!again.status.success());
+    the_order_is_there(&world);
+}
+
+#[test]
+fn the_python_of_the_readme_runs_as_written_on_postgres() {
+    let world = World::postgres();
+    world.ok(&["events", "topics", "create", "orders"]);
+    let code = block(SECTION, "python", "psycopg").code;
+    let python = python_with_psycopg();
+    python_runs(&python, &world, code);
+    the_order_is_there(&world);
+    let again = outside(&python.display().to_string(), world.folder.path())
+        .args(["-c", code])
+        .env("TENURE_STORE", &world.store)
+        .output();
+    assert!(!again.expect("python").status.success());
+    the_order_is_there(&world);
+}
+
+/// A Python that has `psycopg`: installed once, as `scripts/api-check` installs what it needs.
+fn python_with_psycopg() -> PathBuf {
+    let target = Path::new(env!("CARGO_BIN_EXE_tenure")).ancestors().nth(2).expect("the target folder");
+    let venv = target.join(PSYCOPG.replace(['[', ']', '='], "-"));
+    let python = venv.join("bin/python");
+    let has = || {
+        let import = Command::new(&python).args(["-c", "import psycopg"]).output();
+        import.is_ok_and(|output| output.status.success())
+    };
+    if !has() {
+        let make = |program: &Path, args: &[&str]| {
+            let output =
+                Command::new(program).args(args).output().expect("this test needs python3 with venv");
+            assert!(
+                output.status.success(),
+                "{program:?} {args:?}, which needs the network the first time: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        };
+        make(Path::new("python3"), &["-m", "venv", &venv.display().to_string()]);
+        make(&venv.join("bin/pip"), &["install", "--quiet", "--disable-pip-version-check", PSYCOPG]);
+    }
+    python
+}
+
+/// In a process of its own: the program, until it is told to end.
+#[test]
+fn example_role() {
+    if std::env::var_os("README_EXAMPLE").is_some() {
+        example::run().expect("it runs");
+    }
+}
+
+#[test]
+fn the_rust_of_the_readme_runs_as_written() {
+    assert_eq!(
+        block(SECTION, "rust", "main").code,
+        include_str!("example.rs"),
+        "the README and the program that is tested"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut program = Command::new(std::env::current_exe().expect("this test"));
+    program.args(["readme::example_role", "--exact", "--nocapture", "--test-threads=1"]);
+    program.env("README_EXAMPLE", "1").current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut program = program.spawn().expect("it runs");
+    let mut lines = BufReader::new(program.stdout.take().expect("its output")).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.contains("order.paid"));
+    assert!(line.is_some_and(|line| line.contains("order.paid of Some(\"order-7\")")));
+    let told = Command::new("kill").args(["-INT", &program.id().to_string()]).status();
+    assert!(told.expect("kill runs").success());
+    let mut code = None;
+    until(
+        "it ends",
+        || {
+            code = program.try_wait().expect("waiting");
+            code.is_some()
+        },
+        String::new,
+    );
+    assert!(code.is_some_and(|code| code.success()));
+    let mut world = World::sqlite();
+    world.store = format!("sqlite:{}", folder.path().join("tenure.db").display());
+    let group = world.json(&["events", "groups", "show", "orders", "books", "-o", "json"]);
+    let unread: u64 =
+        group["slots"].as_array().expect("slots").iter().filter_map(|slot| slot["lag"].as_u64()).sum();
+    assert_eq!((unread, &group["dead"], &group["members"]), (0, &json!(0), &json!([])), "{group}");
+}
