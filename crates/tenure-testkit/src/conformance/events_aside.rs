@@ -251,7 +251,8 @@ pub async fn a_dead_event_can_be_dropped(subject: &Subject) {
     assert_eq!(scene.order(&[0, 1, 2, 3], DeadOrder::Drop).await, scene.ids(&[0, 3]));
     assert_eq!(scene.firsts().await, [(1, 0, "due"), (2, 1, "later")]);
     assert_eq!(scene.order(&[0], DeadOrder::Drop).await, []);
-    let unknown = scene.hall.store.order_dead(&scene.hall.group("nowhere"), &[], DeadOrder::Drop).await;
+    let unknown =
+        scene.hall.store.order_dead(&scene.hall.group("nowhere"), &scene.ids(&[0]), DeadOrder::Drop).await;
     assert!(refused(unknown).contains("nowhere"));
     scene.settle(0, Aside::Done).await;
     scene.settle(0, retry(1, 0)).await;

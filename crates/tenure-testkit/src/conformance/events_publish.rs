@@ -143,7 +143,7 @@ pub async fn bad_events_are_refused_by_name(subject: &Subject) {
         ..keyed("k")
     };
     let cases = [
-        (payload(101), "payload has 101 bytes; this topic takes at most 100"),
+        (payload(101), "this topic takes at most 100: keep the data elsewhere"),
         (json(&format!("\"{}\"", "x".repeat(99))), "payload has 101 bytes"),
         (keyed(""), "key \"\" is empty"),
         (keyed(&"k".repeat(513)), "513 bytes"),
