@@ -15,4 +15,17 @@ pub trait Outbox: Send {
     /// Says how far a slot is read, if it is held under its token: from here to the end of the transaction it can not be taken, and
     /// where the database can, the transaction is bounded by `lease`. [`Committed::Stale`]: nothing was changed; roll back.
     async fn commit_share(&mut self, commit: &ShareCommit, lease: Duration) -> Result<Committed, StoreError>;
+
+    /// Says it of several slots, one result for each; with fewer round trips where the database can.
+    async fn commit_shares(
+        &mut self,
+        commits: &[ShareCommit],
+        lease: Duration,
+    ) -> Result<Vec<Committed>, StoreError> {
+        let mut committed = Vec::with_capacity(commits.len());
+        for commit in commits {
+            committed.push(self.commit_share(commit, lease).await?);
+        }
+        Ok(committed)
+    }
 }

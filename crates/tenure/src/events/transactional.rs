@@ -70,6 +70,14 @@ impl<DB: OutboxDatabase> Outbox for Tx<DB> {
     async fn commit_share(&mut self, commit: &ShareCommit, lease: Duration) -> Result<Committed, StoreError> {
         (**self).commit_share(commit, lease).await
     }
+
+    async fn commit_shares(
+        &mut self,
+        commits: &[ShareCommit],
+        lease: Duration,
+    ) -> Result<Vec<Committed>, StoreError> {
+        (**self).commit_shares(commits, lease).await
+    }
 }
 
 type InTransaction<DB> =
@@ -108,23 +116,18 @@ impl<DB: OutboxDatabase> Deliver for Transactional<DB> {
 impl<DB: OutboxDatabase> Transactional<DB> {
     /// Says how far it is read, and commits.
     async fn finish(&self, mut transaction: Transaction<'static, DB>, commits: &[ShareCommit]) -> Delivered {
-        let mut committed = Vec::with_capacity(commits.len());
-        for commit in commits {
-            match (*transaction).commit_share(commit, self.hub.timing.lease()).await {
-                Ok(one) => committed.push(one),
-                // The handler has used the transaction up, as one does in PostgreSQL by going on after an error.
-                Err(error) if error.kind == Trouble::Other => {
-                    return Delivered::Failed(HandlerError::fail(error));
-                }
-                // What makes no sense to the store now (an event that is forgotten meanwhile) is read anew.
-                Err(error) if error.kind == Trouble::Request => {
-                    self.hub.pause(TROUBLE.0).await;
-                    return Delivered::Doubt(error.message);
-                }
-                // Rights or tables are missing, or the server is away: that is not the events' fault.
-                Err(error) => return Delivered::Failed(HandlerError::passing(error)),
+        let committed = match (*transaction).commit_shares(commits, self.hub.timing.lease()).await {
+            Ok(committed) => committed,
+            // The handler has used the transaction up, as one does in PostgreSQL by going on after an error.
+            Err(error) if error.kind == Trouble::Other => return Delivered::Failed(HandlerError::fail(error)),
+            // What makes no sense to the store now (an event that is forgotten meanwhile) is read anew.
+            Err(error) if error.kind == Trouble::Request => {
+                self.hub.pause(TROUBLE.0).await;
+                return Delivered::Doubt(error.message);
             }
-        }
+            // Rights or tables are missing, or the server is away: that is not the events' fault.
+            Err(error) => return Delivered::Failed(HandlerError::passing(error)),
+        };
         if let stale @ Delivered::Stale(_) = judged(commits, &committed) {
             // Dropped, it is rolled back.
             return stale;

@@ -184,7 +184,7 @@ where
 /// To the end, since rows may arrive before the commit: what the last row says is so only when nothing follows it. This is
 /// the one place that sends SQL made at run time; all of it is from this crate's files, with arguments written in by
 /// [`render`](super::literal::render) alone.
-async fn all_rows<'e, E>(executor: E, sql: String) -> sqlx::Result<Vec<Vec<PgRow>>>
+pub(super) async fn all_rows<'e, E>(executor: E, sql: String) -> sqlx::Result<Vec<Vec<PgRow>>>
 where
     E: Executor<'e, Database = sqlx::Postgres>,
 {

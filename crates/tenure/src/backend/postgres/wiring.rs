@@ -77,6 +77,14 @@ impl Outbox for PgConnection {
     async fn commit_share(&mut self, commit: &ShareCommit, lease: Duration) -> Result<Committed, StoreError> {
         super::commit_share(self, commit, lease).await
     }
+
+    async fn commit_shares(
+        &mut self,
+        commits: &[ShareCommit],
+        lease: Duration,
+    ) -> Result<Vec<Committed>, StoreError> {
+        super::commit_shares(self, commits, lease).await
+    }
 }
 
 #[async_trait]
@@ -87,5 +95,13 @@ impl Outbox for Transaction<'_, Dialect> {
 
     async fn commit_share(&mut self, commit: &ShareCommit, lease: Duration) -> Result<Committed, StoreError> {
         (**self).commit_share(commit, lease).await
+    }
+
+    async fn commit_shares(
+        &mut self,
+        commits: &[ShareCommit],
+        lease: Duration,
+    ) -> Result<Vec<Committed>, StoreError> {
+        (**self).commit_shares(commits, lease).await
     }
 }

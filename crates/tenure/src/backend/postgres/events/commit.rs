@@ -10,7 +10,7 @@ use tenure_core::port::{Aside, Committed, EventId, ShareCommit, StoreError};
 
 use super::super::claims::{array, texts};
 use super::super::error::{explain, garbled};
-use super::super::lane::last_rows;
+use super::super::lane::all_rows;
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::int;
@@ -28,12 +28,22 @@ pub async fn commit_share(
     commit: &ShareCommit,
     lease: Duration,
 ) -> Result<Committed, StoreError> {
+    let committed = commit_shares(conn, std::slice::from_ref(commit), lease).await?;
+    committed.into_iter().next().ok_or_else(|| garbled("a commit", "no answer"))
+}
+
+/// The same for several shares, one result for each, in one round trip.
+pub async fn commit_shares(
+    conn: &mut PgConnection,
+    commits: &[ShareCommit],
+    lease: Duration,
+) -> Result<Vec<Committed>, StoreError> {
     // Not less than a millisecond: nought means "no limit".
     let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX).max(1);
     let message = Message::for_user(&QUERIES).then("lease_bound", &[Value::Int(lease_ms)])?;
-    let message = written(message, commit)?;
-    let rows = last_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
-    read(&rows)
+    let (message, order) = in_order(message, commits)?;
+    let answers = all_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
+    answered(&answers, order)
 }
 
 impl Postgres {
@@ -41,26 +51,38 @@ impl Postgres {
         if commits.is_empty() {
             return Ok(Vec::new());
         }
-        let mut message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
-        // In one order, whatever the order they are given in: two who commit at once must not wait for each other in a circle.
-        let mut order: Vec<usize> = (0..commits.len()).collect();
-        order.sort_by_key(|place| (&commits[*place].group, commits[*place].slot));
-        for place in &order {
-            message = written(message, &commits[*place])?;
-        }
-        let answers = self.shared.events.run_all(message).await?;
-        // What comes before them in the message are settings.
-        let settings = answers.len().saturating_sub(commits.len());
-        let answers = answers.get(settings..).unwrap_or_default();
-        if answers.len() != commits.len() {
-            return Err(garbled("commits", format!("{} answers", answers.len())));
-        }
-        let mut committed = vec![Committed::Stale; commits.len()];
-        for (place, rows) in order.into_iter().zip(answers) {
-            committed[place] = read(rows)?;
-        }
-        Ok(committed)
+        let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
+        let (message, order) = in_order(message, commits)?;
+        answered(&self.shared.events.run_all(message).await?, order)
     }
+}
+
+/// All that is said, in one order, whatever the order it is given in: two who commit at once must not wait for each other in a
+/// circle. And that order, by place.
+fn in_order<'q>(
+    mut message: Message<'q>,
+    commits: &[ShareCommit],
+) -> Result<(Message<'q>, Vec<usize>), StoreError> {
+    let mut order: Vec<usize> = (0..commits.len()).collect();
+    order.sort_by_key(|place| (&commits[*place].group, commits[*place].slot));
+    for place in &order {
+        message = written(message, &commits[*place])?;
+    }
+    Ok((message, order))
+}
+
+/// What came of it, in the order in which it was given.
+fn answered(answers: &[Vec<PgRow>], order: Vec<usize>) -> Result<Vec<Committed>, StoreError> {
+    // What comes before them in the message are settings.
+    let answers = answers.get(answers.len().saturating_sub(order.len())..).unwrap_or_default();
+    if answers.len() != order.len() {
+        return Err(garbled("commits", format!("{} answers", answers.len())));
+    }
+    let mut committed = vec![Committed::Stale; order.len()];
+    for (place, rows) in order.into_iter().zip(answers) {
+        committed[place] = read(rows)?;
+    }
+    Ok(committed)
 }
 
 fn written<'q>(message: Message<'q>, commit: &ShareCommit) -> Result<Message<'q>, StoreError> {

@@ -21,7 +21,7 @@ use tenure_core::port::{
 };
 use tenure_core::{SessionId, Token};
 
-pub use self::commit::commit_share;
+pub use self::commit::{commit_share, commit_shares};
 pub use self::publish::publish;
 use super::Postgres;
 use super::literal::Value;
