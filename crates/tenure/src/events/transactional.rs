@@ -119,7 +119,9 @@ impl<DB: OutboxDatabase> Transactional<DB> {
         let committed = match (*transaction).commit_shares(commits, self.hub.timing.lease()).await {
             Ok(committed) => committed,
             // The handler has used the transaction up, as one does in PostgreSQL by going on after an error.
-            Err(error) if error.kind == Trouble::Other => return Delivered::Failed(HandlerError::fail(error)),
+            Err(error) if error.kind == Trouble::Other => {
+                return Delivered::Failed(HandlerError::fail(error));
+            }
             // What makes no sense to the store now (an event that is forgotten meanwhile) is read anew.
             Err(error) if error.kind == Trouble::Request => {
                 self.hub.pause(TROUBLE.0).await;

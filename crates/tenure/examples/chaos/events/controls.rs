@@ -35,7 +35,8 @@ pub(super) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Contr
     let theatre = Theatre { cluster, runtime: runtime.clone() };
     let no_token =
         ("commit_share", "AND s.token = in_token AND s.session IS NOT NULL FOR UPDATE", "FOR UPDATE");
-    let no_lock = ("place_one", "pg_advisory_xact_lock(8372, in_topic * 1024 + in_slot) IS NOT NULL", "true");
+    let no_lock =
+        ("place_batch", "pg_advisory_xact_lock(8372, NEW.topic * 1024 + NEW.slot) IS NOT NULL", "true");
     Ok(vec![
         theatre.control(progress, "an offset outside of the transaction", None, offset_apart)?,
         theatre.control(progress, "a commit without its token", Some(no_token), stale_commit)?,

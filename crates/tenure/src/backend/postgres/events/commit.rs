@@ -42,7 +42,8 @@ pub async fn commit_shares(
     let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX).max(1);
     let message = Message::for_user(&QUERIES).then("lease_bound", &[Value::Int(lease_ms)])?;
     let (message, order) = in_order(message, commits)?;
-    let answers = all_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
+    let answers =
+        all_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
     answered(&answers, order)
 }
 
