@@ -83,7 +83,12 @@ pub(crate) async fn run(
         said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse::<f64>().ok());
     rate.filter(|_| output.status.success()).ok_or_else(|| {
         let error = String::from_utf8_lossy(&output.stderr);
-        BenchError::Helper(format!("pgbench gave no rate: {}", error.trim()))
+        let error = if error.trim().is_empty() {
+            "nothing was done in time; measure for longer"
+        } else {
+            error.trim()
+        };
+        BenchError::Helper(format!("pgbench gave no rate: {error}"))
     })
 }
 

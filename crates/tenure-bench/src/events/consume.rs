@@ -10,7 +10,7 @@ use tenure::runtime::{now, wall_ms};
 use tenure::{Batch, Consumer, HandlerError, Tenure};
 use tokio::sync::{Notify, mpsc};
 
-use super::{Bench, EventsBench, beside_first, event, median};
+use super::{Bench, EventsBench, beside_first, counted, event, median};
 use crate::bare::Server;
 use crate::claims::{Compared, per_second, pgbench};
 use crate::{BenchError, REST, median_ms};
@@ -58,9 +58,9 @@ pub(super) async fn by_slots(
 ) -> Result<Vec<Compared>, BenchError> {
     let mut figures = Vec::new();
     for &slots in &bench.slots {
-        progress(&format!("consuming {} events from {slots} slots", bench.events));
+        progress(&format!("consuming {} events from {}", bench.events, counted(slots, "slot")));
         let rate = consume(url, slots, 1, bench.events, Form::Plain).await?;
-        figures.push((format!("consumer, {slots} slots"), rate));
+        figures.push((format!("consumer, {}", counted(slots, "slot")), rate));
     }
     Ok(beside_first(figures, "events/s", Some(0.95)))
 }
@@ -72,9 +72,10 @@ pub(super) async fn by_members(
 ) -> Result<Vec<Compared>, BenchError> {
     let mut figures = Vec::new();
     for &members in &bench.members {
-        progress(&format!("consuming {} events by {members} members", bench.events));
+        let by = counted(members as u64, "member");
+        progress(&format!("consuming {} events by {by}", bench.events));
         let rate = consume(url, SLOTS, members, bench.events, Form::Plain).await?;
-        figures.push((format!("{members} members, {SLOTS} slots"), rate));
+        figures.push((format!("{by}, {SLOTS} slots"), rate));
     }
     Ok(beside_first(figures, "events/s", None))
 }

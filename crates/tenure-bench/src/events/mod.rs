@@ -127,6 +127,12 @@ fn event(n: u64) -> NewEvent {
     NewEvent { key: Some(format!("key-{}", n % KEYS)), payload, ..NewEvent::new(KIND) }
 }
 
+/// `1 slot`, `8 slots`.
+fn counted(count: impl Into<u64>, thing: &str) -> String {
+    let count = count.into();
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The one in the middle.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);

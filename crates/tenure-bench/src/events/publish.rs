@@ -6,7 +6,7 @@ use sqlx::{Connection, PgConnection};
 use tenure::Publisher;
 use tenure::runtime::now;
 
-use super::{Bench, EventsBench, KIND, MANY, PAYLOAD, beside_first, event, median};
+use super::{Bench, EventsBench, KIND, MANY, PAYLOAD, beside_first, counted, event, median};
 use crate::BenchError;
 use crate::bare::Folder;
 use crate::claims::pgbench::{self, Load};
@@ -38,11 +38,12 @@ pub(super) async fn rates(
             sql.push(by_pgbench(bench, url, folder, &script(&topic), writers as u64).await?);
             library.push(by_callers(&topic.publisher, writers, bench.window).await?);
         }
-        let (bare, insert) = (median(bare), format!("bare insert, {writers} connections"));
+        let connections = counted(writers as u64, "connection");
+        let (bare, insert) = (median(bare), format!("bare insert, {connections}"));
         let compared =
             |what: String, rate| Compared::new(what, rate, insert.clone(), bare, "events/s").at_least(0.85);
-        rows.push(compared(format!("tenure.publish(…), {writers} connections"), median(sql)));
-        rows.push(compared(format!("library, {writers} callers"), median(library)));
+        rows.push(compared(format!("tenure.publish(…), {connections}"), median(sql)));
+        rows.push(compared(format!("library, {}", counted(writers as u64, "caller")), median(library)));
     }
     progress(&format!("publishing {MANY} at once, beside a bare insert"));
     let (mut bare, mut many) = (Vec::new(), Vec::new());
@@ -68,11 +69,11 @@ pub(super) async fn by_slots(
 ) -> Result<Vec<Compared>, BenchError> {
     let mut figures = Vec::new();
     for &slots in &bench.slots {
-        progress(&format!("publishing into {slots} slots"));
+        progress(&format!("publishing into {}", counted(slots, "slot")));
         let topic = Bench::topic(url, slots).await?;
         let rate = by_pgbench(bench, url, folder, &script(&topic), WRITERS).await?;
         topic.end().await?;
-        figures.push((format!("tenure.publish(…), {WRITERS} connections, {slots} slots"), rate));
+        figures.push((format!("tenure.publish(…), {WRITERS} connections, {}", counted(slots, "slot")), rate));
     }
     Ok(beside_first(figures, "events/s", Some(0.95)))
 }
@@ -144,7 +145,7 @@ pub(super) async fn sqlite(bench: &EventsBench, url: &str) -> Result<Vec<Compare
     let mut figures = Vec::new();
     for &writers in &bench.writers {
         let rate = by_callers(&topic.publisher, writers, bench.window).await?;
-        figures.push((format!("library, {writers} callers"), rate));
+        figures.push((format!("library, {}", counted(writers as u64, "caller")), rate));
     }
     figures.push((format!("library, {MANY} at once"), by_thousands(&topic.publisher, bench.window).await?));
     topic.end().await?;
