@@ -160,6 +160,7 @@ pub(crate) struct Heartbeat {
 
 /// Where a task stands now.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TaskStanding)]
 pub(crate) struct Standing {
     /// The task.
     id: TaskId,

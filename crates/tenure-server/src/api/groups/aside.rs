@@ -86,6 +86,7 @@ pub(super) struct AsideKeys {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"events": [17]}))]
+#[schema(as = TheseEvents)]
 pub(super) struct Those {
     /// Their numbers, at most 1000.
     #[schema(value_type = Option<Vec<u64>>)]
@@ -102,6 +103,7 @@ pub(super) struct Those {
 
 /// What was done.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = OrderedEvents)]
 pub(super) struct Ordered {
     /// Events on which it had an effect.
     events: Vec<EventId>,

@@ -20,6 +20,7 @@ use crate::problem::Problem;
 
 /// What came of a take.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TakenLease)]
 pub(super) struct Taken {
     /// The token of the new term; none if what was seen is no longer so.
     token: Option<Token>,

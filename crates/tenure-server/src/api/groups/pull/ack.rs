@@ -77,6 +77,7 @@ pub(super) struct AckShare {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"event": 42, "error": "no route to host"}))]
+#[schema(as = FailedEvent)]
 pub(super) struct Failure {
     /// Which.
     #[schema(value_type = u64)]
