@@ -147,7 +147,7 @@ pub fn a_push_keeps_its_secret(world: &World) {
         "orders",
         "mailer",
         "--url",
-        "http://127.0.0.1:9/",
+        "https://hooks.invalid/",
         "--secret-file",
         &path,
     ]);
