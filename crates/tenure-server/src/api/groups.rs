@@ -6,10 +6,7 @@ mod pull;
 mod push;
 
 pub(crate) use self::aside::ordered as order_dead;
-pub(crate) use self::push::{
-    address as push_address, check_secret as check_push_secret, known_secret as known_push_secret,
-    new_secret as new_push_secret,
-};
+pub(crate) use self::push::{PushWish, address as push_address, set_push};
 
 use axum::Json;
 use axum::extract::State;

@@ -35,9 +35,7 @@ use utoipa_axum::routes;
 pub(crate) use self::deeds::By;
 pub(crate) use self::document::bare as document;
 pub(crate) use self::events::{fitting, no_event as no_such_event};
-pub(crate) use self::groups::{
-    check_push_secret, known_push_secret, new_push_secret, none as no_such_group, order_dead, push_address,
-};
+pub(crate) use self::groups::{PushWish, none as no_such_group, order_dead, push_address, set_push};
 pub(crate) use self::sessions::short;
 pub(crate) use self::topics::none as no_such_topic;
 use crate::route::{Need, Routes};

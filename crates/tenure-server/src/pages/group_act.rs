@@ -6,8 +6,8 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tenure::Name;
-use tenure::port::{Backoff, Begin, GroupKey, GroupSettings, GroupView, Pause, Push, TopicKey, Trouble};
-use tenure_core::event::{check_group, check_push};
+use tenure::port::{Backoff, Begin, GroupKey, GroupSettings, GroupView, Pause, TopicKey, Trouble};
+use tenure_core::event::check_group;
 
 use super::election::within;
 use super::frame::{Visit, go, page, trouble};
@@ -18,7 +18,7 @@ use super::queues::{Where, no_such_action};
 use super::topic_act::{is_named, number, text, type_the_name};
 use super::words;
 use crate::App;
-use crate::api::{self, no_such_group};
+use crate::api::{self, By, PushWish, no_such_group, set_push};
 use crate::problem::Problem;
 
 const ACTIONS: &str = "pause, resume, reset, settings, push, unset and delete";
@@ -238,8 +238,11 @@ pub(super) async fn push_question(
                 div.field {
                     label for="secret" { "Secret" }
                     input #secret name="secret" type="password" autocomplete="off";
-                    small { "Empty: one is made, and shown once." }
+                    small { @if view.push.is_some() { "Empty: it stays as it is." } @else { "Empty: one is made, and shown once." } }
                 }
+            }
+            @if view.push.is_some() {
+                div.verbs { label { input type="checkbox" name="rotate" value="on"; "Make a new secret, and show it once" } }
             }
         },
     };
@@ -255,17 +258,19 @@ pub(super) struct Target {
     timeout: String,
     #[serde(default)]
     secret: String,
+    rotate: Option<String>,
 }
 
 pub(super) async fn push(
     State(app): State<App>,
     visit: Visit,
+    by: By,
     Got(Path((topic, group))): Got<Path<(Name, Name)>>,
     Got(Query(at)): Got<Query<Where>>,
     Posted(target): Posted<Target>,
 ) -> Response {
     let key = GroupKey::new(TopicKey::new(at.namespace, topic), group);
-    match pushed(&app, &visit, &key, target).await {
+    match pushed(&app, &by, &key, target).await {
         Ok(None) => go(&format!("{}&done=push", parts::group_href(&key, ""))),
         Ok(Some(secret)) => page(&visit, &format!("Push {}", key.name), "Events", made(&key, &secret)),
         Err(problem) => trouble(&visit, &problem),
@@ -273,21 +278,17 @@ pub(super) async fn push(
 }
 
 /// Sets where a group is pushed to. The secret, if one was made.
-async fn pushed(app: &App, visit: &Visit, key: &GroupKey, target: Target) -> Result<Option<String>, Problem> {
-    find(app, key).await?;
-    // Left empty, it stays as it is.
-    let known = match target.secret.is_empty() {
-        true => api::known_push_secret(app, key).await?,
-        false => Some(target.secret),
+async fn pushed(app: &App, by: &By, key: &GroupKey, target: Target) -> Result<Option<String>, Problem> {
+    let wish = PushWish {
+        url: target.url.trim().into(),
+        // Left empty, it stays as it is.
+        secret: Some(target.secret).filter(|secret| !secret.is_empty()),
+        rotate: target.rotate.is_some(),
+        timeout_ms: Some(span("timeout", &target.timeout)?),
     };
-    let made = known.is_none().then(api::new_push_secret);
-    let secret = known.or_else(|| made.clone()).unwrap_or_default();
-    let push = Push { url: target.url.trim().into(), secret, timeout_ms: span("timeout", &target.timeout)? };
-    check_push(&push).map_err(|error| wrong("push", error.to_string()))?;
-    let shown = api::push_address(&push.url)?;
-    api::check_push_secret(&push.secret)?;
-    within(app.store.set_push(key, Some(&push))).await?;
-    record(app, visit, "push.set", key, shown).await;
+    let (_, made) = set_push(app, by, key, wish).await?;
+    app.gauge.changed().await;
+    app.floor.changed().await;
     Ok(made)
 }
 

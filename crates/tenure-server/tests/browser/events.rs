@@ -386,24 +386,48 @@ async fn buttons_of_groups_of_events_reach_the_store() {
         page.until(&format!("document.querySelector('.cell.here').dataset.key == 'slot-{lies}'")).await;
         page.calm().await;
 
-        // A push, whose secret is shown once and never again.
+        // A push, by the rules of the API: not into a network of our own ...
         page.click("[data-key=push]").await;
         fill(&page, "#url", "http://127.0.0.1:9/hook?key=hidden-in-here").await;
+        page.follow("dialog button").await;
+        page.shows("an address of a private network").await;
+        page.forgive();
+        assert!(world.group("orders/search").await.push.is_none());
+        // ... and with a secret that is shown once and never again.
+        page.open(&search).await;
+        page.click("[data-key=push]").await;
+        fill(&page, "#url", "https://hooks.example.org/orders?key=hidden-in-here").await;
         fill(&page, "#timeout", "3s").await;
         page.screenshot(&format!("dialog-push-{}", look.name())).await;
         page.follow("dialog button").await;
         page.shows("Copy it now").await;
-        let secret = page.eval("document.getElementById('secret').textContent").await;
+        let shown = "document.getElementById('secret').textContent";
+        let secret = page.eval(shown).await;
         assert!(secret.as_str().unwrap().starts_with("whsec_"));
         page.screenshot(&format!("push-secret-{}", look.name())).await;
-        let pushes = world.store.pushes().await.unwrap();
-        let (_, push) = pushes.iter().find(|(key, _)| *key == group("orders/search")).unwrap();
-        assert_eq!((secret.as_str(), push.timeout_ms), (Some(push.secret.as_str()), 3000));
+        let push = async || {
+            let pushes = world.store.pushes().await.unwrap();
+            pushes.into_iter().find(|(key, _)| *key == group("orders/search")).unwrap().1
+        };
+        assert_eq!((secret.as_str(), push().await.timeout_ms), (Some(push().await.secret.as_str()), 3000));
         page.follow("[data-key=back]").await;
-        page.shows("http://127.0.0.1:9/hook?…").await;
+        page.shows("https://hooks.example.org/orders?…").await;
         for hidden in [secret.as_str().unwrap(), "hidden-in-here"] {
             assert_eq!(page.eval(&format!("document.body.innerHTML.includes({hidden:?})")).await, false);
         }
+        // Changed, it keeps its secret; until somebody wants another.
+        page.click("[data-key=push]").await;
+        fill(&page, "#timeout", "4s").await;
+        page.follow("dialog button").await;
+        page.shows("Set. The servers push its events").await;
+        assert_eq!((push().await.secret.as_str(), push().await.timeout_ms), (secret.as_str().unwrap(), 4000));
+        page.click("[data-key=push]").await;
+        page.click("dialog input[name=rotate]").await;
+        page.follow("dialog button").await;
+        page.shows("Copy it now").await;
+        assert_eq!(page.eval(shown).await, push().await.secret.as_str());
+        assert_ne!(Some(push().await.secret.as_str()), secret.as_str());
+        page.follow("[data-key=back]").await;
         page.click("[data-key=unset]").await;
         page.follow("dialog button").await;
         page.shows("The servers push its events no more").await;
@@ -423,7 +447,7 @@ async fn buttons_of_groups_of_events_reach_the_store() {
         page.calm().await;
         let deeds = world.deeds().await.join("\n");
         assert!(!deeds.contains("hidden-in-here") && !deeds.contains("whsec_"), "{deeds}");
-        assert!(deeds.contains("local push.set orders/search http://127.0.0.1:9/hook"), "{deeds}");
+        assert!(deeds.contains("local push.set orders/search https://hooks.example.org/orders"), "{deeds}");
     }
 }
 

@@ -232,3 +232,25 @@ async fn nothing_that_people_and_programs_say_of_events_becomes_markup_and_no_se
         assert!(!page.contains("a secret of 16 bytes") && !page.contains("k=hidden"), "{path}: {page}");
     }
 }
+
+#[tokio::test]
+async fn a_page_pushes_nowhere_that_the_api_would_not() {
+    let store = Memory::new();
+    let app = open(&store).await;
+    made(&store).await;
+    for url in [
+        "http://127.0.0.1:9/x",
+        "http://169.254.169.254/latest",
+        "http://localhost/x",
+        "ftp://h.example/x",
+        "https://u:p@h.example/",
+    ] {
+        let form = format!(
+            "url={}&timeout=5s&secret=",
+            url.replace(':', "%3A").replace('/', "%2F").replace('@', "%40")
+        );
+        let answer = send(&app, "POST", "/topics/orders/groups/billing/push", &form).await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{url}: {}", answer.text);
+    }
+    assert!(store.pushes().await.unwrap().is_empty());
+}

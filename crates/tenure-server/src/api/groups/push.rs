@@ -35,19 +35,19 @@ pub(super) fn routes() -> Routes {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"url": "https://example.org/hooks/orders", "timeout_ms": 10000}))]
-pub(super) struct PushWish {
+pub(crate) struct PushWish {
     /// `http://` or `https://`: by `POST`, one event each.
     #[schema(max_length = 2048)]
-    url: String,
+    pub(crate) url: String,
     /// What the signatures are made with: `whsec_` and base64, or 16 bytes at least that are taken as they are. Left out, it stays as it is; if there is none yet, one is made, and shown in the answer to this request only.
-    secret: Option<String>,
+    pub(crate) secret: Option<String>,
     /// Whether a new secret is made, and shown in the answer to this request only. The one before is of no use from then on.
     #[serde(default)]
     #[schema(default = false)]
-    rotate: bool,
+    pub(crate) rotate: bool,
     /// How long an answer may take.
     #[schema(minimum = 1, maximum = 300000, default = 10000)]
-    timeout_ms: Option<u64>,
+    pub(crate) timeout_ms: Option<u64>,
 }
 
 /// Where events are pushed to from now on.
@@ -78,13 +78,25 @@ pub(super) async fn set(
     Given(wish): Given<PushWish>,
 ) -> Result<Json<PushSet>, Problem> {
     let group = key(within, topic, group);
+    let (push, secret) = set_push(&app, &by, &group, wish).await?;
+    Ok(Json(PushSet { url: push.url, timeout_ms: push.timeout_ms, secret }))
+}
+
+/// Sets where a group is pushed to, for the API and for the pages: the one way to do it. What it is now, and the secret if one was
+/// made.
+pub(crate) async fn set_push(
+    app: &App,
+    by: &By,
+    group: &GroupKey,
+    wish: PushWish,
+) -> Result<(Push, Option<String>), Problem> {
     let timeout_ms = wish.timeout_ms.unwrap_or(TIMEOUT_MS);
     if wish.rotate && wish.secret.is_some() {
         return Err(unfit("rotate", "a secret is given, and another is to be made").remedy("leave one out"));
     }
     let kept = match wish.secret.is_some() || wish.rotate {
         true => None,
-        false => known_secret(&app, &group).await?,
+        false => known_secret(app, group).await?,
     };
     let given = wish.secret.or(kept);
     let made = given.is_none().then(new_secret);
@@ -97,12 +109,12 @@ pub(super) async fn set(
             .remedy("push to a public address; or start the servers with --push-private"));
     }
     check_secret(&push.secret)?;
-    find(&app, &group).await?;
-    if let Err(error) = app.store.set_push(&group, Some(&push)).await {
-        return Err(refused(&app, &group, error).await);
+    find(app, group).await?;
+    if let Err(error) = app.store.set_push(group, Some(&push)).await {
+        return Err(refused(app, group, error).await);
     }
-    record(&app, &by, "push.set", &group, shown).await;
-    Ok(Json(PushSet { url: push.url, timeout_ms, secret: made }))
+    record(app, by, "push.set", group, shown).await;
+    Ok((push, made))
 }
 
 /// Stop pushing a group's events
@@ -144,7 +156,7 @@ pub(crate) fn address(url: &str) -> Result<String, Problem> {
 }
 
 /// What says that it is base64 has to be.
-pub(crate) fn check_secret(secret: &str) -> Result<(), Problem> {
+fn check_secret(secret: &str) -> Result<(), Problem> {
     match secret.strip_prefix(SECRET) {
         Some(key) if STANDARD.decode(key).is_err() => {
             Err(unfit("secret", "what follows `whsec_` is no base64")
@@ -155,13 +167,13 @@ pub(crate) fn check_secret(secret: &str) -> Result<(), Problem> {
 }
 
 /// The secret with which a group is signed already.
-pub(crate) async fn known_secret(app: &App, group: &GroupKey) -> Result<Option<String>, Problem> {
+async fn known_secret(app: &App, group: &GroupKey) -> Result<Option<String>, Problem> {
     let pushes = app.store.pushes().await?;
     Ok(pushes.into_iter().find(|(key, _)| key == group).map(|(_, push)| push.secret))
 }
 
 /// 256 random bits.
-pub(crate) fn new_secret() -> String {
+fn new_secret() -> String {
     let bits: Vec<u8> = (0..4).flat_map(|_| random().to_be_bytes()).collect();
     format!("{SECRET}{}", STANDARD.encode(bits))
 }
