@@ -516,13 +516,17 @@ async fn dead_events_are_replayed_and_dropped() {
         // All at once.
         let world = World::eventful().await;
         page.open(&format!("{}/topics/orders/groups/billing?namespace=default", world.url)).await;
+        let both = world.asides("orders/billing", true).await;
         page.click("[data-key=replay-all]").await;
         page.shows("Replay 2 dead events?").await;
         page.follow("dialog button").await;
         page.shows("Replayed").await;
         // What is not dead any more is shown among all that is aside.
         page.until("[...document.querySelectorAll('.tabs a')].map(a => a.innerText.trim()).join() == 'dead 0,all that is aside 9'").await;
-        page.until("document.querySelectorAll('#aside .state.next').length == 2").await;
+        for aside in &both {
+            page.until(&format!("document.querySelector('[data-key=aside-{}] .state.next')", aside.event.id))
+                .await;
+        }
         assert!(world.asides("orders/billing", true).await.is_empty());
         page.calm().await;
         let world = World::eventful().await;
