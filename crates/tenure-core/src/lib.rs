@@ -27,7 +27,7 @@
 //! | [`event`] | events: into which slot, who reads which, what becomes of a failure |
 //! | [`book`] | the same, as a pure value: the reference store that every other one must agree with |
 //! | [`ledger`] | likewise for tasks, queues, workers and pools |
-//! | `schedule` | when something happens: cron, intervals, zones, what was missed (with the feature `schedule`) |
+//! | [`schedule`] | when something happens: cron, intervals, zones, what was missed |
 
 pub mod book;
 pub mod cabinet;
@@ -39,7 +39,6 @@ pub mod lease;
 pub mod ledger;
 mod names;
 pub mod port;
-#[cfg(feature = "schedule")]
 pub mod schedule;
 mod time;
 mod timing;

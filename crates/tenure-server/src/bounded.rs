@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::port::{
-    AsideFilter, AsideKey, AsideView, Ask, Backend, Begin, Bureau, Candidacy, ClaimAnswer, ClaimAsk,
-    ClaimRefusal, Committed, Credential, DeadOrder, Deed, Desk, Directory, ElectionView, Event, EventId,
-    Events, Expire, Finding, Finished, GroupKey, GroupLook, GroupSettings, GroupView, Handle, Join, Joined,
-    Moved, NewEvent, NewRequest, NewResource, NewSession, NewWorker, Observation, Office, Order, Pause,
-    PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Promises, Published, Pulse, Push, QueueKey,
-    QueueSettings, QueueView, ReadAsk, Release, RequestId, RequestView, Scope, SessionView, Settled,
-    Settlement, ShareCommit, SlotEnds, Store, StoreError, Submission, Submitted, Take, TakeShares, Taken,
-    TaskFilter, TaskId, TaskView, Tasks, Tend, Tended, Term, TopicKey, TopicSettings, TopicView, Trouble,
-    Wakes, Why, WorkerView,
+    AsideFilter, AsideKey, AsideView, Ask, Backend, Begin, Bureau, Calendar, Candidacy, ClaimAnswer,
+    ClaimAsk, ClaimRefusal, Committed, Credential, DeadOrder, Deed, Desk, Directory, DueLook, ElectionView,
+    Event, EventId, Events, Expire, Finding, Finished, Fire, Fired, GroupKey, GroupLook, GroupSettings,
+    GroupView, Hand, HandFired, Handle, Join, Joined, Moved, NewEvent, NewRequest, NewResource, NewSession,
+    NewWorker, Observation, Office, Order, Pause, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post,
+    Promises, Published, Pulse, Push, QueueKey, QueueSettings, QueueView, ReadAsk, Release, RequestId,
+    RequestView, ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStats, ScheduleView, Scheduling, Scope,
+    SessionView, SetSchedule, Settled, Settlement, ShareCommit, SlotEnds, Store, StoreError, Submission,
+    Submitted, Take, TakeShares, Taken, TaskFilter, TaskId, TaskView, Tasks, Tend, Tended, Term, TickFilter,
+    TickView, TopicKey, TopicSettings, TopicView, Trouble, Wakes, Why, WorkerView,
 };
 use tenure::{ElectionKey, Name, SessionId, Token};
 
@@ -232,5 +233,27 @@ bounded! {
         order_dead(group: &GroupKey, events: &[EventId], order: DeadOrder) -> Vec<EventId>;
         set_push(key: &GroupKey, push: Option<&Push>) -> ();
         pushes() -> Vec<(GroupKey, Push)>;
+    }
+}
+
+bounded! {
+    impl Scheduling {
+        due(limit: u32) -> DueLook;
+        fire(fire: &Fire) -> Option<Vec<Fired>>;
+        prune_ticks(session: &SessionId, token: Token, limit: u32) -> (u64, bool);
+    }
+}
+
+bounded! {
+    impl Calendar {
+        schedules(filter: &ScheduleFilter) -> Vec<ScheduleView>;
+        schedule(key: &ScheduleKey) -> Option<ScheduleView>;
+        set_schedule(set: &SetSchedule) -> ScheduleSet;
+        delete_schedule(key: &ScheduleKey, expect: Option<u64>) -> Option<bool>;
+        set_schedule_paused(key: &ScheduleKey, pause: Option<&Pause>) -> Option<bool>;
+        fire_by_hand(hand: &Hand) -> Option<Vec<HandFired>>;
+        ticks(filter: &TickFilter) -> Vec<TickView>;
+        schedule_stats() -> Vec<ScheduleStats>;
+        call_secret(key: &ScheduleKey) -> Option<String>;
     }
 }

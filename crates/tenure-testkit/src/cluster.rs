@@ -8,15 +8,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure::backend::memory::Memory;
 use tenure::port::{
-    AsideFilter, AsideKey, AsideView, Ask, Begin, Bureau, Candidacy, ClaimAnswer, ClaimAsk, ClaimRefusal,
-    Committed, Credential, DeadOrder, Deed, Desk, Directory, ElectionView, Event, EventId, Events, Expire,
-    Finished, GroupKey, GroupLook, GroupSettings, GroupView, Handle, Join, Joined, Moved, NewEvent,
-    NewRequest, NewResource, NewSession, NewWorker, Observation, Office, Order, Pause, PoolKey, PoolMatch,
-    PoolSettings, PoolView, Pools, Post, Promises, Published, Pulse, Push, QueueKey, QueueSettings,
-    QueueView, ReadAsk, Release, RequestId, RequestView, Scope, SessionView, Settled, Settlement,
-    ShareCommit, SlotEnds, Store, StoreError, Submission, Submitted, Take, TakeShares, Taken, TaskFilter,
-    TaskId, TaskView, Tasks, Tend, Tended, Term, TopicKey, TopicSettings, TopicView, Trouble, Wakes, Why,
-    WorkerView,
+    AsideFilter, AsideKey, AsideView, Ask, Begin, Bureau, Calendar, Candidacy, ClaimAnswer, ClaimAsk,
+    ClaimRefusal, Committed, Credential, DeadOrder, Deed, Desk, Directory, DueLook, ElectionView, Event,
+    EventId, Events, Expire, Finished, Fire, Fired, GroupKey, GroupLook, GroupSettings, GroupView, Hand,
+    HandFired, Handle, Join, Joined, Moved, NewEvent, NewRequest, NewResource, NewSession, NewWorker,
+    Observation, Office, Order, Pause, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Promises,
+    Published, Pulse, Push, QueueKey, QueueSettings, QueueView, ReadAsk, Release, RequestId, RequestView,
+    ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStats, ScheduleView, Scheduling, Scope, SessionView,
+    SetSchedule, Settled, Settlement, ShareCommit, SlotEnds, Store, StoreError, Submission, Submitted, Take,
+    TakeShares, Taken, TaskFilter, TaskId, TaskView, Tasks, Tend, Tended, Term, TickFilter, TickView,
+    TopicKey, TopicSettings, TopicView, Trouble, Wakes, Why, WorkerView,
 };
 use tenure::{ElectionKey, Elector, Name, SessionId, Tenure, Token};
 
@@ -329,4 +330,22 @@ forwarded!(Bureau {
     fn order_dead(group: &GroupKey, events: &[EventId], order: DeadOrder) -> Vec<EventId>;
     fn set_push(key: &GroupKey, push: Option<&Push>) -> ();
     fn pushes() -> Vec<(GroupKey, Push)>;
+});
+
+forwarded!(Scheduling {
+    fn due(limit: u32) -> DueLook;
+    fn fire(fire: &Fire) -> Option<Vec<Fired>>;
+    fn prune_ticks(session: &SessionId, token: Token, limit: u32) -> (u64, bool);
+});
+
+forwarded!(Calendar {
+    fn schedules(filter: &ScheduleFilter) -> Vec<ScheduleView>;
+    fn schedule(key: &ScheduleKey) -> Option<ScheduleView>;
+    fn set_schedule(set: &SetSchedule) -> ScheduleSet;
+    fn delete_schedule(key: &ScheduleKey, expect: Option<u64>) -> Option<bool>;
+    fn set_schedule_paused(key: &ScheduleKey, pause: Option<&Pause>) -> Option<bool>;
+    fn fire_by_hand(hand: &Hand) -> Option<Vec<HandFired>>;
+    fn ticks(filter: &TickFilter) -> Vec<TickView>;
+    fn schedule_stats() -> Vec<ScheduleStats>;
+    fn call_secret(key: &ScheduleKey) -> Option<String>;
 });

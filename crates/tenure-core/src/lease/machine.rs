@@ -218,7 +218,12 @@ impl Machine {
                 }
             }
             // About work, not about leases.
-            Wake::Work(_) | Wake::Recalled(_) | Wake::Pool(_) | Wake::Events(_) | Wake::Group(_) => {}
+            Wake::Work(_)
+            | Wake::Recalled(_)
+            | Wake::Pool(_)
+            | Wake::Events(_)
+            | Wake::Group(_)
+            | Wake::Schedules => {}
             // All that it held is free already.
             Wake::Ended(session) => self.holder_gone(&session, now, entropy, |campaign| {
                 let leases = campaign.view.iter_mut().flat_map(|view| view.leases.iter_mut());

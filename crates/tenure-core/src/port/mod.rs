@@ -1,10 +1,10 @@
 //! What a store must be able to do.
 //!
-//! The store owns the truth: who holds what, under which token, and which sessions live. A backend implements eight
+//! The store owns the truth: who holds what, under which token, and which sessions live. A backend implements ten
 //! traits. [`Store`] is the path of the machine: few calls, each one atomic, each either done, refused, or of unknown
 //! outcome. [`Directory`] is the path of people: it reads, and it leaves requests that a leader will find. [`Office`] is what a
 //! server keeps for itself: who may do what, and who did. [`Tasks`], [`Desk`] and [`Pools`] are about work and resources,
-//! [`Events`] and [`Bureau`] about events.
+//! [`Events`] and [`Bureau`] about events, [`Scheduling`] and [`Calendar`] about schedules.
 //!
 //! A call that returns [`StoreError`] may or may not have happened. The machine is written for that: nothing it
 //! concludes from an error ever extends trust, and everything it repeats is guarded by a compare-and-swap.
@@ -17,6 +17,7 @@ mod events;
 mod fitness;
 mod lease;
 mod office;
+mod schedules;
 mod session;
 mod wake;
 
@@ -48,6 +49,12 @@ pub use self::events::{
 pub use self::fitness::{Finding, Promises, Verdict};
 pub use self::lease::{Release, Take};
 pub use self::office::{Credential, Deed, Grant, GrantError, Office, Proof, Realm, Verb};
+pub use self::schedules::{
+    CALL_TIMEOUT_MS, Calendar, Cause, DUE_MAX, DueLook, DueSchedule, Effect, Expect, Fire, Fired, Firing,
+    FiringTick, Hand, HandFired, HandOutcome, ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStats,
+    ScheduleView, Scheduling, SetSchedule, TICKS_KEPT_MS, TickFilter, TickState, TickView, calls_queue,
+    scheduler_election,
+};
 pub use self::session::{Expire, NewSession, Pulse, SessionView, Takeover};
 pub use self::wake::{Wake, WakeSource, Wakes};
 use crate::{ElectionKey, Name, SessionId, Token};
@@ -136,5 +143,11 @@ pub trait Directory: Send + Sync + 'static {
 }
 
 /// A whole backend.
-pub trait Backend: Store + Directory + Office + Tasks + Desk + Pools + Events + Bureau {}
-impl<T: Store + Directory + Office + Tasks + Desk + Pools + Events + Bureau> Backend for T {}
+pub trait Backend:
+    Store + Directory + Office + Tasks + Desk + Pools + Events + Bureau + Scheduling + Calendar
+{
+}
+impl<T> Backend for T where
+    T: Store + Directory + Office + Tasks + Desk + Pools + Events + Bureau + Scheduling + Calendar
+{
+}

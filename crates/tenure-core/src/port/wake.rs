@@ -48,6 +48,8 @@ pub enum Wake {
     Events(TopicKey),
     /// Something about this group changed: a member, a share, a pause, something aside.
     Group(GroupKey),
+    /// Schedules were set, resumed or deleted: their leader looks anew.
+    Schedules,
     /// Hints may have been missed: look at everything.
     Resync,
 }

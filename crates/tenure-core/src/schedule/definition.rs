@@ -17,6 +17,9 @@ use crate::Name;
 use crate::claim::{SubmissionError, TextError};
 use crate::port::{Json, PAYLOAD_MAX, StoreError, Trouble};
 
+/// How much longer than its payload a call is at most.
+const ENVELOPE: usize = 8 << 10;
+
 /// A schedule.
 ///
 /// ```
@@ -239,7 +242,16 @@ impl Definition {
         if bytes > PAYLOAD_MAX {
             return Err(DefinitionError::TooLarge(bytes));
         }
-        self.target.check()
+        self.target.check()?;
+        match self.target {
+            Target::Event { .. } if self.overlap != Overlap::Allow => Err(DefinitionError::Fixed {
+                field: "overlap",
+                remedy: "an event has no end to wait for; make the target a task, or leave `overlap` out",
+            }),
+            // It is carried in an envelope.
+            Target::Call { .. } if bytes > PAYLOAD_MAX - ENVELOPE => Err(DefinitionError::TooLarge(bytes)),
+            _ => Ok(()),
+        }
     }
 
     fn check_times(&self) -> Result<(), DefinitionError> {

@@ -28,6 +28,7 @@
 //! | [`Misfire`], [`decide`] | which due ticks fire, which are skipped, what is next |
 //! | [`Overlap`] | whether a run begins while another is under way |
 //! | [`Definition`], [`Target`] | all of it, checked |
+//! | [`plan`], [`revise`] | the whole decision about one schedule, for the leader and for every store |
 
 mod civil;
 mod cron;
@@ -37,6 +38,7 @@ mod every;
 mod misfire;
 mod near;
 mod overlap;
+mod plan;
 mod target;
 mod timetable;
 mod when;
@@ -57,6 +59,10 @@ pub use self::dst::{Dst, Fold, Gap};
 pub use self::every::{Every, EveryError};
 pub use self::misfire::{Decision, FIRE_MAX, Misfire, MisfireError, ON_TIME_MS, Progress, Skipped, decide};
 pub use self::overlap::{Admission, Load, Overlap, WAIT_MAX};
+pub use self::plan::{
+    CALL_KIND, Call, Revised, SCHEDULE_HEADER, TICK_HEADER, due_ms, effect, load_of, plan, put_off, revise,
+    task_key, tick_of,
+};
 pub use self::target::Target;
 pub use self::timetable::{JITTER_MAX_MS, LAST_MS, Rule, Ticks, Timetable};
 pub use self::when::{When, WhenError};

@@ -20,7 +20,8 @@ pub enum Overlap {
 }
 
 /// The runs of a schedule that are not over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Load {
     /// How many are under way.
     pub running: u32,

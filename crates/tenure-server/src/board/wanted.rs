@@ -55,7 +55,8 @@ impl Wanted {
             | Wake::Recalled(_)
             | Wake::Pool(_)
             | Wake::Events(_)
-            | Wake::Group(_) => {}
+            | Wake::Group(_)
+            | Wake::Schedules => {}
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use tenure::backend::memory::Memory;
 use tenure::port::{
-    Ask, Bureau, Candidacy, Desk, Directory, ElectionView, Event, Events, Expire, Joined, NewEvent,
-    NewSession, Observation, Office, Pause, Pools, Promises, Published, Pulse, ReadAsk, Release, Scope,
-    SessionView, SlotEnds, Store, StoreError, Take, Tasks, Term, TopicKey, TopicView, Wakes,
+    Ask, Bureau, Calendar, Candidacy, Desk, Directory, ElectionView, Event, Events, Expire, Joined, NewEvent,
+    NewSession, Observation, Office, Pause, Pools, Promises, Published, Pulse, ReadAsk, Release, Scheduling,
+    Scope, SessionView, SlotEnds, Store, StoreError, Take, Tasks, Term, TopicKey, TopicView, Wakes,
 };
 use tenure::{ElectionKey, Name, SessionId, Token};
 
@@ -114,3 +114,5 @@ impl Office for Tally {}
 impl Tasks for Tally {}
 impl Desk for Tally {}
 impl Pools for Tally {}
+impl Scheduling for Tally {}
+impl Calendar for Tally {}

@@ -163,3 +163,5 @@ impl tenure::port::Pools for Moody {}
 impl tenure::port::Events for Moody {}
 
 impl tenure::port::Bureau for Moody {}
+impl tenure::port::Scheduling for Moody {}
+impl tenure::port::Calendar for Moody {}

@@ -28,6 +28,8 @@ pub(crate) struct Bells {
     pub(crate) recalled: Bell,
     /// The election of the claims' leader changed.
     pub(crate) election: Bell,
+    /// Schedules were set.
+    pub(crate) schedules: Bell,
     /// Sessions that are gone, for the keeper: whether the store knows that the process died, or it said farewell.
     pub(crate) gone: broadcast::Sender<Wake>,
 }
@@ -41,6 +43,7 @@ impl Bells {
             groups: Mutex::default(),
             recalled: Bell::new(()),
             election: Bell::new(()),
+            schedules: Bell::new(()),
             gone: broadcast::Sender::new(DEATHS_KEPT),
         }
     }
@@ -56,6 +59,7 @@ impl Bells {
             Wake::Released { election, .. } | Wake::Changed(election) if *election == claims_election() => {
                 swing(&self.election);
             }
+            Wake::Schedules => swing(&self.schedules),
             Wake::Died(_) | Wake::Ended(_) => {
                 // Nobody keeps: nobody needs to know.
                 let _ = self.gone.send(wake.clone());
@@ -67,6 +71,7 @@ impl Bells {
                 ring_all(&self.groups);
                 swing(&self.recalled);
                 swing(&self.election);
+                swing(&self.schedules);
             }
             _ => {}
         }

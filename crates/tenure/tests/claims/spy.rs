@@ -224,3 +224,6 @@ seen_through! { Bureau {}
     async fn set_push(key: &GroupKey, push: Option<&Push>) -> ();
     async fn pushes() -> Vec<(GroupKey, Push)>;
 }
+
+impl tenure_core::port::Scheduling for Spy {}
+impl tenure_core::port::Calendar for Spy {}

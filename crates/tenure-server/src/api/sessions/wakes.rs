@@ -83,7 +83,8 @@ fn shown(app: &App, principal: &Principal, Hint { wake, places }: Hint) -> Optio
             let owner = seen.sessions.get(session).and_then(|sight| sight.session.owner.as_deref());
             (owner == Some(&*principal.name)).then_some(wake)
         }
-        Wake::Resync => Some(wake),
+        // It names nobody's schedule.
+        Wake::Schedules | Wake::Resync => Some(wake),
         Wake::Died(_) | Wake::Severed(_) => None,
     }
 }

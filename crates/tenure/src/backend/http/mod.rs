@@ -45,6 +45,7 @@ mod listen;
 mod office;
 mod pools;
 mod proof;
+mod schedules;
 mod store;
 mod tls;
 

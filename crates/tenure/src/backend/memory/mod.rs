@@ -4,6 +4,7 @@
 //! with the process.
 
 mod events;
+mod schedules;
 mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -37,6 +37,7 @@ mod message;
 mod migrate;
 mod office;
 mod options;
+mod schedules;
 mod store;
 mod wiring;
 

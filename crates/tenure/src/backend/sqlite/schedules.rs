@@ -1,0 +1,9 @@
+//! Schedules.
+
+use tenure_core::port::{Calendar, Scheduling};
+
+use super::Sqlite;
+
+impl Scheduling for Sqlite {}
+
+impl Calendar for Sqlite {}
