@@ -71,7 +71,7 @@ async fn what_was_decided_twice_fires_once() {
 #[tokio::test]
 async fn a_firing_that_does_not_compare_the_next_tick_is_found() {
     let (mut store, _dir) = fresh().await;
-    store.sabotage("schedule_stand", " AND s.next_at = j.value ->> 3", "");
+    store.sabotage("schedule_stand", " AND s.next_at = v.column5", "");
     assert!(!the_second_decision_is_stale(&store).await);
 }
 
@@ -106,7 +106,7 @@ async fn what_has_changed_or_is_paused_does_not_fire_as_it_was() {
 #[tokio::test]
 async fn a_firing_that_does_not_compare_the_version_or_the_pause_is_found() {
     let (mut store, _dir) = fresh().await;
-    store.sabotage("schedule_stand", "s.version = j.value ->> 2 AND ", "");
+    store.sabotage("schedule_stand", "s.version = v.column4 AND ", "");
     assert!(!a_changed_schedule_is_left_alone(&store).await);
     let (mut store, _dir) = fresh().await;
     store.sabotage("schedule_stand", " AND s.paused_at IS NULL", "");
@@ -118,7 +118,7 @@ async fn a_firing_that_does_not_compare_the_version_or_the_pause_is_found() {
 async fn a_death_between_any_two_statements_loses_nothing_and_doubles_nothing() {
     let steps = [
         ("scheduler_leader", "FROM tenure_leases"),
-        ("schedule_stand", "FROM json_each"),
+        ("schedule_stand", "FROM (VALUES"),
         ("topic_find", "FROM tenure_topics"),
         ("tick_over", "UPDATE tenure_ticks"),
         ("topic_enter", "UPDATE tenure_topics"),
