@@ -27,6 +27,8 @@ conformance_tests!(sqlite, in_a_file());
 claims_conformance_tests!(sqlite_claims, in_a_file());
 #[cfg(feature = "sqlite")]
 events_conformance_tests!(sqlite_events, in_a_file());
+#[cfg(feature = "sqlite")]
+schedules_conformance_tests!(sqlite_schedules, in_a_file());
 
 #[cfg(feature = "sqlite")]
 fn in_a_file() -> Subject {
