@@ -7,6 +7,8 @@ mod claims;
 #[path = "remote/events.rs"]
 mod events;
 mod support;
+#[path = "remote/schedules.rs"]
+mod schedules;
 #[path = "remote/tls.rs"]
 mod tls;
 
