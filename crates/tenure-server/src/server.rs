@@ -145,7 +145,7 @@ impl Drop for Server {
     }
 }
 
-/// One of those who would fire what falls due, unless it is not wanted, or the store keeps no schedules.
+/// One of those who would fire what falls due, unless it is not wanted, the store keeps no schedules, or others fire them.
 async fn schedule(
     settings: &Settings,
     tenure: &Tenure,
@@ -153,7 +153,7 @@ async fn schedule(
 ) -> Result<Option<Scheduler>, StartError> {
     // Whatever else is the matter with it passes, and nothing is lost meanwhile.
     let unfit = store.due(1).await.is_err_and(|error| error.kind == Trouble::Unfit);
-    if !settings.scheduler || unfit {
+    if !settings.scheduler || unfit || store.routes_claims() {
         return Ok(None);
     }
     let scheduler = tenure.scheduler().priority(settings.priority).start().await;

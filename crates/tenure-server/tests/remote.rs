@@ -6,9 +6,9 @@ mod access;
 mod claims;
 #[path = "remote/events.rs"]
 mod events;
-mod support;
 #[path = "remote/schedules.rs"]
 mod schedules;
+mod support;
 #[path = "remote/tls.rs"]
 mod tls;
 

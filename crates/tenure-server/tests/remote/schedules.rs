@@ -82,7 +82,8 @@ async fn nobody_sees_or_touches_the_schedules_of_another_namespace() {
     // One at a time, over the border between them.
     let first = both.schedules(&ScheduleFilter { limit: 1, ..ScheduleFilter::default() }).await.unwrap();
     let after = first.first().map(|view| view.key());
-    let rest = both.schedules(&ScheduleFilter { after, limit: 1, ..ScheduleFilter::default() }).await.unwrap();
+    let rest =
+        both.schedules(&ScheduleFilter { after, limit: 1, ..ScheduleFilter::default() }).await.unwrap();
     assert_eq!((first[0].namespace.as_str(), rest[0].namespace.as_str()), ("a", "b"));
     let worker = house.client("worker", &["a:claim"]).await;
     assert_eq!(listed(&worker).await, [""; 0]);
@@ -124,4 +125,38 @@ async fn nobody_fires_through_a_server_nor_learns_its_secrets() {
     assert_eq!(admin.store.fire(&fire).await, Ok(None));
     let nobody = SessionId::from_stored("0123456789abcdef0123456789abcdef");
     assert_eq!(admin.store.prune_ticks(&nobody, Token::from_u64(1), 9).await, Ok((0, false)));
+}
+
+/// The servers fire, and who has the closures runs them: with nothing but HTTP, and no more rights than it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closure_runs_where_the_program_is_and_fires_where_the_servers_are() {
+    let store: Arc<dyn Backend> = Arc::new(tenure::backend::memory::Memory::new());
+    let listen = vec![tenure_server::settings::Address::Tcp("127.0.0.1:0".into())];
+    let settings = tenure_server::Settings { listen, ..tenure_server::Settings::default() };
+    let server = tenure_server::Server::start(settings, store.clone()).await.unwrap();
+    let client = super::support::http(&server.addresses()[0].url()).await;
+    let tenure = tenure::Tenure::builder().shared_store(client).name("program").open().await.unwrap();
+    let nothing = tenure.scheduler().start().await.err().expect("there is nothing for it to do");
+    assert!(nothing.to_string().contains("the servers fire"), "{nothing}");
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let scheduler = tenure.scheduler().run("often", "every 100ms", move |tick| {
+        let told = told.clone();
+        async move { drop(told.send(tick.at_ms())) }
+    });
+    let scheduler = scheduler.start().await.unwrap();
+    assert!(!scheduler.fires());
+    for _ in 0..3 {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(60), heard.recv());
+        assert_eq!(next.await.expect("silence").unwrap() % 100, 0);
+    }
+    scheduler.stop().await.unwrap();
+    let ticks = TickFilter {
+        key: ScheduleKey::new("default".parse().unwrap(), "often".parse().unwrap()),
+        before_ms: None,
+        limit: 1,
+    };
+    let tick = store.ticks(&ticks).await.unwrap().remove(0);
+    assert_eq!((tick.by.as_str(), tick.token.is_some()), (server.tenure().name(), true));
+    tenure.close().await.unwrap();
+    server.shutdown().await;
 }
