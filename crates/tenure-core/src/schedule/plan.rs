@@ -150,7 +150,7 @@ pub fn task_key(key: &ScheduleKey, at_ms: i64, cause: Cause) -> String {
 }
 
 /// An instant as programs write it: `2026-11-15T02:00:00Z`.
-fn in_utc(at_ms: i64) -> String {
+pub fn in_utc(at_ms: i64) -> String {
     // No tick lies beyond what can be written; what does is told as it is shown.
     jiff::Timestamp::from_millisecond(at_ms).map_or_else(|_| Zone::utc().shown(at_ms), |at| at.to_string())
 }
