@@ -11,6 +11,7 @@ use tenure::{Claims, ElectionKey, Error, Name, Tenure};
 use tokio::sync::{OnceCell, watch};
 
 use crate::access::{Access, Owners};
+use crate::agenda::Agenda;
 use crate::board::Board;
 use crate::envelope;
 use crate::floor::Floor;
@@ -36,6 +37,7 @@ pub struct Inside {
     pub(crate) board: Arc<Board>,
     pub(crate) floor: Arc<Floor>,
     pub(crate) gauge: Arc<Gauge>,
+    pub(crate) agenda: Agenda,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
@@ -93,12 +95,14 @@ impl App {
         let board = Board::watching(store.clone(), runtime.clone());
         let floor = Floor::watching(store.clone(), runtime.clone());
         let gauge = Gauge::watching(store.clone(), runtime.clone());
+        let agenda = Agenda::new(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
             board,
             floor,
             gauge,
+            agenda,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),
