@@ -30,6 +30,7 @@
 //! | [`Definition`], [`Target`] | all of it, checked |
 //! | [`plan`], [`revise`] | the whole decision about one schedule, for the leader and for every store |
 
+mod ask;
 mod civil;
 mod cron;
 mod definition;
@@ -53,6 +54,7 @@ mod reckoning_tests;
 #[cfg(test)]
 mod timetable_tests;
 
+pub use self::ask::{check_fire, check_hand};
 pub use self::cron::{Cron, CronError};
 pub use self::definition::{Definition, DefinitionError};
 pub use self::dst::{Dst, Fold, Gap};
