@@ -13,6 +13,7 @@ use tokio::sync::{OnceCell, watch};
 use crate::access::{Access, Owners};
 use crate::agenda::Agenda;
 use crate::board::Board;
+use crate::calendar::Calendar;
 use crate::envelope;
 use crate::floor::Floor;
 use crate::gauge::Gauge;
@@ -38,6 +39,7 @@ pub struct Inside {
     pub(crate) floor: Arc<Floor>,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) agenda: Agenda,
+    pub(crate) calendar: Calendar,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
@@ -96,6 +98,7 @@ impl App {
         let floor = Floor::watching(store.clone(), runtime.clone());
         let gauge = Gauge::watching(store.clone(), runtime.clone());
         let agenda = Agenda::new(store.clone(), runtime.clone());
+        let calendar = Calendar::new(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
@@ -103,6 +106,7 @@ impl App {
             floor,
             gauge,
             agenda,
+            calendar,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),

@@ -22,6 +22,7 @@ mod app;
 mod audit;
 pub mod board;
 mod bounded;
+mod calendar;
 mod envelope;
 mod floor;
 mod gauge;
