@@ -124,8 +124,7 @@ pub(super) fn events(visit: &Visit) -> Markup {
 /// The first schedule, while there is none.
 pub(super) fn schedules(visit: &Visit) -> Markup {
     let (program, origin) = (program(visit), visit.origin());
-    let create =
-        format!("{program} schedule create heartbeat --when 'every 10s' --task beats --store {origin}");
+    let create = format!("{program} schedule create heartbeat 'every 10s' --task beats --store {origin}");
     let put = curl(
         visit,
         "PUT",
