@@ -59,17 +59,16 @@ pub(super) async fn show(
     Got(Query(asked)): Got<Query<Asked>>,
 ) -> Response {
     let filter = Filter { namespace: asked.namespace.clone(), q: asked.q.clone(), done: None };
-    let looked = async {
-        let found = find(&app, &visit, &filter, &asked.after).await?;
-        let stats = app.agenda.stats().await?;
-        Ok::<_, StoreError>((found, stats))
-    };
-    let (found, stats) = match looked.await {
-        Ok(looked) => looked,
+    let stats = match app.agenda.stats().await {
+        Ok(stats) => stats,
         Err(error) => return trouble(&visit, &error.into()),
     };
     let stats: Vec<_> = stats.iter().filter(|one| visit.may(Verb::Read, Some(&one.namespace))).collect();
     let namespaces: BTreeSet<_> = stats.iter().map(|one| &one.namespace).collect();
+    let found = match find(&app, &visit, &filter, &namespaces, &asked.after).await {
+        Ok(found) => found,
+        Err(error) => return trouble(&visit, &error.into()),
+    };
     let board = app.board.seen();
     let (now, wall) = (app.runtime.now(), app.runtime.wall_ms());
     let content = html! {
@@ -101,32 +100,56 @@ fn outcome(done: &str) -> Option<&'static str> {
     })
 }
 
-/// Those that are looked for, piece by piece: at most so many are read for a page, and the rest for the next.
-async fn find(app: &App, visit: &Visit, filter: &Filter, after: &str) -> Result<Found, StoreError> {
-    let namespace: Option<Name> = filter.namespace.parse().ok();
+/// Those that are looked for, piece by piece: at most so many are read for a page, and the rest for the next. Whoever may not look
+/// everywhere is shown what there is in the namespaces where they may, and nothing else is read.
+async fn find(
+    app: &App,
+    visit: &Visit,
+    filter: &Filter,
+    namespaces: &BTreeSet<&Name>,
+    after: &str,
+) -> Result<Found, StoreError> {
     let mut after = after
         .split_once('/')
         .and_then(|(namespace, name)| Some(ScheduleKey::new(namespace.parse().ok()?, name.parse().ok()?)));
-    let mut views = Vec::new();
-    for _ in 0..PIECES {
-        let piece = app.agenda.piece(namespace.as_ref(), after.as_ref()).await?;
-        for view in piece.iter() {
-            let (key, words) = (view.key(), words_of(view));
-            let fits = visit.may(Verb::Read, Some(&key.namespace))
-                && filter.lets_through(&key.namespace, words.iter().map(String::as_str));
-            if fits && views.len() == SHOWN {
+    let places: Vec<Option<&Name>> = match filter.namespace.is_empty() && visit.may(Verb::Read, None) {
+        true => vec![None],
+        false => namespaces.iter().copied().filter(|name| here(filter, name)).map(Some).collect(),
+    };
+    let (mut views, mut pieces) = (Vec::new(), 0);
+    for place in places {
+        let passed = |after: &ScheduleKey| place.is_some_and(|name| *name < after.namespace);
+        if after.as_ref().is_some_and(passed) {
+            continue;
+        }
+        loop {
+            if pieces == PIECES {
                 return Ok(Found { views, rest: after });
             }
-            after = Some(key);
-            if fits {
-                views.push(view.clone());
+            pieces += 1;
+            let piece = app.agenda.piece(place, after.as_ref()).await?;
+            for view in piece.iter() {
+                let (key, words) = (view.key(), words_of(view));
+                let fits = filter.lets_through(&key.namespace, words.iter().map(String::as_str));
+                if fits && views.len() == SHOWN {
+                    return Ok(Found { views, rest: after });
+                }
+                after = Some(key);
+                if fits {
+                    views.push(view.clone());
+                }
+            }
+            if piece.len() < PIECE as usize {
+                break;
             }
         }
-        if piece.len() < PIECE as usize {
-            return Ok(Found { views, rest: None });
-        }
     }
-    Ok(Found { views, rest: after })
+    Ok(Found { views, rest: None })
+}
+
+/// Whether a namespace is looked at.
+fn here(filter: &Filter, namespace: &Name) -> bool {
+    filter.namespace.is_empty() || filter.namespace == namespace.as_str()
 }
 
 /// The words that a schedule goes by.
