@@ -71,9 +71,9 @@ pub(super) fn schedule_href(key: &ScheduleKey, action: &str) -> String {
     place("schedules", key.name.as_str(), action, &key.namespace)
 }
 
-/// Where a tick of a schedule stands in its history.
+/// Where a tick of a schedule stands in its history: first, with those before it.
 pub(super) fn tick_href(key: &ScheduleKey, at_ms: i64) -> String {
-    format!("{}&at={at_ms}#tick-{at_ms}", schedule_href(key, ""))
+    format!("{}&at={at_ms}#history", schedule_href(key, ""))
 }
 
 /// The page of something in a namespace, or of an action on it.

@@ -71,7 +71,7 @@ async fn every_page_about_schedules_fits_every_screen() {
         page.look(DESK).await;
         page.open(&format!("{}/{path}?namespace=default", world.url)).await;
         page.follow("[data-key=tick]").await;
-        page.until("document.querySelector('tr.meant:target, tr.meant') && document.querySelectorAll('tr.meant').length == 1").await;
+        page.until("document.querySelectorAll('tr.meant').length == 1 && document.querySelector('#history tbody tr').matches('.meant')").await;
     }
     page.screenshot("schedule-meant").await;
     page.calm().await;
