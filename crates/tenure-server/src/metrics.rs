@@ -51,15 +51,22 @@ const BUCKETS: [f64; 12] = [0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 /// Terms last from seconds to months.
 const TERM_BUCKETS: [f64; 9] = [1.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0, 604_800.0, 2_592_000.0];
 
+/// Ticks are late by milliseconds, or by as long as nobody was there to fire them.
+const LATE_BUCKETS: [f64; 12] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0, 3600.0, 86_400.0];
+
 /// The recorder of this process. Whoever asks first installs it; a process that has another one already keeps it, and shows
 /// only the board here.
 pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
     static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let install = || {
-        let term = metrics_exporter_prometheus::Matcher::Full(tenure::metrics::names::LEADERSHIP.into());
+        let full = |name: &str| metrics_exporter_prometheus::Matcher::Full(name.into());
+        let (term, late) =
+            (full(tenure::metrics::names::LEADERSHIP), full(tenure::metrics::names::TICK_LATENESS));
         let builder = PrometheusBuilder::new()
             .set_buckets(&BUCKETS)
-            .and_then(|builder| builder.set_buckets_for_metric(term, &TERM_BUCKETS));
+            .and_then(|builder| builder.set_buckets_for_metric(term, &TERM_BUCKETS))
+            .and_then(|builder| builder.set_buckets_for_metric(late, &LATE_BUCKETS));
         let handle = builder.and_then(PrometheusBuilder::install_recorder).ok()?;
         tenure::metrics::describe();
         describe();

@@ -37,10 +37,11 @@ pub(crate) use self::deeds::By;
 pub(crate) use self::document::bare as document;
 pub(crate) use self::events::{fitting, no_event as no_such_event};
 pub(crate) use self::groups::{PushWish, none as no_such_group, order_dead, push_address, set_push};
+// For the pages: there is one way to do each.
+#[allow(unused_imports)]
 pub(crate) use self::schedules::{
-    BACKFILL_MAX, Backfilled, Checked, Range as TickRange, ScheduleWish, Upcoming, backfill_range,
-    changed_meanwhile, checked as check_schedule, none as no_such_schedule, set_schedule, trigger_now,
-    upcoming,
+    Range as TickRange, ScheduleWish, backfill_range, changed_meanwhile, checked as check_schedule,
+    none as no_such_schedule, set_schedule, trigger_now,
 };
 pub(crate) use self::sessions::short;
 pub(crate) use self::topics::none as no_such_topic;

@@ -20,8 +20,8 @@ use tenure::port::{Realm, ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStat
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-pub(crate) use self::acts::{BACKFILL_MAX, Backfilled, Range, backfill_range, trigger_now};
-pub(crate) use self::check::{Checked, checked};
+pub(crate) use self::acts::{Range, backfill_range, trigger_now};
+pub(crate) use self::check::checked;
 use self::expect::{expected, tag};
 pub(crate) use self::wish::{ScheduleWish, set_schedule};
 use super::deeds::{By, record_of};
@@ -300,7 +300,7 @@ impl Schedule {
 }
 
 /// The next ticks of a schedule, as it stands.
-pub(crate) fn upcoming(view: &ScheduleView, most: usize) -> Vec<Upcoming> {
+fn upcoming(view: &ScheduleView, most: usize) -> Vec<Upcoming> {
     let timetable = view.definition.timetable(&view.namespace);
     let shown = |at_ms: i64| Upcoming {
         at_ms,

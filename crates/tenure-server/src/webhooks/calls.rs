@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure::port::{CALL_TIMEOUT_MS, Cause, Json, ScheduleKey, TickFilter, Trouble, calls_queue};
+use tenure::port::{CALL_TIMEOUT_MS, Cause, Json, ScheduleKey, StoreError, TickFilter, Trouble, calls_queue};
 use tenure::{Error, Name, TaskContext, TaskError, Tenure, Token, Worker};
 use tenure_core::schedule::{CALL_KIND, Call, Zone};
 use tokio::sync::watch;
@@ -150,12 +150,18 @@ async fn allowed(app: &App, call: &Call, task: &TaskContext) -> Result<Option<St
     // The clock's tick and those by hand may be at one instant.
     let before_ms = Some(call.tick_ms.saturating_add(1));
     let filter = TickFilter { key: call.key.clone(), before_ms, limit: ALIKE };
-    let ticks = app.store.ticks(&filter).await?;
+    let ticks = app.store.ticks(&filter).await.map_err(|error| unanswered(&error))?;
     let is_its = ticks.iter().any(|tick| tick.at_ms == call.tick_ms && tick.task == Some(task.id()));
     if !is_its {
         return Err(TaskError::fail_for_good(not_its(&call.key)));
     }
-    Ok(app.store.call_secret(&call.key).await?)
+    app.store.call_secret(&call.key).await.map_err(|error| unanswered(&error))
+}
+
+/// What the store says of itself names hosts and users: it is for the log.
+fn unanswered(error: &StoreError) -> TaskError {
+    tracing::warn!("a call of a schedule was put off: {error}");
+    TaskError::fail("the server could not ask its store about this call")
 }
 
 fn not_its(key: &ScheduleKey) -> String {

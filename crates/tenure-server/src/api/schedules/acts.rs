@@ -18,7 +18,7 @@ use crate::api::sessions::{Within, short, signed, unfit};
 use crate::problem::Problem;
 
 /// How many ticks of a range one request fires at most.
-pub(crate) const BACKFILL_MAX: usize = 1_000;
+const BACKFILL_MAX: usize = 1_000;
 
 /// What is to fire now.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -44,7 +44,7 @@ pub(crate) struct BackfillWish {
     from_ms: Option<i64>,
     /// Before this one.
     to_ms: Option<i64>,
-    /// These and no others, oldest first.
+    /// These and no others.
     #[schema(max_items = 10000)]
     ticks: Option<Vec<i64>>,
     /// Instead of the schedule's payload.
@@ -182,10 +182,6 @@ pub(crate) async fn backfill(
             if ticks.len() > DUE_MAX as usize {
                 let detail = format!("{} ticks are too many for one request", ticks.len());
                 return Err(unfit("ticks", detail).remedy(format!("send {DUE_MAX} at a time")));
-            }
-            if !ticks.is_sorted_by(|a, b| a < b) {
-                return Err(unfit("ticks", "they are not in order, or one of them is there twice")
-                    .remedy("give each once, the oldest first"));
             }
             hand.ticks = Some(ticks);
             Ok(Json(Backfilled { ticks: fire(&app, &by, &hand).await?, next_ms: None, left: 0 }))
