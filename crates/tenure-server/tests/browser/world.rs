@@ -65,7 +65,7 @@ impl World {
 
     /// A server that fires nothing by itself.
     pub(crate) async fn quiet() -> World {
-        World::with(|_| {}).await
+        World::with(|settings| settings.scheduler = false).await
     }
 
     /// A server that is set up in another way.
