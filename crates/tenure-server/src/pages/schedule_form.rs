@@ -24,7 +24,6 @@ use super::topic_act::{NAME, text};
 use crate::App;
 use crate::access::Principal;
 use crate::api::{By, ScheduleWish, changed_meanwhile, check_schedule, set_schedule};
-use crate::problem::Problem;
 
 /// What a form would mean.
 enum Preview {

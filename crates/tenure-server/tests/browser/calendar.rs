@@ -68,8 +68,9 @@ impl World {
     pub(crate) async fn scheduled() -> World {
         let mut world = World::quiet().await;
         let leader = world.leader().await;
-        let hour = Duration::from_secs(3600);
-        world.set_back(6 * hour);
+        // From the tick of a clock on, so that what is fired at once is on time whenever this runs.
+        let began = Duration::from_millis(6 * 3_600_000 + world.store_ms().rem_euclid(300_000) as u64);
+        world.set_back(began);
         world.topic("reports", 8).await;
         world.topic("gone", 8).await;
         world.schedule("nightly", r#"{"when": "30 2 * * *", "zone": "Europe/Berlin", "misfire": "within(2h)", "jitter_ms": 90000,
@@ -93,12 +94,12 @@ impl World {
             .await;
         // On time for an hour, away for two, and on time again.
         for minutes in (0..60).step_by(5) {
-            world.set_back(6 * hour - Duration::from_secs(minutes * 60));
+            world.set_back(began - Duration::from_secs(minutes * 60));
             world.fire(&leader).await;
         }
         tenure::port::Bureau::delete_topic(&world.store, &crate::stream::topic("gone")).await.unwrap();
         for minutes in (180..=360u64).step_by(5) {
-            world.set_back(6 * hour - Duration::from_secs(minutes * 60));
+            world.set_back(began - Duration::from_secs(minutes * 60));
             world.fire(&leader).await;
         }
         world.set_back(Duration::ZERO);

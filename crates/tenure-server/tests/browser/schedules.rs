@@ -156,7 +156,7 @@ async fn a_schedule_is_written_checked_and_made() {
         let edited = world.planned(&format!("nightly-{n}")).await;
         assert_eq!(
             (edited.definition.when.to_string().as_str(), edited.version),
-            ("every 90s", made.version + 1)
+            ("every 1m30s", made.version + 1)
         );
         assert_eq!(edited.definition.payload.as_str(), made.definition.payload.as_str());
         page.follow("[data-key=edit]").await;
