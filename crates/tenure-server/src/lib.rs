@@ -17,6 +17,7 @@
 
 pub mod access;
 pub mod api;
+mod agenda;
 mod app;
 mod audit;
 pub mod board;
