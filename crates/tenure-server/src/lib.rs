@@ -21,6 +21,7 @@ mod app;
 mod audit;
 pub mod board;
 mod bounded;
+mod calendar;
 mod envelope;
 mod floor;
 mod gauge;

@@ -6,6 +6,8 @@ mod access;
 mod claims;
 #[path = "remote/events.rs"]
 mod events;
+#[path = "remote/schedules.rs"]
+mod schedules;
 mod support;
 #[path = "remote/tls.rs"]
 mod tls;
