@@ -188,9 +188,7 @@ pub(in super::super) fn numbers(numbers: impl Iterator<Item = Option<i64>>) -> S
 }
 
 /// Texts, as the server reads an array of them; nothing if there is none.
-pub(in super::super) fn some_texts<'a>(
-    all: impl Iterator<Item = Option<&'a str>> + Clone,
-) -> Option<String> {
+pub(in super::super) fn some_texts<'a>(all: impl Iterator<Item = Option<&'a str>> + Clone) -> Option<String> {
     all.clone().any(|text| text.is_some()).then(|| texts(all))
 }
 

@@ -1,6 +1,8 @@
 -- name: schedule_due
 -- $1 how many. See tenure.due.
-SELECT d.namespace, d.name, d.version, d.definition, d.next_at_ms, d.last_at_ms, d.strikes, d.unfinished, d.store_ms FROM tenure.due($1) d;
+SELECT d.namespace, d.name, d.version, d.definition, d.next_at_ms, d.last_at_ms, d.strikes, d.unfinished, d.due_ms,
+       d.store_ms
+FROM tenure.due($1) d;
 
 -- name: schedule_bound
 -- $1 the leader's session. What follows in this message takes no longer than its lease, as after a guard.
@@ -48,10 +50,14 @@ WHERE s.namespace = $1 AND s.name = $2;
 -- name: schedule_clock
 SELECT tenure.now_ms() AS now_ms;
 
+-- name: schedule_topic
+-- $1 namespace, $2 topic. The longest payload that it takes. No row: there is none.
+SELECT t.max_bytes FROM tenure.topics t WHERE t.namespace = $1 AND t.name = $2;
+
 -- name: schedule_set
--- $1 namespace, $2 name, $3 version, $4 next tick, $5 last tick and $6 pause as seen, $7 definition, $8 topic, $9 whether runs count,
--- $10 next tick, $11 last tick, $12 when it is due, $13 secret, $14 source, $15 by whom. See tenure.set_schedule.
-SELECT tenure.set_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AS version;
+-- $1 namespace, $2 name, $3 version, $4 next tick, $5 last tick and $6 pause as seen, $7 definition, $8 whether runs count,
+-- $9 next tick, $10 last tick, $11 when it is due, $12 secret, $13 source, $14 by whom. See tenure.set_schedule.
+SELECT tenure.set_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) AS version;
 
 -- name: schedule_delete
 -- $1 namespace, $2 name, $3 its version, or null for any. See tenure.delete_schedule.
@@ -65,11 +71,11 @@ WITH found AS MATERIALIZED (
     UPDATE tenure.schedule_progress p SET paused_by = $3, paused_reason = $4, paused_at = tenure.at($5), due_ms = NULL
     FROM found f WHERE p.schedule = f.id AND p.paused_at IS NULL RETURNING p.schedule
 )
-SELECT EXISTS (SELECT FROM paused) AS changed FROM found;
+SELECT EXISTS (SELECT FROM paused) AS changed, (SELECT tenure.ring_scheduler() FROM paused) FROM found;
 
 -- name: schedule_resume
 -- $1 namespace, $2 name, $3 version, $4 next tick and $5 last tick as seen, $6 when it is due. A row: what was seen was so.
-UPDATE tenure.schedule_progress p SET paused_by = NULL, paused_reason = NULL, paused_at = NULL, due_ms = $6
+UPDATE tenure.schedule_progress p SET paused_by = NULL, paused_reason = NULL, paused_at = NULL, due_ms = $6, strikes = 0
 FROM tenure.schedules s
 WHERE s.namespace = $1 AND s.name = $2 AND p.schedule = s.id AND p.version = $3 AND p.next_at_ms IS NOT DISTINCT FROM $4
   AND p.last_at_ms IS NOT DISTINCT FROM $5 AND p.paused_at IS NOT NULL
@@ -107,4 +113,4 @@ FROM tenure.schedules s CROSS JOIN LATERAL (
      ORDER BY k.last_ms DESC LIMIT $4)
 ) h
 WHERE s.namespace = $1 AND s.name = $2
-ORDER BY h.at_ms DESC, h.by_hand DESC LIMIT $4;
+ORDER BY h.at_ms DESC, h.by_hand DESC, h.decided_ms DESC LIMIT $4;

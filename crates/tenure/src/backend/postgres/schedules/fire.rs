@@ -1,11 +1,12 @@
 //! The path of the leader.
 
 use sqlx::postgres::PgRow;
+use tenure_core::claim::clip;
 use tenure_core::event::{EventError, no_such_topic};
 use tenure_core::port::{
-    DUE_MAX, DueLook, DueSchedule, Fire, Fired, Firing, ScheduleKey, StoreError, TICKS_KEPT_MS, Trouble,
+    DUE_MAX, DueLook, DueSchedule, Fire, Fired, Firing, FiringTick, ScheduleKey, StoreError, TICKS_KEPT_MS,
 };
-use tenure_core::schedule::{Progress, load_of};
+use tenure_core::schedule::{Progress, Skipped, check_fire, load_of};
 use tenure_core::{Name, SessionId, Token};
 
 use super::super::claims::texts;
@@ -19,29 +20,28 @@ use super::ticks::{Ticks, check_effect};
 
 impl Postgres {
     pub(super) async fn look_at_due(&self, limit: u32) -> Result<DueLook, StoreError> {
-        let limit = limit.min(DUE_MAX);
+        let limit = limit.clamp(1, DUE_MAX);
         let rows = self.call("schedule_due", &[limit.into()]).await?;
         let (last, rows) = rows.split_last().ok_or_else(|| garbled("what is due", "no row"))?;
-        let found = rows.get(..limit as usize).unwrap_or(rows);
+        // There is one more than was asked for, if there are more.
+        let (found, others) = rows.split_at(rows.len().min(limit as usize));
+        let mut schedules = found.iter().map(due).collect::<Result<Vec<_>, _>>()?;
+        schedules.sort_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
         Ok(DueLook {
-            schedules: found.iter().map(due).collect::<Result<_, _>>()?,
-            more: rows.len() > found.len(),
+            schedules: schedules.into_iter().map(|(_, schedule)| schedule).collect(),
+            more: !others.is_empty(),
             store_ms: get(last, "store_ms")?,
-            next_due_ms: get(last, "next_at_ms")?,
+            next_due_ms: get(others.first().unwrap_or(last), "due_ms")?,
         })
     }
 
     pub(super) async fn fire_all(&self, fire: &Fire) -> Result<Option<Vec<Fired>>, StoreError> {
-        if fire.firings.len() > DUE_MAX as usize {
-            return Err(StoreError::new(
-                Trouble::Request,
-                format!("there are {} firings; at most {DUE_MAX} go together: split them", fire.firings.len()),
-            ));
-        }
+        check_fire(fire)?;
         let mut fired = vec![Fired::Stale; fire.firings.len()];
         let mut order = Vec::with_capacity(fire.firings.len());
         for (place, firing) in fire.firings.iter().enumerate() {
-            match firing.ticks.iter().filter_map(|tick| tick.effect.as_ref()).try_for_each(check_effect) {
+            let mut effects = ticks_of(firing).iter().filter_map(|tick| tick.effect.as_ref());
+            match effects.try_for_each(|effect| check_effect(effect, None)) {
                 Ok(()) => order.push(place),
                 Err(error) => fired[place] = Fired::Refused(error.message),
             }
@@ -51,7 +51,7 @@ impl Postgres {
         let firings: Vec<&Firing> = order.iter().map(|place| &fire.firings[*place]).collect();
         let mut ticks = Ticks::default();
         for (place, firing) in (1..).zip(&firings) {
-            firing.ticks.iter().for_each(|tick| ticks.push(place, tick));
+            ticks_of(firing).iter().for_each(|tick| ticks.push(place, tick));
         }
         let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
         let message = written(message, &fire.session, fire.token, &firings, &ticks)?;
@@ -74,8 +74,7 @@ impl Postgres {
         token: Token,
         limit: u32,
     ) -> Result<(u64, bool), StoreError> {
-        let values =
-            [session.as_str().into(), int(token.as_u64()), Value::Int(TICKS_KEPT_MS), limit.into()];
+        let values = [session.as_str().into(), int(token.as_u64()), Value::Int(TICKS_KEPT_MS), limit.into()];
         let message = Message::fresh(&self.queries).then("tick_prune", &values)?;
         let rows = self.shared.calls.run(message).await?;
         let row = rows.first().ok_or_else(|| garbled("what was forgotten", "no row"))?;
@@ -98,14 +97,15 @@ fn written<'q>(
     let then_nexts = numbers(firings.iter().map(|firing| firing.progress.map(|to| to.next_at_ms)));
     let then_lasts = numbers(firings.iter().map(|firing| firing.progress.and_then(|to| to.last_at_ms)));
     let dues = numbers(firings.iter().map(|firing| firing.due_ms));
-    let troubles = some_texts(firings.iter().map(|firing| firing.trouble.as_deref()));
+    let troubles: Vec<_> = firings.iter().map(|firing| firing.trouble.as_deref().map(clip)).collect();
+    let troubles = some_texts(troubles.iter().map(Option::as_deref));
     let count = |firing: &Firing, runs: bool| {
-        let ticks = firing.ticks.iter().filter(|tick| tick.effect.is_some() == runs);
+        let ticks = ticks_of(firing).iter().filter(|tick| tick.effect.is_some() == runs);
         i64::try_from(ticks.count()).ok()
     };
     let runs = numbers(firings.iter().map(|firing| count(firing, true)));
     let rests = numbers(firings.iter().map(|firing| count(firing, false)));
-    let skipped = firings.iter().map(|firing| firing.skipped);
+    let skipped = firings.iter().map(|firing| skipped_of(firing));
     let skips = some_numbers(skipped.clone().map(|skipped| skipped.map(|skipped| whole(skipped.count))));
     let firsts = some_numbers(skipped.clone().map(|skipped| skipped.map(|skipped| skipped.first_ms)));
     let lasts = some_numbers(skipped.map(|skipped| skipped.map(|skipped| skipped.last_ms)));
@@ -132,6 +132,15 @@ fn written<'q>(
     message.then("schedule_bound", &[session.as_str().into()])?.then("schedule_fire", &values)
 }
 
+/// The ticks that fire: none, if it can not.
+fn ticks_of(firing: &Firing) -> &[FiringTick] {
+    if firing.trouble.is_none() { &firing.ticks } else { &[] }
+}
+
+fn skipped_of(firing: &Firing) -> Option<Skipped> {
+    firing.skipped.filter(|_| firing.trouble.is_none())
+}
+
 /// Firings whose target can not be, by place, and why not.
 fn refused(row: &PgRow, ticks: &Ticks<'_>) -> Result<Vec<(usize, String)>, StoreError> {
     let places: Vec<usize> = from_json(row, "refused")?;
@@ -149,18 +158,19 @@ fn refused(row: &PgRow, ticks: &Ticks<'_>) -> Result<Vec<(usize, String)>, Store
     Ok(refused)
 }
 
-/// A schedule that is due.
-fn due(row: &PgRow) -> Result<DueSchedule, StoreError> {
+/// A schedule that is due, and since when.
+fn due(row: &PgRow) -> Result<(i64, DueSchedule), StoreError> {
     let name = |column| {
         let name: &str = get(row, column)?;
         name.parse::<Name>().map_err(|error| garbled(column, error))
     };
-    Ok(DueSchedule {
+    let schedule = DueSchedule {
         key: ScheduleKey::new(name("namespace")?, name("name")?),
         version: number(get::<i64>(row, "version")?, "a version")?,
         definition: from_json(row, "definition")?,
         progress: Progress { next_at_ms: get(row, "next_at_ms")?, last_at_ms: get(row, "last_at_ms")? },
         load: load_of(number(get::<i64>(row, "unfinished")?, "runs")?),
         strikes: number(get::<i32>(row, "strikes")?, "strikes")?,
-    })
+    };
+    Ok((get(row, "due_ms")?, schedule))
 }

@@ -3,10 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use sqlx::postgres::PgRow;
-use tenure_core::port::{
-    Cause, DUE_MAX, EventId, FiringTick, Hand, HandFired, HandOutcome, StoreError, TaskId, Trouble,
-};
-use tenure_core::schedule::{Overlap, effect};
+use tenure_core::port::{Cause, EventId, FiringTick, Hand, HandFired, HandOutcome, StoreError, TaskId};
+use tenure_core::schedule::{Overlap, check_hand, effect};
 
 use super::super::error::garbled;
 use super::super::message::{Message, STRICT};
@@ -18,12 +16,7 @@ use super::{TRIES, key_of, restless};
 
 impl Postgres {
     pub(super) async fn fire_some(&self, hand: &Hand) -> Result<Option<Vec<HandFired>>, StoreError> {
-        if let Some(ticks) = hand.ticks.as_ref().filter(|ticks| ticks.len() > DUE_MAX as usize) {
-            return Err(StoreError::new(
-                Trouble::Request,
-                format!("there are {} ticks; at most {DUE_MAX} fire together: split them", ticks.len()),
-            ));
-        }
+        check_hand(hand)?;
         for _ in 0..TRIES {
             let Some(stored) = self.stored(&hand.key).await? else { return Ok(None) };
             match self.try_by_hand(hand, &stored).await? {
@@ -54,14 +47,23 @@ impl Postgres {
                 tracked: definition.overlap != Overlap::Allow,
             })
             .collect();
-        given.iter().filter_map(|tick| tick.effect.as_ref()).try_for_each(check_effect)?;
+        if !hand.dry_run {
+            let mut effects = given.iter().filter_map(|tick| tick.effect.as_ref());
+            effects.try_for_each(|effect| check_effect(effect, None))?;
+        }
         let mut ticks = Ticks::default();
         given.iter().for_each(|tick| ticks.push(1, tick));
         let ticks = ticks.written()?;
         let [namespace, name] = key_of(&hand.key);
         let is_now = cause == Cause::Trigger;
-        let mut values =
-            vec![namespace, name, int(stored.version), is_now.into(), hand.dry_run.into(), hand.by.as_str().into()];
+        let mut values = vec![
+            namespace,
+            name,
+            int(stored.version),
+            is_now.into(),
+            hand.dry_run.into(),
+            hand.by.as_str().into(),
+        ];
         values.extend(ticks.values());
         let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
         let rows = self.shared.calls.run(message.then("schedule_fire_by_hand", &values)?).await?;
@@ -74,13 +76,11 @@ impl Postgres {
             let Some(outcome) = outcome(row)? else { return Ok(Tried::Changed) };
             outcomes.insert(given.get(place).ok_or_else(|| garbled("a tick", place))?.at_ms, outcome);
         }
-        // Each once: what is named a second time has fired by then.
+        // What is named a second time was decided about the first time.
         let fired = wanted.into_iter().map(|at_ms| {
-            let first = outcomes.get_mut(&at_ms).map(|outcome| match outcome {
-                HandOutcome::Fired { .. } => std::mem::replace(outcome, HandOutcome::Already),
-                other => *other,
-            });
-            HandFired { at_ms, outcome: first.unwrap_or(HandOutcome::NoTick) }
+            let said = outcomes.get_mut(&at_ms);
+            let said = said.map(|outcome| std::mem::replace(outcome, HandOutcome::Already));
+            HandFired { at_ms, outcome: said.unwrap_or(HandOutcome::NoTick) }
         });
         Ok(Tried::Fired(fired.collect()))
     }
@@ -99,7 +99,9 @@ enum Tried {
 fn outcome(row: &PgRow) -> Result<Option<HandOutcome>, StoreError> {
     let id = |column| get::<Option<i64>>(row, column)?.map(|id| number(id, column)).transpose();
     Ok(match get::<&str>(row, "outcome")? {
-        "fired" => Some(HandOutcome::Fired { event: id("event")?.map(EventId), task: id("task")?.map(TaskId) }),
+        "fired" => {
+            Some(HandOutcome::Fired { event: id("event")?.map(EventId), task: id("task")?.map(TaskId) })
+        }
         "already" => Some(HandOutcome::Already),
         "ahead" => Some(HandOutcome::Ahead),
         "changed" => None,

@@ -120,6 +120,8 @@ fn key_of(key: &ScheduleKey) -> [Value<'_>; 2] {
 fn restless(key: &ScheduleKey) -> StoreError {
     StoreError::new(
         Trouble::Unavailable,
-        format!("the schedule {key} was changed by others {TRIES} times in a row; nothing was done: try again"),
+        format!(
+            "the schedule {key} was changed by others {TRIES} times in a row; nothing was done: try again"
+        ),
     )
 }

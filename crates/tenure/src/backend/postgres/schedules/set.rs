@@ -1,9 +1,8 @@
 //! The path of people: schedules are set, paused, resumed and deleted.
 
-use tenure_core::port::{
-    Expect, Pause, ScheduleKey, ScheduleSet, SetSchedule, StoreError,
-};
-use tenure_core::schedule::{Definition, Overlap, Progress, Target, due_ms, revise};
+use tenure_core::event::no_such_topic;
+use tenure_core::port::{Cause, Effect, Expect, Pause, ScheduleKey, ScheduleSet, SetSchedule, StoreError};
+use tenure_core::schedule::{Definition, Overlap, Progress, due_ms, effect, revise};
 
 use super::super::claims::json_text;
 use super::super::error::garbled;
@@ -11,6 +10,7 @@ use super::super::literal::Value;
 use super::super::message::Message;
 use super::super::store::{int, number};
 use super::super::{Postgres, from_json, get};
+use super::ticks::check_effect;
 use super::{TRIES, key_of, restless};
 
 /// A schedule, as a change is decided from it.
@@ -81,9 +81,10 @@ impl Postgres {
                 get(rows.first().ok_or_else(|| garbled("its clock", "no row"))?, "now_ms")?
             }
         };
-        let paused = stored.as_ref().is_some_and(|stored| stored.paused);
+        let is_paused = stored.as_ref().is_some_and(|stored| stored.paused);
         let so_far = stored.as_ref().map(|stored| (&stored.definition, stored.progress()));
-        let revised = revise(&key.namespace, &set.definition, so_far, paused, now_ms)?;
+        let revised = revise(&key.namespace, &set.definition, so_far, is_paused, now_ms)?;
+        self.check_target(key, &revised.definition, now_ms).await?;
         if let Some(stored) = &stored
             && stored.definition == revised.definition
             && stored.source == set.source
@@ -93,10 +94,6 @@ impl Postgres {
         }
         let seen = stored.as_ref();
         let optional = |ms: Option<i64>| ms.map_or(Value::Null, Value::Int);
-        let topic = match &revised.definition.target {
-            Target::Event { topic, .. } => Some(topic.as_str()),
-            _ => None,
-        };
         let definition = json_text(&revised.definition)?;
         let [namespace, name] = key_of(key);
         let values = [
@@ -105,9 +102,8 @@ impl Postgres {
             seen.map_or(Value::Null, |stored| int(stored.version)),
             optional(seen.and_then(|stored| stored.next_at_ms)),
             optional(seen.and_then(|stored| stored.last_at_ms)),
-            paused.into(),
+            is_paused.into(),
             definition.as_str().into(),
-            topic.into(),
             (revised.definition.overlap != Overlap::Allow).into(),
             optional(revised.progress.map(|progress| progress.next_at_ms)),
             optional(revised.progress.and_then(|progress| progress.last_at_ms)),
@@ -122,6 +118,21 @@ impl Postgres {
         let Some(version) = get::<Option<i64>>(row, "version")? else { return Ok(None) };
         let version = number(version, "a version")?;
         Ok(Some(if seen.is_some() { ScheduleSet::Changed(version) } else { ScheduleSet::Created(version) }))
+    }
+
+    /// What its first tick would be refused for is refused now, while somebody is there who can mend it.
+    async fn check_target(
+        &self,
+        key: &ScheduleKey,
+        definition: &Definition,
+        now_ms: i64,
+    ) -> Result<(), StoreError> {
+        let effect = effect(key, definition, now_ms, Cause::Clock, None, None);
+        let Effect::Event { topic, .. } = &effect else { return check_effect(&effect, None) };
+        let values = [topic.namespace.as_str().into(), topic.name.as_str().into()];
+        let rows = self.call("schedule_topic", &values).await?;
+        let row = rows.first().ok_or_else(|| no_such_topic(topic))?;
+        check_effect(&effect, Some(number(get::<i64>(row, "max_bytes")?, "a length")?))
     }
 
     pub(super) async fn delete(

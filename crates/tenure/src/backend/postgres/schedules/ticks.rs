@@ -152,11 +152,13 @@ impl Written {
     }
 }
 
-/// Refuses an effect that makes no sense, whatever the store holds.
-pub(super) fn check_effect(effect: &Effect) -> Result<(), StoreError> {
+/// Refuses an effect that makes no sense, as far as that can be seen from it; `max_bytes` is the longest payload of its topic, if that
+/// is known.
+pub(super) fn check_effect(effect: &Effect, max_bytes: Option<u64>) -> Result<(), StoreError> {
     match effect {
         Effect::Event { event, .. } => {
-            Ok(check_events(std::slice::from_ref(event.as_ref()), EVENT_BYTES_MAX as u64)?)
+            let max_bytes = max_bytes.unwrap_or(EVENT_BYTES_MAX as u64);
+            Ok(check_events(std::slice::from_ref(event.as_ref()), max_bytes)?)
         }
         Effect::Task { task, .. } if !task.parents.is_empty() => Err(StoreError::new(
             Trouble::Request,

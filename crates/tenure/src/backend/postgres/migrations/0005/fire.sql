@@ -20,7 +20,7 @@ $$;
 -- first of those falls due that are not.
 CREATE FUNCTION tenure.due(most integer) RETURNS TABLE (
     namespace text, name text, version bigint, definition text, next_at_ms bigint, last_at_ms bigint, strikes integer,
-    unfinished bigint, store_ms bigint
+    unfinished bigint, due_ms bigint, store_ms bigint
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
@@ -34,16 +34,15 @@ BEGIN
            CASE WHEN p.counted THEN (
                SELECT count(*) FROM tenure.tick_runs r WHERE r.schedule = p.schedule AND (
                    SELECT t.state NOT IN ('completed', 'dead', 'cancelled') FROM tenure.tasks t WHERE t.id = r.task)
-           ) ELSE 0 END, now_
+           ) ELSE 0 END, p.due_ms, now_
     FROM (SELECT * FROM tenure.schedule_progress d WHERE d.due_ms <= now_ AND d.due_ms IS NOT NULL
           ORDER BY d.due_ms, d.schedule LIMIT most + 1) p
     JOIN tenure.schedules s ON s.id = p.schedule
     ORDER BY p.due_ms, p.schedule;
     RETURN QUERY
-    SELECT NULL::text, NULL::text, NULL::bigint, NULL::text, (
+    SELECT NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::integer, NULL::bigint, (
                SELECT p.due_ms FROM tenure.schedule_progress p WHERE p.due_ms > now_ AND p.due_ms IS NOT NULL
-               ORDER BY p.due_ms LIMIT 1),
-           NULL::bigint, NULL::integer, NULL::bigint, now_;
+               ORDER BY p.due_ms LIMIT 1), now_;
 END
 $$;
 
@@ -266,7 +265,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    SELECT s.name INTO leader FROM tenure.sessions s WHERE s.id = in_session;
+    SELECT coalesce(c.id, s.name, in_session) INTO leader
+    FROM (SELECT) one LEFT JOIN tenure.sessions s ON s.id = in_session
+    LEFT JOIN tenure.candidates c ON c.namespace = 'tenure' AND c.election = 'scheduler' AND c.session = in_session;
     refused := '{}';
     IF event_topics IS NOT NULL THEN
         SELECT h.ids, h.most INTO topic_ids, topic_most FROM tenure.hold_topics(topics) h;
@@ -319,15 +320,16 @@ BEGIN
             END LOOP;
         END IF;
         PERFORM tenure.write_ticks(
-            tick_schedules, ats, dues, tracked, tick_events, tick_tasks, false, now_, in_token, coalesce(leader, in_session),
+            tick_schedules, ats, dues, tracked, tick_events, tick_tasks, false, now_, in_token, leader,
             topics, topic_ids, event_topics, hashes, kinds, keys, payloads, bodies, headers_, idempotency_keys, tokens,
             queues, task_queues, tasks, task_payloads);
     END IF;
     IF skips IS NOT NULL THEN
         INSERT INTO tenure.tick_skips (schedule, first_ms, last_ms, count, decided_ms, token, by)
-        SELECT k.schedule, k.first_ms, k.last_ms, k.count, now_, in_token, coalesce(leader, in_session)
+        SELECT k.schedule, k.first_ms, k.last_ms, k.count, now_, in_token, leader
         FROM unnest(ids, skips_first, skips_last, skips) AS k (schedule, first_ms, last_ms, count)
-        WHERE k.schedule IS NOT NULL AND k.count IS NOT NULL;
+        WHERE k.schedule IS NOT NULL AND k.count IS NOT NULL
+        ON CONFLICT DO NOTHING;
     END IF;
     IF counted IS NOT NULL THEN
         DELETE FROM tenure.tick_runs r WHERE r.schedule = ANY (counted) AND coalesce((
@@ -393,7 +395,7 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
-    IF event_topics IS NOT NULL THEN
+    IF event_topics IS NOT NULL AND NOT dry AND 'fired' = ANY (outcomes) THEN
         SELECT h.ids, h.most INTO topic_ids, topic_most FROM tenure.hold_topics(topics) h;
         SELECT e.n, t.namespace, t.name, topic_most[e.topic] AS most,
                coalesce(octet_length(payloads[e.n]), octet_length(bodies[e.n])) AS bytes

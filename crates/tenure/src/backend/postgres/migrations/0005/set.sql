@@ -2,11 +2,10 @@
 -- here it is compared with what is so, under the lock of the schedule's row, and nothing happens if that is something else by now.
 
 -- Makes a schedule, or defines it anew. `seen`: the version that was seen, null if there was none; and the ticks and the pause that
--- were. The topic that it publishes to must be there (null: it publishes none). `secret`: null to keep what there is. Its version from
--- now on; null: what was seen is not so.
+-- were. `in_secret`: null to keep what there is. Its version from now on; null: what was seen is not so.
 CREATE FUNCTION tenure.set_schedule(
     in_namespace text, in_name text, seen bigint, seen_next bigint, seen_last bigint, seen_paused boolean, in_definition json,
-    in_topic text, in_counted boolean, in_next bigint, in_last bigint, in_due bigint, in_secret text, in_source text, in_by text
+    in_counted boolean, in_next bigint, in_last bigint, in_due bigint, in_secret text, in_source text, in_by text
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -14,9 +13,6 @@ DECLARE
     schedule_ integer;
     version_ bigint := 1;
 BEGIN
-    IF in_topic IS NOT NULL THEN
-        PERFORM tenure.topic_id(in_namespace, in_topic);
-    END IF;
     IF seen IS NULL THEN
         INSERT INTO tenure.schedules (namespace, name, definition, source, updated_by)
         VALUES (in_namespace, in_name, in_definition, in_source, in_by)

@@ -70,17 +70,16 @@ CREATE TABLE tenure.ticks (
 -- For pruning. It grows at its end, and all that one call decides share an entry.
 CREATE INDEX ticks_decided ON tenure.ticks (decided_ms);
 
--- Missed ticks that did not fire, as ranges: a million of them are one row.
+-- Missed ticks that did not fire, as ranges, each known by its last: a million of them are one row.
 CREATE TABLE tenure.tick_skips (
     schedule   integer NOT NULL,
-    n          bigint GENERATED ALWAYS AS IDENTITY,
     first_ms   bigint  NOT NULL,
     last_ms    bigint  NOT NULL,
     count      bigint  NOT NULL,
     decided_ms bigint  NOT NULL,
     token      bigint,
     by         text    NOT NULL,
-    PRIMARY KEY (schedule, last_ms, n)
+    PRIMARY KEY (schedule, last_ms)
 );
 CREATE INDEX tick_skips_decided ON tenure.tick_skips (decided_ms);
 
