@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::port::{
     Ask, AskKind, Candidacy, CandidateView, ElectionView, Expire, Joined, LeaseView, NewSession, Observation,
     Pause, Pulse, Release, Scope, SessionView, Take, Term, Via, Wake,
@@ -30,7 +32,7 @@ const TERMS_KEPT: usize = 100;
 /// book.end(&id, 0);
 /// assert_eq!(book.beat(&id, 0), Pulse::Gone);
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Book {
     timeline: u32,
     sessions: BTreeMap<SessionId, SessionView>,
@@ -38,27 +40,62 @@ pub struct Book {
     wakes: Vec<Wake>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Election {
-    slots: u32,
-    requires: Vec<String>,
-    paused: Option<Pause>,
-    leases: Vec<Lease>,
-    candidates: BTreeMap<SessionId, (Candidacy, i64)>,
-    asks: Vec<Ask>,
-    terms: Vec<Term>,
+/// All that is known of an election: what a store that keeps whole documents keeps of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Election {
+    /// How many may lead at once.
+    pub slots: u32,
+    /// What a leader must be able to do.
+    pub requires: Vec<String>,
+    /// Set while nobody may lead.
+    pub paused: Option<Pause>,
+    /// One for each slot, and for each that there ever was.
+    pub leases: Vec<Lease>,
+    /// Who stands, and since when.
+    pub candidates: BTreeMap<SessionId, (Candidacy, i64)>,
+    /// What is asked of the holders.
+    pub asks: Vec<Ask>,
+    /// The last terms, newest first.
+    pub terms: Vec<Term>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Lease {
-    token: Token,
-    session: Option<SessionId>,
-    reserved: Option<SessionId>,
-    via: Via,
-    granted_at_ms: Option<i64>,
+/// A lease, as it is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The token of the last grant.
+    pub token: Token,
+    /// Who holds it.
+    pub session: Option<SessionId>,
+    /// Whom the last holder named as its successor.
+    pub reserved: Option<SessionId>,
+    /// How the term came about; of a free lease, how the next one will.
+    pub via: Via,
+    /// When it was granted.
+    pub granted_at_ms: Option<i64>,
 }
 
 impl Book {
+    /// A book of what is known: the sessions that live, and elections. Of sessions that are not among them, everything is freed.
+    pub fn of(sessions: Vec<SessionView>, elections: BTreeMap<ElectionKey, Election>, wall_ms: i64) -> Book {
+        let sessions = sessions.into_iter().map(|session| (session.id.clone(), session)).collect();
+        let mut book = Book { sessions, elections, ..Book::default() };
+        let live = |id: &SessionId| book.sessions.get(id).is_some_and(|session| session.live);
+        for election in book.elections.values_mut() {
+            election.candidates.retain(|id, _| live(id));
+            for slot in 0..election.leases.len() {
+                if election.leases[slot].session.as_ref().is_some_and(|id| !live(id)) {
+                    election.free(slot, None, Via::Takeover, "expired", wall_ms);
+                }
+            }
+        }
+        book
+    }
+
+    /// All that is known of an election.
+    pub fn kept(&self, key: &ElectionKey) -> Option<&Election> {
+        self.elections.get(key)
+    }
+
     /// The hints since the last call.
     pub fn drain_wakes(&mut self) -> Vec<Wake> {
         std::mem::take(&mut self.wakes)
@@ -150,6 +187,17 @@ impl Book {
             }
         }
         true
+    }
+
+    /// A session's part in one election, ended as [`end`](Self::end) ends it in all.
+    pub fn withdraw(&mut self, key: &ElectionKey, id: &SessionId, wall_ms: i64) {
+        let Some(election) = self.elections.get_mut(key) else { return };
+        election.candidates.remove(id);
+        for slot in 0..election.leases.len() {
+            if election.leases[slot].session.as_ref() == Some(id) {
+                election.free(slot, None, Via::Release, "ended", wall_ms);
+            }
+        }
     }
 
     /// See [`Store::join`](crate::port::Store::join).

@@ -63,3 +63,22 @@ fn on_a_server() -> Subject {
         }
     })
 }
+
+#[cfg(feature = "etcd")]
+conformance_tests!(etcd, on_etcd(), elections only);
+
+#[cfg(feature = "etcd")]
+fn on_etcd() -> Subject {
+    use tenure::backend::StoreOptions;
+    use tenure::backend::etcd::Etcd;
+    use tenure_testkit::conformance::counted::{Counted, Grants};
+    let cluster = Arc::new(tenure_testkit::rig::EtcdCluster::start().unwrap());
+    let grants = Grants::default();
+    Subject::new(move || {
+        let (cluster, grants) = (cluster.clone(), grants.clone());
+        async move {
+            let options = StoreOptions { url: cluster.url(), ..StoreOptions::default() };
+            Arc::new(Counted::new(Etcd::connect(&options).await.unwrap(), &grants)) as _
+        }
+    })
+}

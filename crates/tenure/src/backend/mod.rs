@@ -4,6 +4,8 @@
 //! know neither each other nor the drivers.
 
 mod access;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod memory;
@@ -17,6 +19,8 @@ mod registry;
 mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "wire")]
+mod wire;
 
 pub use access::ServerAccess;
 pub(crate) use registry::no_hints;

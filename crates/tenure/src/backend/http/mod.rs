@@ -39,7 +39,6 @@ mod caller;
 mod claims;
 mod desk;
 mod directory;
-mod endpoint;
 mod events;
 mod listen;
 mod office;
@@ -47,7 +46,6 @@ mod pools;
 mod proof;
 mod schedules;
 mod store;
-mod tls;
 
 use std::sync::Arc;
 
