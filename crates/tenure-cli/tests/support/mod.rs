@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure_testkit::rig::{FreshDatabase, fresh_database};
+use tenure_testkit::rig::{EtcdCluster, FreshDatabase, fresh_database};
 
 /// How long a test waits for something that must happen. Only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,6 +19,7 @@ pub struct World {
     pub store: String,
     database: Option<FreshDatabase>,
     server: Option<Server>,
+    etcd: Option<EtcdCluster>,
 }
 
 /// One line of a child: it lived, under this token.
@@ -33,7 +34,7 @@ impl World {
     pub fn sqlite() -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let store = format!("sqlite:{}", folder.path().join("tenure.db").display());
-        World { folder, store, database: None, server: None }
+        World { folder, store, database: None, server: None, etcd: None }
     }
 
     pub fn postgres() -> World {
@@ -46,7 +47,13 @@ impl World {
     pub fn empty_postgres() -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let database = fresh_database().expect("a database");
-        World { folder, store: database.url().to_owned(), database: Some(database), server: None }
+        World { folder, store: database.url().to_owned(), database: Some(database), server: None, etcd: None }
+    }
+
+    /// Three members.
+    pub fn etcd() -> World {
+        let etcd = EtcdCluster::of(3).expect("etcd");
+        World { store: etcd.url(), etcd: Some(etcd), ..World::sqlite() }
     }
 
     /// A server on a file, and everything else through it.
