@@ -32,11 +32,13 @@ const TERMS_KEPT: usize = 100;
 /// book.end(&id, 0);
 /// assert_eq!(book.beat(&id, 0), Pulse::Gone);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Book {
     timeline: u32,
     sessions: BTreeMap<SessionId, SessionView>,
+    #[serde(with = "pairs")]
     elections: BTreeMap<ElectionKey, Election>,
+    #[serde(skip)]
     wakes: Vec<Wake>,
 }
 
@@ -169,6 +171,11 @@ impl Book {
         due && expire.timeline == self.timeline && self.close(&expire.session, "expired", wall_ms)
     }
 
+    /// Forgets sessions that are over and beat last before a moment, so that a store that lives for ever does not grow for ever.
+    pub fn forget_sessions(&mut self, before_ms: i64) {
+        self.sessions.retain(|_, session| session.live || session.beat_at_ms >= before_ms);
+    }
+
     /// Marks a session as over and frees all that it held.
     fn close(&mut self, id: &SessionId, how: &str, wall_ms: i64) -> bool {
         let Some(session) = self.sessions.get_mut(id).filter(|session| session.live) else { return false };
@@ -262,6 +269,12 @@ impl Book {
 
     /// See [`Store::take`](crate::port::Store::take).
     pub fn take(&mut self, take: &Take, wall_ms: i64) -> Option<Token> {
+        self.take_as(take, Token::ZERO, wall_ms)
+    }
+
+    /// Likewise, for a store that has a number of its own for each change: the token is that number, if it is greater than what the
+    /// token would be.
+    pub fn take_as(&mut self, take: &Take, number: Token, wall_ms: i64) -> Option<Token> {
         if !self.is_live(&take.session) || take.timeline != self.timeline {
             return None;
         }
@@ -284,7 +297,7 @@ impl Book {
         }
         let id = election.candidates.get(&take.session).map(|(c, _)| c.id.clone())?;
         let lease = &mut election.leases[take.slot as usize];
-        let token = lease.token.next(self.timeline);
+        let token = lease.token.next(self.timeline).max(number);
         let via = if over { Via::Takeover } else { lease.via };
         *lease = Lease {
             token,
@@ -418,6 +431,29 @@ impl Book {
             leases: election.leases.iter().zip(0..election.slots).map(lease).collect(),
             candidates: election.candidates.iter().filter_map(candidate).collect(),
         }
+    }
+}
+
+/// A map whose keys are no text, as a list.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, K, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Vec::<(K, V)>::deserialize(from).map(|pairs| pairs.into_iter().collect())
     }
 }
 

@@ -91,6 +91,7 @@ pub mod metrics;
 pub mod operator;
 mod pool;
 pub mod runtime;
+mod seal;
 mod tenure;
 mod worker;
 

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tenure_core::port::{
-    Ask, Bureau, Calendar, Candidacy, Desk, Directory, ElectionView, Events, Expire, Finding, Joined,
-    NewSession, Observation, Office, Pause, Pools, Promises, Pulse, Release, Scheduling, Scope, SessionView,
-    Store, StoreError, Take, Tasks, Term, Wake, WakeSource, Wakes,
+    Ask, Bureau, Calendar, Candidacy, Credential, Deed, Desk, Directory, ElectionView, Events, Expire,
+    Finding, Joined, NewSession, Observation, Office, Pause, Pools, Promises, Pulse, Release, Scheduling,
+    Scope, SessionView, Store, StoreError, Take, Tasks, Term, Wake, WakeSource, Wakes,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
@@ -192,7 +192,30 @@ impl<B: Directory> Directory for Counted<B> {
     }
 }
 
-impl<B: Store> Office for Counted<B> {}
+#[async_trait]
+impl<B: Office> Office for Counted<B> {
+    async fn credentials(&self) -> Result<Vec<Credential>, StoreError> {
+        self.store.credentials().await
+    }
+    async fn put_credential(&self, credential: &Credential) -> Result<(), StoreError> {
+        self.store.put_credential(credential).await
+    }
+    async fn record(&self, deed: &Deed) -> Result<(), StoreError> {
+        self.store.record(deed).await
+    }
+    async fn deeds(
+        &self,
+        namespace: Option<&Name>,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<Deed>, StoreError> {
+        self.store.deeds(namespace, before, limit).await
+    }
+    async fn forget(&self, before_ms: i64) -> Result<(), StoreError> {
+        self.store.forget(before_ms).await
+    }
+}
+
 impl<B: Store> Tasks for Counted<B> {}
 impl<B: Store> Desk for Counted<B> {}
 impl<B: Store> Pools for Counted<B> {}

@@ -55,6 +55,7 @@ pub use disk::SmallDisk;
 pub use etcd::EtcdCluster;
 pub use netns::Namespace;
 pub use pgbouncer::PgBouncer;
+pub use port::free as free_port;
 pub use postgres::PgCluster;
 pub use standby::PgStandby;
 

@@ -14,6 +14,8 @@ pub mod migrations;
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod queries;
+#[cfg(feature = "raft")]
+pub mod raft;
 mod registry;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod schema;

@@ -67,6 +67,8 @@ const SCHEMES: &[Scheme] = &[
         script: None,
         roles: None,
     },
+    #[cfg(feature = "raft")]
+    Scheme { prefixes: &["raft:"], open: super::raft::open_url, migrator: None, script: None, roles: None },
     #[cfg(feature = "http")]
     Scheme {
         prefixes: &["http:", "https:", "http+unix:"],
