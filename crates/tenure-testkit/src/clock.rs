@@ -1,7 +1,7 @@
 //! A clock that moves when the test says so.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +27,41 @@ const TURNS: usize = 200;
 /// assert_eq!(clock.now().since(before), Duration::from_secs(60));
 /// # });
 /// ```
+///
+/// It has a wall, too, which a store in memory goes by, and with it all schedules. A quarter of a year passes in milliseconds, if the
+/// lease is long: the clock stops at every beat.
+///
+/// ```
+/// # tenure_testkit::block_on(async {
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tenure::backend::memory::Memory;
+/// use tenure::{ScheduleBuilder, Tenure};
+/// use tenure_testkit::Clock;
+///
+/// const DAY: Duration = Duration::from_secs(86_400);
+///
+/// # async fn quarter() -> Result<(), tenure::Error> {
+/// let clock = Clock::new(1);
+/// clock.set_wall("2026-02-01T00:00:00Z");
+/// let runtime = Arc::new(clock.clone());
+/// let store = Memory::with_runtime(runtime.clone());
+/// let tenure = Tenure::builder().store(store).runtime(runtime).lease(DAY).open().await?;
+/// let scheduler = tenure.scheduler().start().await?;
+/// let nightly = ScheduleBuilder::new("nightly", "30 2 * * *").zone("Europe/Berlin").task("reports", "nightly");
+/// scheduler.set(nightly).await?;
+///
+/// clock.advance(90 * DAY).await;
+/// let ticks = scheduler.schedules().ticks("nightly", 100).await?;
+/// assert_eq!(ticks.len(), 90);
+/// // On the 29th of March there was no 02:30 in Berlin.
+/// let at: Vec<i64> = ticks.iter().rev().map(|tick| tick.at_ms).collect();
+/// let hours: Vec<i64> = at.windows(2).map(|two| (two[1] - two[0]) / 3_600_000).collect();
+/// assert_eq!(hours.iter().filter(|hours| **hours != 24).collect::<Vec<_>>(), [&23]);
+/// # Ok(()) }
+/// # quarter().await.unwrap();
+/// # });
+/// ```
 #[derive(Clone)]
 pub struct Clock {
     inner: Arc<Inner>,
@@ -34,6 +69,8 @@ pub struct Clock {
 
 struct Inner {
     now: watch::Sender<Moment>,
+    /// How much the wall clock is ahead, in milliseconds.
+    wall_ahead_ms: AtomicI64,
     sleepers: Mutex<BTreeSet<(Moment, u64)>>,
     next_sleeper: AtomicU64,
     random: Mutex<SplitMix>,
@@ -44,6 +81,7 @@ impl Clock {
     pub fn new(seed: u64) -> Self {
         let inner = Inner {
             now: watch::Sender::new(Moment::from_nanos(1_000_000_000)),
+            wall_ahead_ms: AtomicI64::new(0),
             sleepers: Mutex::default(),
             next_sleeper: AtomicU64::new(0),
             random: Mutex::new(SplitMix::new(seed)),
@@ -64,6 +102,21 @@ impl Clock {
         self.settle().await;
     }
 
+    /// Sets what the wall clock shows: `2026-02-01T00:00:00Z`. Nobody is woken by that, as on a machine whose clock is set.
+    ///
+    /// # Panics
+    ///
+    /// If that is no instant.
+    pub fn set_wall(&self, at: &str) {
+        let at: jiff::Timestamp = at.parse().unwrap_or_else(|error| panic!("{at:?} is no instant: {error}"));
+        self.step_wall(at.as_millisecond() - self.wall_ms());
+    }
+
+    /// Steps the wall clock by so many milliseconds, ahead or back. Nobody is woken by that.
+    pub fn step_wall(&self, by_ms: i64) {
+        self.inner.wall_ahead_ms.fetch_add(by_ms, Ordering::SeqCst);
+    }
+
     /// Lets every task do what it has to do at this moment.
     pub async fn settle(&self) {
         for _ in 0..TURNS {
@@ -82,7 +135,8 @@ impl Runtime for Clock {
     }
 
     fn wall_ms(&self) -> i64 {
-        i64::try_from(self.now().as_nanos() / 1_000_000).unwrap_or(i64::MAX)
+        let passed = i64::try_from(self.now().as_nanos() / 1_000_000).unwrap_or(i64::MAX);
+        passed.saturating_add(self.inner.wall_ahead_ms.load(Ordering::SeqCst))
     }
 
     fn sleep_until<'a>(&'a self, at: Moment) -> futures_core::future::BoxFuture<'a, ()> {

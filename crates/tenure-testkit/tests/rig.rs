@@ -297,3 +297,21 @@ fn working_in(folder: &str) -> Vec<String> {
         .map(|process| process.file_name().to_string_lossy().into_owned())
         .collect()
 }
+
+#[test]
+fn a_servers_wall_clock_can_be_set_while_it_runs() {
+    need!(FakeClock::available());
+    let cluster = PgCluster::builder().settable_clock().start().unwrap();
+    let seconds = || -> f64 {
+        cluster.psql("postgres", "SELECT extract(epoch FROM clock_timestamp())").unwrap().parse().unwrap()
+    };
+    let ahead = |from: f64, hours: f64| ((seconds() - from) / 3_600.0 - hours).abs() < 0.5;
+    let start = seconds();
+    cluster.clock().unwrap().set(3_600).unwrap();
+    assert!(ahead(start, 1.0));
+    cluster.restart().unwrap();
+    assert!(ahead(start, 1.0));
+    cluster.clock().unwrap().set(-3_600).unwrap();
+    assert!(ahead(start, -1.0));
+    assert!(PgCluster::shared().unwrap().clock().is_none());
+}

@@ -51,6 +51,17 @@ pub enum Error {
     /// A consumer can not be as it was described. Nothing was done.
     #[error("this consumer can not start: {0}")]
     Consumer(String),
+    /// A schedule can not be as it was described. Nothing was done.
+    #[error("schedule {name:?} can not be: {problem}")]
+    Schedule {
+        /// Which.
+        name: String,
+        /// What is wrong with it, and what would do.
+        problem: String,
+    },
+    /// A scheduler can not be as it was described. Nothing was done.
+    #[error("this scheduler can not start: {0}")]
+    Scheduler(String),
     /// Handlers go on that can not be stopped, or the store does not acknowledge. What is claimed goes back with the session.
     #[error(
         "{0} is not drained: a handler blocks its thread, or the store does not answer; close the session"

@@ -214,6 +214,11 @@ impl Leadership {
         }
     }
 
+    /// Whether somebody has asked already.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.term.state.borrow().asked.is_some()
+    }
+
     /// Ties a transaction to this leadership: it can only commit while the lease is held.
     ///
     /// Call it first in the transaction. A take-over waits for the commit; a transaction that stands still for longer

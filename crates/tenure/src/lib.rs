@@ -60,6 +60,27 @@
 //! # tenure.close().await }
 //! ```
 //!
+//! # Schedules
+//!
+//! Schedules are kept in the same store, and fired by one process of all that run a [`Scheduler`]: each tick once, as an event, a
+//! task, a call or a closure, through crashes, clocks that are set and daylight saving. See [`ScheduleBuilder`] for when and what,
+//! and [`Schedules`] for those that there are.
+//!
+//! ```
+//! # use tenure::{ScheduleBuilder, Tenure, backend::memory::Memory};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+//! let scheduler = tenure
+//!     .scheduler()
+//!     .run("tidy", "*/5 * * * *", |tick| async move { println!("tidying up for {}", tick.at()) })
+//!     .start()
+//!     .await?;
+//! let nightly = ScheduleBuilder::new("nightly", "30 2 * * MON-FRI").zone("Europe/Berlin");
+//! scheduler.set(nightly.task("reports", "nightly")).await?;
+//! scheduler.stop().await?;
+//! # tenure.close().await }
+//! ```
+//!
 //! # What it promises
 //!
 //! At most one process believes that it leads, at any moment: on SQLite because the kernel knows who is dead, on
@@ -91,6 +112,7 @@ pub mod metrics;
 pub mod operator;
 mod pool;
 pub mod runtime;
+mod scheduler;
 mod seal;
 mod tenure;
 mod worker;
@@ -111,5 +133,6 @@ pub use crate::events::{OutboxDatabase, Tx};
 pub use crate::guard::{Claim, Fenced, Guarded, fence};
 pub use crate::leadership::{Leadership, Over};
 pub use crate::pool::{Grant, Pool, PoolRequest};
+pub use crate::scheduler::{ScheduleBuilder, Scheduler, SchedulerBuilder, Schedules, Tick};
 pub use crate::tenure::{Tenure, TenureBuilder};
 pub use crate::worker::{Drained, Reason, Report, TaskContext, TaskError, Worker, WorkerBuilder};

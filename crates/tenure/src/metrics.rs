@@ -28,13 +28,19 @@
 //! | `tenure_event_batch_seconds` | histogram | namespace, topic, group | from taking a batch in hand to its last commit |
 //! | `tenure_event_delay_seconds` | histogram | namespace, topic, group | from publishing an event to its being done, by two clocks; of each batch, the oldest |
 //! | `tenure_events_pruned_total` | counter | – | events that this process, as the keeper, forgot |
+//! | `tenure_ticks_total` | counter | namespace, state | ticks about which this process decided as the one that fires: `fired`, `skipped` or `overlapped` |
+//! | `tenure_tick_lateness_seconds` | histogram | namespace | how much later ticks fired than they were due, by the store's clock |
+//! | `tenure_firings_total` | counter | result | firings of this process: `counted`, `stale` or `refused` |
+//! | `tenure_fire_seconds` | histogram | – | how long one call to fire took, whatever came of it |
+//! | `tenure_schedule_looks_total` | counter | result | looks at what is due: `due` or `idle` |
+//! | `tenure_ticks_pruned_total` | counter | – | ticks that this process forgot, as they were old |
 
 use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use tenure_core::port::{
-    ClaimAnswer, ClaimedTask, Event, GroupKey, Outcome, Pulse, QueueKey, Settled, StoreError, TopicKey,
-    Trouble,
+    ClaimAnswer, ClaimedTask, Event, Firing, GroupKey, Outcome, Pulse, QueueKey, Settled, StoreError,
+    TopicKey, Trouble,
 };
 use tenure_core::{ElectionKey, Name};
 
@@ -69,6 +75,12 @@ pub mod names {
     pub const EVENT_BATCH: &str = "tenure_event_batch_seconds";
     pub const EVENT_DELAY: &str = "tenure_event_delay_seconds";
     pub const PRUNED: &str = "tenure_events_pruned_total";
+    pub const TICKS: &str = "tenure_ticks_total";
+    pub const TICK_LATENESS: &str = "tenure_tick_lateness_seconds";
+    pub const FIRINGS: &str = "tenure_firings_total";
+    pub const FIRE: &str = "tenure_fire_seconds";
+    pub const SCHEDULE_LOOKS: &str = "tenure_schedule_looks_total";
+    pub const TICKS_PRUNED: &str = "tenure_ticks_pruned_total";
 }
 
 /// Describes every metric to the recorder that is installed.
@@ -119,12 +131,25 @@ pub fn describe() {
         "From publishing an event to its being done, by the store's clock and ours; of each batch, the oldest."
     );
     describe_counter!(names::PRUNED, "Events that this process, as the keeper, forgot.");
+    describe_counter!(names::TICKS, "Ticks about which this process decided: fired, skipped, overlapped.");
+    describe_histogram!(
+        names::TICK_LATENESS,
+        Unit::Seconds,
+        "How much later ticks fired than they were due, by the store's clock."
+    );
+    describe_counter!(names::FIRINGS, "Firings of this process: counted, stale, refused.");
+    describe_histogram!(names::FIRE, Unit::Seconds, "How long one call to fire took.");
+    describe_counter!(names::SCHEDULE_LOOKS, "Looks of this process at what is due: due, idle.");
+    describe_counter!(names::TICKS_PRUNED, "Ticks that this process forgot, as they were old.");
     // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
     for kind in [Trouble::Timeout, Trouble::Unreachable, Trouble::Unavailable] {
         counter!(names::STORE_ERRORS, "kind" => word(kind)).increment(0);
     }
     for result in ["counted", "gone", "failed"] {
         counter!(names::RENEWALS, "result" => result).increment(0);
+    }
+    for result in ["counted", "stale", "refused"] {
+        counter!(names::FIRINGS, "result" => result).increment(0);
     }
 }
 
@@ -315,6 +340,47 @@ pub(crate) fn delivered(group: &GroupKey, took: Duration) {
 
 pub(crate) fn pruned(count: u64) {
     counter!(names::PRUNED).increment(count);
+}
+
+// ---- schedules
+
+/// What is due was looked at, and so much was found.
+pub(crate) fn scheduler_looked(due: usize) {
+    counter!(names::SCHEDULE_LOOKS, "result" => if due > 0 { "due" } else { "idle" }).increment(1);
+}
+
+/// A call to fire is over.
+pub(crate) fn scheduler_called(took: Duration) {
+    histogram!(names::FIRE).record(took);
+}
+
+/// A firing counts, about now by the store's clock.
+pub(crate) fn fired(firing: &Firing, now_ms: i64) {
+    firing_over("counted");
+    let namespace = firing.key.namespace.as_str();
+    let count = |state: &'static str, count: u64| {
+        if count > 0 {
+            counter!(names::TICKS, "namespace" => namespace.to_owned(), "state" => state).increment(count);
+        }
+    };
+    let ran = firing.ticks.iter().filter(|tick| tick.effect.is_some());
+    count("fired", ran.clone().count() as u64);
+    count("overlapped", firing.ticks.iter().filter(|tick| tick.effect.is_none()).count() as u64);
+    count("skipped", firing.skipped.map_or(0, |skipped| skipped.count));
+    let lateness = histogram!(names::TICK_LATENESS, "namespace" => namespace.to_owned());
+    for tick in ran {
+        let late_ms = u64::try_from(now_ms.saturating_sub(tick.due_ms)).unwrap_or(0);
+        lateness.record(Duration::from_millis(late_ms));
+    }
+}
+
+/// A firing is over, in this way.
+pub(crate) fn firing_over(result: &'static str) {
+    counter!(names::FIRINGS, "result" => result).increment(1);
+}
+
+pub(crate) fn ticks_pruned(count: u64) {
+    counter!(names::TICKS_PRUNED).increment(count);
 }
 
 fn topic_labels(topic: &TopicKey) -> Vec<Label> {

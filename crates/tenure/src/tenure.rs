@@ -18,6 +18,7 @@ use crate::events::{ConsumerBuilder, Publisher};
 use crate::leadership::Trust;
 use crate::pool::Pool;
 use crate::runtime::{Runtime, System};
+use crate::scheduler::{SchedulerBuilder, Schedules};
 use crate::worker::WorkerBuilder;
 use crate::{Error, runtime};
 
@@ -232,6 +233,16 @@ impl Tenure {
     /// A member of the group `group` of a topic.
     pub fn consumer(&self, topic: impl Into<String>, group: impl Into<String>) -> ConsumerBuilder {
         ConsumerBuilder::new(self.clone(), topic.into(), group.into())
+    }
+
+    /// A scheduler: one of those who would fire what falls due.
+    pub fn scheduler(&self) -> SchedulerBuilder {
+        SchedulerBuilder::new(self.clone())
+    }
+
+    /// The schedules of the default namespace: to set and to look at.
+    pub fn schedules(&self) -> Schedules {
+        Schedules::new(self.clone(), Name::default_namespace())
     }
 
     /// The topic `name` of the default namespace.

@@ -107,7 +107,7 @@ pub fn check_events(events: &[NewEvent], max_bytes: u64) -> Result<(), EventErro
 }
 
 /// How many bytes an event brings along.
-fn weight(event: &NewEvent) -> usize {
+pub fn weight(event: &NewEvent) -> usize {
     event.payload.len() + event.kind.len() + event.key.as_ref().map_or(0, String::len) + header_bytes(event)
 }
 

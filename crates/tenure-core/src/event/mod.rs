@@ -33,7 +33,7 @@ pub use self::ask::{
 };
 pub use self::assign::{Balance, GATHER_MS, assign};
 pub use self::batch::{Parked, Sorted, lanes, sort_out, units};
-pub use self::check::{EventError, check_events};
+pub use self::check::{EventError, check_events, weight};
 pub use self::cursor::{CURSOR_MAX, Cursor, CursorError};
 pub use self::lag::{Lag, lag};
 pub use self::refusal::{

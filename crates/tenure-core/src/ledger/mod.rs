@@ -1,8 +1,10 @@
-//! The reference store of work and events: tasks, queues, workers and pools, topics and groups, as a pure value.
+//! The reference store of work, events and schedules: tasks, queues, workers and pools, topics and groups, and ticks, as a pure
+//! value.
 //!
 //! `Ledger` is to [`Tasks`](crate::port::Tasks), [`Desk`](crate::port::Desk), [`Pools`](crate::port::Pools),
-//! [`Events`](crate::port::Events) and [`Bureau`](crate::port::Bureau) what [`Book`] is to elections: the truth of a store in
-//! memory, and what every other one is held to. It has no clock: the store's wall clock is an argument (`now_ms`). It knows no
+//! [`Events`](crate::port::Events), [`Bureau`](crate::port::Bureau), [`Scheduling`](crate::port::Scheduling) and
+//! [`Calendar`](crate::port::Calendar) what [`Book`] is to elections: the truth of a store in memory, and what every other one is
+//! held to. It has no clock: the store's wall clock is an argument (`now_ms`). It knows no
 //! sessions either: who lives and who leads it asks a [`Witness`].
 //!
 //! A task is *waiting* for its parents, *scheduled* for its time, *ready*, *held* back by its concurrency key, *claimed*, and
@@ -18,6 +20,7 @@ mod pool;
 mod pool_match;
 mod queue;
 mod rate;
+mod schedules;
 mod settle;
 mod submit;
 mod task;
@@ -34,14 +37,17 @@ use self::events::Outbox;
 use self::pool::{Pool, Request};
 pub use self::pool::{another_owner, held_resource, no_such_pool};
 use self::queue::Queue;
+use self::schedules::Agenda;
 pub use self::submit::{hopeless_parent, no_such_parent};
 use self::task::Task;
 use self::worker::Worker;
 use crate::book::Book;
-use crate::port::{Pause, PoolKey, Post, QueueKey, RequestId, SessionView, TaskId, Wake, claims_election};
+use crate::port::{
+    Pause, PoolKey, Post, QueueKey, RequestId, SessionView, TaskId, Wake, claims_election, scheduler_election,
+};
 use crate::{Name, SessionId, Token};
 
-/// The whole content of a store, as far as work and events go.
+/// The whole content of a store, as far as work, events and schedules go.
 ///
 /// ```
 /// use tenure_core::Name;
@@ -80,6 +86,7 @@ pub struct Ledger {
     requests: BTreeMap<RequestId, Request>,
     post: Option<Pinned>,
     outbox: Outbox,
+    agenda: Agenda,
     last_task: u64,
     last_request: u64,
     wakes: Vec<Wake>,
@@ -102,6 +109,9 @@ pub trait Witness {
 
     /// Who leads the claims' election, and under which token.
     fn leader(&self) -> Option<(SessionId, Token)>;
+
+    /// What the leader of the scheduler's election is called, if it is this session under this token.
+    fn scheduler(&self, session: &SessionId, token: Token) -> Option<String>;
 
     /// The store's timeline.
     fn timeline(&self) -> u32;
@@ -128,6 +138,9 @@ impl Witness for Nobody {
     fn leader(&self) -> Option<(SessionId, Token)> {
         None
     }
+    fn scheduler(&self, _: &SessionId, _: Token) -> Option<String> {
+        None
+    }
     fn timeline(&self) -> u32 {
         0
     }
@@ -141,6 +154,13 @@ impl Witness for Book {
     fn leader(&self) -> Option<(SessionId, Token)> {
         let view = self.election(&claims_election())?;
         view.leases.iter().find_map(|lease| Some((lease.holder.as_ref()?.id.clone(), lease.token)))
+    }
+
+    fn scheduler(&self, session: &SessionId, token: Token) -> Option<String> {
+        let view = self.election(&scheduler_election())?;
+        let held = view.leases.iter().filter(|lease| lease.token == token && !lease.is_free());
+        let holder = held.filter_map(|lease| lease.holder.as_ref()).find(|holder| holder.id == *session)?;
+        Some(view.candidate(session).map_or_else(|| holder.name.clone(), |candidate| candidate.id.clone()))
     }
 
     fn timeline(&self) -> u32 {

@@ -168,6 +168,7 @@ impl Ledger {
             enqueued_at_ms: task.enqueued_at,
             turn: task.turn,
             leader_token: task.new.leader_token,
+            key: task.new.key.clone(),
         }
     }
 

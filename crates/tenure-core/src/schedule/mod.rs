@@ -30,6 +30,7 @@
 //! | [`Definition`], [`Target`] | all of it, checked |
 //! | [`plan`], [`revise`] | the whole decision about one schedule, for the leader and for every store |
 
+mod ask;
 mod civil;
 mod cron;
 mod definition;
@@ -53,6 +54,7 @@ mod reckoning_tests;
 #[cfg(test)]
 mod timetable_tests;
 
+pub use self::ask::{check_fire, check_hand};
 pub use self::cron::{Cron, CronError};
 pub use self::definition::{Definition, DefinitionError};
 pub use self::dst::{Dst, Fold, Gap};
@@ -60,8 +62,8 @@ pub use self::every::{Every, EveryError};
 pub use self::misfire::{Decision, FIRE_MAX, Misfire, MisfireError, ON_TIME_MS, Progress, Skipped, decide};
 pub use self::overlap::{Admission, Load, Overlap, WAIT_MAX};
 pub use self::plan::{
-    CALL_KIND, Call, Revised, SCHEDULE_HEADER, TICK_HEADER, due_ms, effect, load_of, plan, put_off, revise,
-    task_key, tick_of,
+    CALL_KIND, Call, Revised, SCHEDULE_HEADER, TICK_HEADER, due_ms, effect, load_of, plan, plan_some,
+    put_off, revise, task_key, tick_of,
 };
 pub use self::target::Target;
 pub use self::timetable::{JITTER_MAX_MS, LAST_MS, Rule, Ticks, Timetable};

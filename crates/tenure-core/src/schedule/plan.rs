@@ -30,9 +30,20 @@ pub const TICK_HEADER: &str = "tenure-tick";
 
 /// Decides about a schedule that is due at `now_ms`, by the store's clock, on behalf of the leader under `token`.
 pub fn plan(due: &DueSchedule, token: Token, now_ms: i64) -> Firing {
+    plan_some(due, token, now_ms, usize::MAX)
+}
+
+/// As [`plan`], but of the ticks that fire only the oldest, at most so many and at least one. The others stay due, and are decided
+/// about again: so what is fired at once has a bound, and the policy's number holds all the same.
+pub fn plan_some(due: &DueSchedule, token: Token, now_ms: i64, most: usize) -> Firing {
     let definition = &due.definition;
     let timetable = definition.timetable(&due.key.namespace);
-    let decision = decide(&timetable, definition.misfire, due.progress, now_ms);
+    let mut decision = decide(&timetable, definition.misfire, due.progress, now_ms);
+    if let Some(&next_at_ms) = decision.fire.get(most.max(1)) {
+        decision.fire.truncate(most.max(1));
+        decision.progress = Some(Progress { next_at_ms, last_at_ms: decision.fire.last().copied() });
+        decision.wake_at_ms = Some(timetable.due_at(next_at_ms));
+    }
     let mut load = due.load;
     let tracked = definition.overlap != Overlap::Allow;
     let ticks = decision.fire.iter().map(|&at_ms| {
@@ -269,6 +280,24 @@ mod tests {
             panic!("no task")
         };
         assert!(task.concurrency_key.is_some());
+    }
+
+    #[test]
+    fn ticks_that_fire_by_and_by_are_those_that_would_fire_at_once() {
+        let mut one = definition("every 1m", TASK);
+        one.misfire = Misfire::FireAll { cap: 5 };
+        let whole = plan(&due(one.clone(), 60_000, 0), Token::from_u64(1), 600_000);
+        let (mut some, mut next, mut skipped) = (Vec::new(), due(one, 60_000, 0), 0);
+        while next.progress.next_at_ms <= 600_000 {
+            let firing = plan_some(&next, Token::from_u64(1), 600_000, 2);
+            assert!((1..=2).contains(&firing.ticks.len()));
+            some.extend(firing.ticks);
+            skipped += firing.skipped.map_or(0, |skipped| skipped.count);
+            next.progress = firing.progress.unwrap();
+            assert_eq!(firing.due_ms, Some(next.progress.next_at_ms));
+        }
+        assert_eq!((some, Some(next.progress)), (whole.ticks, whole.progress));
+        assert_eq!(skipped, whole.skipped.unwrap().count);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub struct PgClusterBuilder {
     pub(super) password: Option<String>,
     pub(super) tls: bool,
     durable: bool,
+    pub(super) settable_clock: bool,
     addresses: Vec<IpAddr>,
     pub(super) parent: Option<PathBuf>,
 }
@@ -41,6 +42,12 @@ impl PgClusterBuilder {
     /// Syncs to disk as in production. Off by default: a test outlives a killed server, not a power cut.
     pub fn durable(mut self) -> Self {
         self.durable = true;
+        self
+    }
+
+    /// Has a wall clock that can be set while it runs ([`PgCluster::clock`]). Needs libfaketime.
+    pub fn settable_clock(mut self) -> Self {
+        self.settable_clock = true;
         self
     }
 

@@ -19,8 +19,12 @@
 //! - Raw system calls are never faked, nor are programs that are linked statically.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use super::Context;
+use super::process::write;
 
 /// A clock that a child process believes: shifted, fast or slow.
 ///
@@ -70,6 +74,44 @@ impl FakeClock {
     pub fn apply(&self, command: &mut Command) -> super::Result<()> {
         let library = library().map_err(super::Error::new)?;
         command.env("LD_PRELOAD", library).env("FAKETIME", format!("{:+} x{}", self.offset_s, self.rate));
+        Ok(())
+    }
+}
+
+/// A wall clock that can be set while the processes run that believe it. What they measure for themselves stays true.
+#[derive(Debug, Clone)]
+pub struct SettableClock {
+    file: PathBuf,
+}
+
+impl SettableClock {
+    /// A clock that shows the true time, kept in this folder.
+    pub fn new(folder: &Path) -> super::Result<Self> {
+        library().map_err(super::Error::new)?;
+        let clock = Self { file: folder.join("clock") };
+        clock.set(0)?;
+        Ok(clock)
+    }
+
+    /// Sets it to so many seconds ahead of the true time, or behind if negative. All see it at once.
+    pub fn set(&self, offset_s: i64) -> super::Result<()> {
+        // In one step: nobody reads half of it.
+        let new = self.file.with_extension("new");
+        write(&new, &format!("{offset_s:+}\n"))?;
+        let wrong = || format!("cannot set the clock {}", self.file.display());
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o644)).context(wrong)?;
+        fs::rename(&new, &self.file).context(wrong)
+    }
+
+    /// Makes `command` and all that it starts believe this clock.
+    pub fn apply(&self, command: &mut Command) -> super::Result<()> {
+        let library = library().map_err(super::Error::new)?;
+        command
+            .env("LD_PRELOAD", library)
+            .env("FAKETIME_TIMESTAMP_FILE", &self.file)
+            // Unless it is read at every call, a step is seen ten seconds later.
+            .env("FAKETIME_NO_CACHE", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         Ok(())
     }
 }

@@ -49,7 +49,7 @@ pub mod standby;
 mod tls;
 
 pub use builder::PgClusterBuilder;
-pub use clock::{FakeClock, true_boottime_ns};
+pub use clock::{FakeClock, SettableClock, true_boottime_ns};
 pub use database::{FreshDatabase, SHARED_CLUSTER_VARIABLE, fresh_database};
 pub use disk::SmallDisk;
 pub use etcd::EtcdCluster;

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::builder::PgClusterBuilder;
+use super::clock::SettableClock;
 use super::guard::Folder;
 use super::pgtools::{find_binaries, percent_encoded, psql, quoted};
 use super::process::{Server, ServerUser, Signal, processes_in, send, stop, wait_for, write};
@@ -25,6 +26,7 @@ pub struct PgCluster {
     user: ServerUser,
     port: u16,
     builder: PgClusterBuilder,
+    clock: Option<SettableClock>,
     /// Before the postmaster: its guard stops the cluster in its own way, and then there is one to reap.
     folder: Folder,
     /// The postmaster, while it runs.
@@ -91,6 +93,11 @@ impl PgCluster {
     /// The certificate of the cluster's authority, if it speaks TLS.
     pub fn ca_path(&self) -> Option<PathBuf> {
         self.builder.tls.then(|| self.folder.path().join("tls/ca.crt"))
+    }
+
+    /// The server's wall clock, if it was built with one that can be set; it stays as it is over restarts.
+    pub fn clock(&self) -> Option<&SettableClock> {
+        self.clock.as_ref()
     }
 
     /// What the server has said so far.
@@ -221,7 +228,9 @@ impl PgCluster {
     pub(crate) fn in_new_folder(builder: PgClusterBuilder) -> Result<Self> {
         let user = ServerUser::find()?;
         let folder = Folder::new(&user, builder.parent.as_deref())?;
-        Ok(Self { binaries: find_binaries()?, user, port: 0, builder, folder, postmaster: Mutex::new(None) })
+        let clock = builder.settable_clock.then(|| SettableClock::new(folder.path())).transpose()?;
+        let (binaries, postmaster) = (find_binaries()?, Mutex::new(None));
+        Ok(Self { binaries, user, port: 0, builder, clock, folder, postmaster })
     }
 
     pub(crate) fn start_on_a_free_port(&mut self) -> Result<()> {
@@ -275,6 +284,9 @@ impl PgCluster {
         let errors = log.try_clone().context(|| "cannot write the cluster's log".to_owned())?;
         let mut command = self.tool("postgres");
         command.arg("-D").arg(self.data()).stdout(Stdio::from(log)).stderr(Stdio::from(errors));
+        if let Some(clock) = &self.clock {
+            clock.apply(&mut command)?;
+        }
         let mut server = Server::spawn(command)?;
         wait_for("the cluster to be ready", || match server.ended() {
             Some(status) => Err(Error::new(format!("the cluster ended with {status}: {}", self.log()))),

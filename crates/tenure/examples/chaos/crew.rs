@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tenure_testkit::rig::{FakeClock, Namespace};
+use tenure_testkit::rig::{FakeClock, Namespace, SettableClock};
 
 use crate::Failed;
 use crate::worker::Plan;
@@ -69,6 +69,8 @@ pub(crate) struct Hand<J = Plan> {
     pub(crate) plan: J,
     /// How fast its clock runs, if not true.
     pub(crate) rate: Option<f64>,
+    /// Which clock it believes, if not the true one.
+    pub(crate) clock: Option<SettableClock>,
     /// Whether it lives in the namespace.
     pub(crate) inside: bool,
     child: Option<Child>,
@@ -76,7 +78,7 @@ pub(crate) struct Hand<J = Plan> {
 
 impl<J> Hand<J> {
     pub(crate) fn new(plan: J) -> Self {
-        Self { plan, rate: None, inside: false, child: None }
+        Self { plan, rate: None, clock: None, inside: false, child: None }
     }
 }
 
@@ -118,6 +120,9 @@ impl<J> Crew<J> {
         command.process_group(0);
         if let Some(rate) = hand.rate {
             FakeClock::true_time().rate(rate).apply(&mut command)?;
+        }
+        if let Some(clock) = &hand.clock {
+            clock.apply(&mut command)?;
         }
         hand.child = Some(command.spawn()?);
         Ok(())

@@ -19,6 +19,7 @@ mod operator;
 mod oracles;
 mod promotion;
 mod report;
+mod schedules;
 mod script;
 mod servers;
 mod verdict;
@@ -31,20 +32,21 @@ use tenure_core::{Entropy, SplitMix};
 use crate::claims::ClaimPlan;
 use crate::crew::Job;
 use crate::events::EventPlan;
+use crate::schedules::SchedulePlan;
 
 /// Why a run could not be made. Says nothing about Tenure.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 const HELP: &str = "\
-usage: scripts/chaos [claims|events] [--seconds N] [--seed S] [--only STAGE]
+usage: scripts/chaos [claims|events|schedules] [--seconds N] [--seed S] [--only STAGE]
 
-Elections, unless the first word is `claims` or `events`. Starts private servers and worker processes, breaks them at random for N seconds (120 unless said), and then checks
+Elections, unless the first word is `claims`, `events` or `schedules`. Starts private servers and worker processes, breaks them at random for N seconds (120 unless said), and then checks
 that never two leaders believed at once, that tokens only grew, and that no stale write was accepted. It prints a table
 of figures, and ends with 1 and the seed if anything was amiss.
 
   --seconds N    how long to break things; starting servers and the controls come on top (about 40 s)
   --seed S       draw the same faults again; a number, printed first by every run
-  --only STAGE   servers, promotion, files or controls; of claims and events: servers, files or controls
+  --only STAGE   servers, promotion, files or controls; of the others: servers, files or controls
 
 With `claims`, processes submit and work on tasks while workers, the leader and the server are killed, stopped and
 restarted, and an operator changes the queue's mode, pauses, cancels and retries. In the end all that was submitted must be
@@ -54,6 +56,11 @@ before one with a better place.
 With `events`, sixteen writers publish in transactions of random length, and eight members read and keep books in the same
 database, while they, the writers and the server are killed, stopped and restarted. In the end, by a chain of hashes for each
 key, nothing may be lost, reordered or have had an effect twice, and what was said under old tokens must have been refused.
+
+With `schedules`, five processes stand, and whoever leads fires schedules of every policy, while leaders and the server are killed,
+stopped and restarted, the clock is stepped by an hour ahead and back, and an operator pauses and changes. In the end no tick may be
+missing or doubled, each that fired must have had its effect once, under the token of who fired it, and those that were missed must
+have fired, or not, exactly as their policy says.
 
 Less is promised, and so judged, in two places. In take-over mode `connection` two may believe for a while. And a leader
 whose grant was lost by the promotion of an asynchronous standby may believe until its trust ends, while the new server
@@ -67,7 +74,8 @@ Examples:
   scripts/chaos --seconds 40 --seed 1
   scripts/chaos --seconds 20 --only files
   scripts/chaos claims --seconds 120
-  scripts/chaos events --seconds 120";
+  scripts/chaos events --seconds 120
+  scripts/chaos schedules --seconds 120";
 
 /// What is put to the test.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,6 +83,7 @@ enum Subject {
     Elections,
     Claims,
     Events,
+    Schedules,
 }
 
 struct Options {
@@ -105,6 +114,9 @@ fn main() -> ExitCode {
         Some(<EventPlan as Job>::ROLE) => {
             events::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
         }
+        Some(<SchedulePlan as Job>::ROLE) => {
+            schedules::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
+        }
         _ => match parse(&arguments) {
             Ok(Some(options)) => break_things(&options),
             Ok(None) => {
@@ -131,6 +143,7 @@ fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
     let subject = match arguments.first().map(String::as_str) {
         Some("claims") => Subject::Claims,
         Some("events") => Subject::Events,
+        Some("schedules") => Subject::Schedules,
         _ => Subject::Elections,
     };
     let seed = tenure::runtime::random() >> 32;
@@ -170,6 +183,7 @@ fn break_things(options: &Options) -> Result<bool, Failed> {
         Subject::Elections => {}
         Subject::Claims => return claims::run(options, &mut entropy, &mut progress, handle),
         Subject::Events => return events::run(options, &mut entropy, &mut progress, handle),
+        Subject::Schedules => return schedules::run(options, &mut entropy, &mut progress, handle),
     }
     let mut verdicts = Vec::new();
     // Each stage has a stream of its own, so that one alone draws what it drew among the others.

@@ -33,11 +33,33 @@ pub(crate) struct Spy {
     pub(crate) store: Memory,
     calls: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     faults: Arc<watch::Sender<BTreeMap<&'static str, Fault>>>,
+    /// Calls that would fire this schedule fail so.
+    poison: Arc<Mutex<Option<(String, Trouble)>>>,
+    /// How many ticks each call would fire.
+    fired: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Spy {
     pub(crate) fn new(store: Memory) -> Spy {
-        Spy { store, calls: Arc::default(), faults: Arc::new(watch::Sender::new(BTreeMap::new())) }
+        Spy {
+            store,
+            calls: Arc::default(),
+            faults: Arc::new(watch::Sender::new(BTreeMap::new())),
+            poison: Arc::default(),
+            fired: Arc::default(),
+        }
+    }
+
+    /// Calls that would fire this schedule fail, and nothing happens; unless `None`.
+    #[allow(dead_code, reason = "the tests of schedules need it")]
+    pub(crate) fn poison(&self, schedule: Option<(&str, Trouble)>) {
+        *self.poison.lock().unwrap() = schedule.map(|(name, kind)| (name.to_owned(), kind));
+    }
+
+    /// How many ticks each call to fire would have fired.
+    #[allow(dead_code, reason = "the tests of schedules need it")]
+    pub(crate) fn fired(&self) -> Vec<usize> {
+        self.fired.lock().unwrap().clone()
     }
 
     /// How often it was called by this name.
@@ -225,5 +247,53 @@ seen_through! { Bureau {}
     async fn pushes() -> Vec<(GroupKey, Push)>;
 }
 
-impl tenure_core::port::Scheduling for Spy {}
-impl tenure_core::port::Calendar for Spy {}
+#[async_trait]
+impl Scheduling for Spy {
+    async fn due(&self, limit: u32) -> Result<DueLook, StoreError> {
+        let fault = self.before("due").await?;
+        let look = self.store.due(limit).await;
+        if fault == Some(Fault::AnswerLost) { Err(broken()) } else { look }
+    }
+    async fn fire(&self, fire: &Fire) -> Result<Option<Vec<Fired>>, StoreError> {
+        let fault = self.before("fire").await?;
+        self.fired.lock().unwrap().push(fire.firings.iter().map(|firing| firing.ticks.len()).sum());
+        let poison = self.poison.lock().unwrap().clone();
+        if let Some((name, kind)) = poison
+            && fire.firings.iter().any(|firing| firing.trouble.is_none() && firing.key.name.as_str() == name)
+        {
+            return Err(StoreError::new(kind, "the test poisoned this call"));
+        }
+        if fault == Some(Fault::HappensLate) {
+            let (spy, fire) = (self.clone(), fire.clone());
+            tokio::spawn(async move {
+                let mut faults = spy.faults.subscribe();
+                let _ = faults.wait_for(|faults| !faults.contains_key("fire")).await;
+                let _ = spy.store.fire(&fire).await;
+            });
+            return Err(broken());
+        }
+        let answer = self.store.fire(fire).await;
+        if fault == Some(Fault::AnswerLost) { Err(broken()) } else { answer }
+    }
+    async fn prune_ticks(
+        &self,
+        session: &SessionId,
+        token: Token,
+        limit: u32,
+    ) -> Result<(u64, bool), StoreError> {
+        self.before("prune_ticks").await?;
+        self.store.prune_ticks(session, token, limit).await
+    }
+}
+
+seen_through! { Calendar {}
+    async fn schedules(filter: &ScheduleFilter) -> Vec<ScheduleView>;
+    async fn schedule(key: &ScheduleKey) -> Option<ScheduleView>;
+    async fn set_schedule(set: &SetSchedule) -> ScheduleSet;
+    async fn delete_schedule(key: &ScheduleKey, expect: Option<u64>) -> Option<bool>;
+    async fn set_schedule_paused(key: &ScheduleKey, pause: Option<&Pause>) -> Option<bool>;
+    async fn fire_by_hand(hand: &Hand) -> Option<Vec<HandFired>>;
+    async fn ticks(filter: &TickFilter) -> Vec<TickView>;
+    async fn schedule_stats() -> Vec<ScheduleStats>;
+    async fn call_secret(key: &ScheduleKey) -> Option<String>;
+}

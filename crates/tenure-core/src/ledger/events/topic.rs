@@ -69,6 +69,11 @@ impl Ledger {
         })
     }
 
+    /// How a topic is set, if it is there.
+    pub(in crate::ledger) fn topic_settings(&self, key: &TopicKey) -> Option<&TopicSettings> {
+        self.outbox.topics.get(key).map(|topic| &topic.settings)
+    }
+
     /// See [`Bureau::slot_ends`](crate::port::Bureau::slot_ends).
     pub fn slot_ends(&self, key: &TopicKey) -> Option<Vec<SlotEnds>> {
         let slots = (0..).zip(&self.outbox.topics.get(key)?.slots);

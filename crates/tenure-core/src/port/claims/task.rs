@@ -379,4 +379,7 @@ pub struct ClaimedTask {
     /// Under which token it was submitted, if it was by a leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader_token: Option<Token>,
+    /// What it is known by, if it is: of a schedule's task, its tick ([`tick_of`](crate::schedule::tick_of)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }

@@ -121,17 +121,28 @@ impl Node {
 
     /// A change, made by whoever leads.
     pub(super) async fn change(&self, entry: Entry) -> Result<Outcome, StoreError> {
-        match self.leader().await? {
-            (id, _) if id == self.id => self.lead(entry).await,
-            (id, place) => self.pass_on(id, &place, &Question::Lead(Box::new(entry))).await,
-        }
+        self.by_leader(&Question::Lead(Box::new(entry))).await
     }
 
     /// A look, at what whoever leads has.
     pub(super) async fn look(&self, look: Look) -> Result<Outcome, StoreError> {
-        match self.leader().await? {
-            (id, _) if id == self.id => self.see(&look).await,
-            (id, place) => self.pass_on(id, &place, &Question::See(look)).await,
+        self.by_leader(&Question::See(look)).await
+    }
+
+    /// Has whoever leads do it. Who does not lead does nothing, and then the next is asked.
+    async fn by_leader(&self, question: &Question) -> Result<Outcome, StoreError> {
+        let limit = runtime::now() + LEADER_LIMIT;
+        loop {
+            let (id, place) = self.leader().await?;
+            let outcome = match question {
+                Question::Lead(entry) if id == self.id => self.lead(entry.as_ref().clone()).await?,
+                Question::See(look) if id == self.id => self.see(look).await?,
+                _ => self.pass_on(id, &place, question).await?,
+            };
+            if !outcome.is_not_leading() || runtime::now() >= limit {
+                return Ok(outcome);
+            }
+            runtime::sleep_until(runtime::now() + Duration::from_millis(20)).await;
         }
     }
 
@@ -148,7 +159,7 @@ impl Node {
     async fn lead(&self, entry: Entry) -> Result<Outcome, StoreError> {
         match self.raft.client_write(entry).await {
             Ok(written) => Ok(written.data),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => Err(changing()),
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => Ok(Outcome::not_leading()),
             Err(error) => {
                 Err(StoreError::new(Trouble::Unavailable, format!("raft could not write: {error}")))
             }
@@ -159,7 +170,7 @@ impl Node {
     async fn see(&self, look: &Look) -> Result<Outcome, StoreError> {
         match self.raft.ensure_linearizable().await {
             Ok(_) => Ok(self.machine.look(look)),
-            Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(_))) => Err(changing()),
+            Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(_))) => Ok(Outcome::not_leading()),
             Err(error) => Err(StoreError::new(Trouble::Unavailable, format!("raft could not look: {error}"))),
         }
     }
@@ -281,10 +292,6 @@ pub struct Member {
     pub votes: bool,
     /// How many entries it is behind, if the leader says so.
     pub behind: Option<u64>,
-}
-
-fn changing() -> StoreError {
-    StoreError::new(Trouble::Unavailable, "the leader of the cluster has just changed; ask again")
 }
 
 fn unfit(message: String) -> StoreError {

@@ -76,6 +76,9 @@ pub(super) enum Look {
     Get(String),
 }
 
+/// What is said by who does not lead.
+const NOT_LEADING: &str = "the leader of the cluster has just changed; ask again";
+
 /// What came of a change or look: what the port says, in JSON, or why not.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Outcome(Result<Value, (Trouble, String)>);
@@ -88,6 +91,15 @@ impl Outcome {
 
     pub(super) fn refused(error: StoreError) -> Outcome {
         Outcome(Err((error.kind, error.message)))
+    }
+
+    /// Whoever was asked does not lead: nothing was done, and somebody else will.
+    pub(super) fn not_leading() -> Outcome {
+        Outcome(Err((Trouble::Unavailable, NOT_LEADING.into())))
+    }
+
+    pub(super) fn is_not_leading(&self) -> bool {
+        matches!(&self.0, Err((Trouble::Unavailable, message)) if message == NOT_LEADING)
     }
 
     pub(super) fn nothing() -> Outcome {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_core::claim::{AskError, SubmissionError};
 use tenure_core::event::{EventError, GroupError};
 use tenure_core::port::{StoreError, Trouble};
+use tenure_core::schedule::DefinitionError;
 
 use super::connection::broken;
 use super::{Sqlite, error};
@@ -39,7 +40,7 @@ macro_rules! said {
     )*};
 }
 
-said!(AskError, SubmissionError, EventError, GroupError);
+said!(AskError, SubmissionError, EventError, GroupError, DefinitionError);
 
 /// What a call comes to, with the file and what was being done in SQLite's errors.
 pub(super) trait Told<T> {

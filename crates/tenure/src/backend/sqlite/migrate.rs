@@ -23,6 +23,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { version: 2, name: "server", sql: include_str!("migrations/0002_server.sql") },
     Migration { version: 3, name: "claims", sql: include_str!("migrations/0003_claims.sql") },
     Migration { version: 4, name: "events", sql: include_str!("migrations/0004_events.sql") },
+    Migration { version: 5, name: "schedules", sql: include_str!("migrations/0005_schedules.sql") },
 ];
 
 /// How long opening a file waits for others that open it too.

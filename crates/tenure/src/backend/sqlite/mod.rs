@@ -97,6 +97,8 @@ const QUERIES: &[&str] = &[
     include_str!("queries/events.sql"),
     include_str!("queries/groups.sql"),
     include_str!("queries/shares.sql"),
+    include_str!("queries/schedules.sql"),
+    include_str!("queries/ticks.sql"),
 ];
 
 /// A file has one timeline: nothing that was committed is ever lost by a promotion.

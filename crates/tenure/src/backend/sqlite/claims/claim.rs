@@ -367,6 +367,7 @@ impl Sqlite {
                     enqueued_at_ms: row.try_get("enqueued_at")?,
                     turn: unsigned(row, "turn")?,
                     leader_token: leader_token(row)?,
+                    key: row.try_get("key")?,
                 },
             );
         }

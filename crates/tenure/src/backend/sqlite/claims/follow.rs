@@ -207,7 +207,7 @@ impl Change<'_> {
     }
 
     /// Rings, after the commit, for those that sleep until one of these queues has work.
-    pub(super) async fn wake(&mut self, queues: &BTreeSet<i64>) -> Result<(), Failed> {
+    pub(in super::super) async fn wake(&mut self, queues: &BTreeSet<i64>) -> Result<(), Failed> {
         if queues.is_empty() {
             return Ok(());
         }

@@ -51,11 +51,11 @@ struct TaskRow<'a> {
 }
 
 /// What a submission came to.
-struct Put {
-    queue: i64,
+pub(in super::super) struct Put {
+    pub(in super::super) queue: i64,
     /// Whether a worker could claim one of them now.
-    ready: bool,
-    submitted: Vec<Submitted>,
+    pub(in super::super) ready: bool,
+    pub(in super::super) submitted: Vec<Submitted>,
 }
 
 /// Submits in the caller's own transaction on `conn`: the tasks are there if it commits, and were never there if it does not.
@@ -89,7 +89,8 @@ impl Sqlite {
     }
 }
 
-async fn put(
+/// Submits on a connection whose transaction has begun; whoever calls this rings.
+pub(in super::super) async fn put(
     queries: &Queries,
     conn: &mut SqliteConnection,
     submission: &Submission,

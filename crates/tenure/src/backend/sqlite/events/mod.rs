@@ -37,6 +37,7 @@ use super::call::{Failed, Told, json, ms, nonsense, number};
 pub use commit::commit_share;
 pub(super) use commit::commit_with;
 pub use publish::publish;
+pub(super) use publish::put as publish_with;
 
 #[async_trait]
 impl Events for Sqlite {

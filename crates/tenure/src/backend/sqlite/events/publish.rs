@@ -21,10 +21,10 @@ use crate::runtime;
 const ROWS: [usize; 6] = [1_000, 250, 60, 15, 4, 1];
 
 /// What publishing came to.
-struct Put {
+pub(in super::super) struct Put {
     /// Whether somebody sleeps until there is something.
-    dozing: bool,
-    published: Vec<Published>,
+    pub(in super::super) dozing: bool,
+    pub(in super::super) published: Vec<Published>,
 }
 
 /// Publishes in the caller's own transaction on `conn`: the events are there if it commits, and were never there if it does not.
@@ -64,7 +64,8 @@ impl Sqlite {
     }
 }
 
-async fn put(
+/// Publishes on a connection whose transaction has begun; whoever calls this rings.
+pub(in super::super) async fn put(
     queries: &Queries,
     conn: &mut SqliteConnection,
     topic: &TopicKey,

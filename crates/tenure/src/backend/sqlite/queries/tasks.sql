@@ -115,7 +115,7 @@ SET state = 'claimed', attempt = t.attempt + 1, token = t.token + 1, worker = c.
 FROM json_each(?1) c
 WHERE t.id = c.value ->> 0
 RETURNING id, demand, token, attempt, max_attempts, priority, max_run_ms, deadline, enqueued_at, turn,
-          leader_token, backoff_first_ms, backoff_most_ms, parents, payload;
+          leader_token, backoff_first_ms, backoff_most_ms, parents, key, payload;
 
 -- name: task_inputs
 SELECT e.child, e.parent, p.output FROM json_each(?1) j

@@ -1,0 +1,202 @@
+//! Negative controls for schedules: each known mistake, made on purpose, must be reported by the oracle; and without it, the same script
+//! must leave a history in order.
+//!
+//! Each script runs on a database of its own, once rightly and once wrongly. A mistake of the database is put into its functions; a
+//! mistake of a leader is made by the script itself.
+
+use std::time::Duration;
+
+use tenure::backend::postgres::{Postgres, PostgresOptions};
+use tenure::port::{
+    DueSchedule, Effect, Events, Fire, Fired, Firing, Scheduling, Store, TopicSettings, scheduler_election,
+};
+use tenure::schedule::plan;
+use tenure::{ScheduleBuilder, Tenure};
+use tenure_testkit::rig::PgCluster;
+use tokio::runtime::Handle;
+
+use super::history::{self, TOPIC};
+use crate::Failed;
+use crate::controls::Control;
+use crate::report::Progress;
+use crate::script::{Actor, lead, stand, take_over};
+use crate::servers::migrate;
+
+/// A mistake of the database: in which function, what is taken out of it, and what is put there instead.
+type Mistake = (&'static str, &'static str, &'static str);
+
+/// How far apart the ticks are.
+const EVERY_MS: i64 = 100;
+
+/// Runs all controls on a server of their own.
+pub(super) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Control>, Failed> {
+    progress.stage("controls", 10.0);
+    let cluster = PgCluster::start()?;
+    let theatre = Theatre { cluster, runtime: runtime.clone() };
+    let no_lease = ("fire", "AND l.token = in_token AND l.session = in_session", "");
+    let no_swap =
+        ("advance", "AND p.version = g.version AND p.next_at_ms = g.next AND p.paused_at IS NULL", "");
+    Ok(vec![
+        theatre.control(progress, "a firing that does not ask who leads", Some(no_lease), old_leader)?,
+        theatre.control(progress, "a firing without compare-and-swap", Some(no_swap), late_decision)?,
+        theatre.control(progress, "a next tick written after the effect", None, effect_apart)?,
+        theatre.control(progress, "a next tick counted from now", None, from_now)?,
+    ])
+}
+
+struct Theatre {
+    cluster: PgCluster,
+    runtime: Handle,
+}
+
+impl Theatre {
+    /// Plays a script rightly, and then wrongly.
+    fn control(
+        &self,
+        progress: &mut Progress,
+        mistake: &'static str,
+        change: Option<Mistake>,
+        script: impl AsyncFn(&Scene, bool) -> Result<(), Failed>,
+    ) -> Result<Control, Failed> {
+        progress.doing(mistake);
+        let play = |wrong: bool| {
+            let name = format!("{}_{wrong}", mistake.replace([' ', '-'], "_"));
+            let url = self.cluster.create_database(&name)?;
+            self.runtime.block_on(migrate(&url))?;
+            if let Some(change) = change.filter(|_| wrong) {
+                self.sabotage(&name, change)?;
+            }
+            let play = async {
+                let scene = Scene::open(&url).await?;
+                script(&scene, wrong).await?;
+                let judged = history::judge(&scene.tenure).await?;
+                scene.tenure.close().await?;
+                Ok::<_, Failed>(judged.missed + judged.doubled + judged.astray > 0)
+            };
+            let limit = Duration::from_secs(20);
+            self.runtime.block_on(async { tokio::time::timeout(limit, play).await? })
+        };
+        let silent_without = !play(false)?;
+        Ok(Control { mistake, caught: play(true)?, silent_without })
+    }
+
+    fn sabotage(&self, database: &str, (function, from, to): Mistake) -> Result<(), Failed> {
+        let sql = format!(
+            "SELECT pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
+             WHERE n.nspname = 'tenure' AND p.proname = '{function}'"
+        );
+        let definition = self.cluster.psql(database, &sql)?;
+        if !definition.contains(from) {
+            let missing = "does not contain";
+            return Err(format!("tenure.{function} {missing} {from:?}: the control controls nothing").into());
+        }
+        self.cluster.psql(database, &definition.replace(from, to))?;
+        Ok(())
+    }
+}
+
+/// A database with a topic, and leaders who act at the port, step by step.
+struct Scene {
+    tenure: Tenure,
+    store: Postgres,
+}
+
+impl Scene {
+    async fn open(url: &str) -> Result<Scene, Failed> {
+        let tenure = Tenure::builder().url(url).name("judge").open().await?;
+        let settings = TopicSettings { slots: 1, ..TopicSettings::default() };
+        tenure.store().set_topic(&tenure.topic(TOPIC)?, &settings).await?;
+        Ok(Scene { tenure, store: Postgres::connect(PostgresOptions::new(url)).await? })
+    }
+
+    async fn set(&self, misfire: &str) -> Result<(), Failed> {
+        let schedule = ScheduleBuilder::new("x", format!("every {EVERY_MS}ms")).misfire(misfire.parse()?);
+        self.tenure.schedules().set(schedule.event(TOPIC)).await?;
+        Ok(())
+    }
+
+    /// The schedule, when at least so many of its ticks are due; and what the store's clock shows then.
+    async fn due(&self, ticks: i64) -> Result<(DueSchedule, i64), Failed> {
+        loop {
+            let look = self.store.due(10).await?;
+            let enough =
+                |due: &DueSchedule| look.store_ms >= due.progress.next_at_ms + (ticks - 1) * EVERY_MS;
+            if let Some(due) = look.schedules.into_iter().find(enough) {
+                return Ok((due, look.store_ms));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Fires as this leader; whether it counted.
+    async fn fire(&self, leader: &Actor, firing: Firing) -> Result<bool, Failed> {
+        let fire = Fire { session: leader.session.clone(), token: leader.token, firings: vec![firing] };
+        let fired = self.store.fire(&fire).await?;
+        Ok(fired.is_some_and(|fired| fired == [Fired::Yes]))
+    }
+
+    async fn leader(&self, name: &str) -> Result<Actor, Failed> {
+        lead(&self.store, name, &scheduler_election()).await
+    }
+
+    async fn next_leader(&self, name: &str, last: &Actor) -> Result<Actor, Failed> {
+        let election = scheduler_election();
+        let actor = stand(&self.store, name, &election).await?;
+        let take = take_over(&self.store, &actor, last, &election).await?;
+        let token = self.store.take(&take).await?.ok_or("the take-over was refused")?;
+        Ok(Actor { token, ..actor })
+    }
+}
+
+/// A leader that was stopped goes on when another has led for a while, and looks before it fires.
+async fn old_leader(scene: &Scene, _: bool) -> Result<(), Failed> {
+    scene.set("fire_all(100)").await?;
+    let old = scene.leader("old").await?;
+    let new = scene.next_leader("new", &old).await?;
+    let (due, now_ms) = scene.due(1).await?;
+    scene.fire(&new, plan(&due, new.token, now_ms)).await?;
+    let (due, now_ms) = scene.due(1).await?;
+    scene.fire(&old, plan(&due, old.token, now_ms)).await?;
+    Ok(())
+}
+
+/// What was decided from one look is done twice: first by who saw less of it, and then by who saw more.
+async fn late_decision(scene: &Scene, _: bool) -> Result<(), Failed> {
+    scene.set("fire_once").await?;
+    let leader = scene.leader("one").await?;
+    let (due, now_ms) = scene.due(4).await?;
+    let (soon, late) = (plan(&due, leader.token, due.progress.next_at_ms), plan(&due, leader.token, now_ms));
+    scene.fire(&leader, soon).await?;
+    scene.fire(&leader, late).await?;
+    Ok(())
+}
+
+/// A leader dies between what a tick does and saying that it did.
+async fn effect_apart(scene: &Scene, wrong: bool) -> Result<(), Failed> {
+    scene.set("fire_all(100)").await?;
+    let first = scene.leader("first").await?;
+    let (due, now_ms) = scene.due(2).await?;
+    if wrong {
+        for tick in plan(&due, first.token, now_ms).ticks {
+            if let Some(Effect::Event { topic, event }) = tick.effect {
+                scene.store.publish(&topic, &[*event]).await?;
+            }
+        }
+    }
+    let second = scene.next_leader("second", &first).await?;
+    scene.fire(&second, plan(&due, second.token, now_ms)).await?;
+    Ok(())
+}
+
+/// A leader was away for a few ticks, and goes on with the newest.
+async fn from_now(scene: &Scene, wrong: bool) -> Result<(), Failed> {
+    scene.set("fire_all(100)").await?;
+    let leader = scene.leader("one").await?;
+    let (due, now_ms) = scene.due(4).await?;
+    let mut firing = plan(&due, leader.token, now_ms);
+    if wrong {
+        firing.ticks.drain(..firing.ticks.len() - 1);
+    }
+    scene.fire(&leader, firing).await?;
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Chaos for schedules: processes fire, everything breaks, and the history is judged.
+//!
+//! Two stages: *servers* (PostgreSQL, whose clock is stepped) and *files* (SQLite, where the clock of all processes is). Five
+//! processes stand, and whoever leads fires eight schedules with every policy. When all is healed, and nothing is overdue any more,
+//! the history, the tasks and the events are held against the timetables. Then the *controls*.
+
+mod controls;
+pub(crate) mod history;
+mod nemesis;
+mod plan;
+mod process;
+mod report;
+
+use std::time::Duration;
+
+use tenure::port::TopicSettings;
+use tenure::{ScheduleBuilder, Tenure};
+use tenure_core::{Entropy, SplitMix};
+use tenure_testkit::rig::{FakeClock, PgCluster, SettableClock, true_boottime_ns};
+use tokio::runtime::Handle;
+
+use self::history::TOPIC;
+use self::nemesis::Nemesis;
+pub(crate) use self::plan::SchedulePlan;
+use self::plan::definitions;
+pub(crate) use self::process::work;
+use self::report::Verdict;
+use crate::crew::{Crew, Hand};
+use crate::report::Progress;
+use crate::servers::migrate;
+use crate::verdict::logs;
+use crate::{Failed, Options};
+
+/// The lease of all processes: short, so that many fit into a run.
+const LEASE: Duration = Duration::from_millis(1500);
+
+/// How long something may be overdue once all is healed.
+const STALL: Duration = Duration::from_secs(40);
+
+/// How many stand.
+const HANDS: usize = 5;
+
+/// What is ahead of now by less is not overdue: somebody is about to fire it.
+const ABOUT_NOW_MS: i64 = 3_000;
+
+/// Runs the stages, and tells whether all is well.
+pub(crate) fn run(
+    options: &Options,
+    entropy: &mut SplitMix,
+    progress: &mut Progress,
+    runtime: &Handle,
+) -> Result<bool, Failed> {
+    let mut streams = [(); 2].map(|()| SplitMix::new(entropy.next_u64()));
+    let [for_servers, for_files] = &mut streams;
+    let mut verdicts = Vec::new();
+    let settable = FakeClock::available();
+    if let Err(why) = &settable {
+        progress.note(&format!("clocks stay as they are: {why}"));
+    }
+    if options.wants("servers") {
+        let mut builder = PgCluster::builder().durable().settings(&[("max_connections", "200")]);
+        if settable.is_ok() {
+            builder = builder.settable_clock();
+        }
+        let cluster = builder.start()?;
+        runtime.block_on(migrate(&cluster.url()))?;
+        let (url, seconds) = (cluster.url(), options.share(0.7));
+        verdicts.push(stage("servers", &url, Some(&cluster), seconds, for_servers, progress, runtime)?);
+    }
+    if options.wants("files") {
+        let folder = tempfile::tempdir()?;
+        let url = format!("sqlite:{}", folder.path().join("chaos.db").display());
+        verdicts.push(stage("files", &url, None, options.share(0.3), for_files, progress, runtime)?);
+    }
+    let controls = if options.wants("controls") { controls::run(progress, runtime)? } else { Vec::new() };
+    progress.done();
+    Ok(report::print(&verdicts, &controls, options.seed))
+}
+
+fn stage(
+    name: &'static str,
+    url: &str,
+    cluster: Option<&PgCluster>,
+    seconds: f64,
+    entropy: &mut SplitMix,
+    progress: &mut Progress,
+    runtime: &Handle,
+) -> Result<Verdict, Failed> {
+    progress.stage(name, seconds);
+    let operator = runtime.block_on(prepare(url))?;
+    let mut crew = Crew::new()?;
+    // Without a server, the clock of a store is that of who asks.
+    let theirs = match cluster {
+        None if FakeClock::available().is_ok() => Some(SettableClock::new(crew.workplace.path())?),
+        _ => None,
+    };
+    for hand in 0..HANDS {
+        let lease_ms = u64::try_from(LEASE.as_millis())?;
+        let plan = SchedulePlan { hand, url: url.into(), lease_ms, log: Default::default() };
+        crew.hands.push(Hand { clock: theirs.clone(), ..Hand::new(plan) });
+    }
+    crew.start_all()?;
+    let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
+    let nemesis = Nemesis {
+        crew: &mut crew,
+        cluster,
+        clock: cluster.and_then(PgCluster::clock).or(theirs.as_ref()),
+        operator: &operator,
+        runtime,
+        entropy,
+        progress,
+        lease: LEASE,
+        offset_s: 0,
+        injected: Vec::new(),
+    };
+    let (faults, offset_s) = nemesis.rage(until_ns)?;
+    progress.doing("catching up");
+    (0..HANDS).try_for_each(|hand| crew.start(hand))?;
+    let left = catch_up(&operator, offset_s, progress, runtime);
+    // Those who are careless have a while to say what is too late.
+    std::thread::sleep(LEASE * 2);
+    crew.end_all();
+    let judged = runtime.block_on(history::judge(&operator))?;
+    let _ = runtime.block_on(operator.close());
+    let mut verdict = Verdict::new(name, judged, &faults);
+    for (_, log) in logs(&crew)? {
+        verdict.hear(&std::fs::read_to_string(log)?);
+    }
+    verdict.conclude(crew.fallen, left);
+    Ok(verdict)
+}
+
+/// Makes the topic and the schedules.
+async fn prepare(url: &str) -> Result<Tenure, Failed> {
+    let tenure = process::open(url, "operator", LEASE * 4).await;
+    let settings = TopicSettings { slots: 4, ..TopicSettings::default() };
+    tenure.store().set_topic(&tenure.topic(TOPIC)?, &settings).await?;
+    for definition in definitions()? {
+        tenure.schedules().set(definition).await?;
+    }
+    // One that is of no use, for as long as the run lasts: it must not hold up the others.
+    let gone = tenure.topic("gone")?;
+    tenure.store().set_topic(&gone, &settings).await?;
+    tenure.schedules().set(ScheduleBuilder::new("refused", "every 1s").event("gone")).await?;
+    tenure.store().delete_topic(&gone).await?;
+    Ok(tenure)
+}
+
+/// Waits until nothing is overdue but what is refused; tells what is, if that does not come to be.
+fn catch_up(operator: &Tenure, offset_s: i64, progress: &mut Progress, runtime: &Handle) -> Option<String> {
+    let limit = true_boottime_ns() + u64::try_from(STALL.as_nanos()).unwrap_or(0);
+    loop {
+        let overdue = runtime.block_on(overdue(operator, offset_s));
+        match overdue {
+            Ok(overdue) if overdue.is_empty() => return None,
+            Ok(overdue) if true_boottime_ns() > limit => {
+                return Some(format!("still overdue when all was healed: {}", overdue.join(", ")));
+            }
+            Err(error) if true_boottime_ns() > limit => return Some(format!("not answered: {error}")),
+            _ => {}
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        progress.tick();
+    }
+}
+
+async fn overdue(operator: &Tenure, offset_s: i64) -> Result<Vec<String>, Failed> {
+    let now_ms = tenure::runtime::wall_ms() + offset_s * 1_000;
+    let mut overdue = Vec::new();
+    for definition in definitions()? {
+        let view = operator.schedules().show(definition.name.as_str()).await?;
+        let next = view.progress.map_or(i64::MAX, |progress| progress.next_at_ms);
+        if next < now_ms - ABOUT_NOW_MS || view.trouble.is_some() {
+            let trouble = view.trouble.unwrap_or_default();
+            overdue.push(format!("{} by {} ms {trouble}", definition.name, now_ms - next));
+        }
+    }
+    Ok(overdue)
+}

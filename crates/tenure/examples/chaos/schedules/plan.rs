@@ -1,0 +1,58 @@
+//! What the processes of this stage are told, and the schedules that they fire.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tenure::ScheduleBuilder;
+use tenure::schedule::Definition;
+
+use super::history::{QUEUE, TOPIC};
+use crate::Failed;
+use crate::crew::Job;
+
+/// What a process is told to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SchedulePlan {
+    pub(crate) hand: usize,
+    pub(crate) url: String,
+    pub(crate) lease_ms: u64,
+    pub(crate) log: PathBuf,
+}
+
+impl Job for SchedulePlan {
+    const ROLE: &'static str = "schedules-process";
+
+    fn log_to(&mut self, path: PathBuf) {
+        self.log = path;
+    }
+}
+
+/// What a process is called.
+pub(super) fn name_of(hand: usize) -> String {
+    format!("fires-{hand}")
+}
+
+/// Which process is called so.
+pub(super) fn hand_of(name: &str) -> Option<usize> {
+    name.strip_prefix("fires-")?.parse().ok()
+}
+
+/// Every policy, every sort of times, both targets that a store has by itself.
+pub(super) fn definitions() -> Result<Vec<Definition>, Failed> {
+    let all = [
+        ("all-tasks", "every 1s", "UTC", "fire_all(10000)", true),
+        ("all-events", "every 2s", "UTC", "fire_all(10000)", false),
+        ("all-cron", "*/3 * * * * *", "Europe/Berlin", "fire_all(10000)", false),
+        ("all-odd", "every 700ms from start", "UTC", "fire_all(10000)", true),
+        ("capped", "every 1s", "UTC", "fire_all(5)", false),
+        ("once", "every 1s", "UTC", "fire_once", true),
+        ("skips", "every 1s", "UTC", "skip", false),
+        ("within", "every 1s", "UTC", "within(10s)", true),
+    ];
+    let built = all.into_iter().map(|(name, when, zone, misfire, task)| {
+        let schedule = ScheduleBuilder::new(name, when).zone(zone).misfire(misfire.parse()?);
+        let schedule = if task { schedule.task(QUEUE, "tick") } else { schedule.event(TOPIC) };
+        Ok(schedule.build()?)
+    });
+    built.collect()
+}

@@ -1,0 +1,313 @@
+//! One time in office: look at what is due, decide, fire, and sleep until the next is due.
+//!
+//! Nothing that is known here is needed by the next leader. What fires is decided from what the *store* says is next, and the store
+//! takes it only under our lease, and only if that is still next ([`Scheduling::fire`](tenure_core::port::Scheduling::fire)): all of
+//! it in one transaction. So between any two calls the lease may be lost, the answer may be late or never come, or this process may
+//! die; the next look, ours or another's, tells what happened, and no tick is lost or doubled by it. A call whose outcome is not
+//! known is never repeated as it was: what is due is looked at anew.
+//!
+//! The clock that decides is the store's. Ours only measures for how long to sleep, from the moment the store's answer came, and
+//! never for longer than a beat: however the store's clock is set, that is how soon it is noticed.
+//!
+//! One schedule must not hold up the others. What the store refuses by name is put off alone. What makes it refuse a whole parcel is
+//! found by halving. What makes it fall silent is found by smaller and smaller parcels, and then put off as well.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tenure_core::Moment;
+use tenure_core::port::{DueSchedule, Fire, Fired, StoreError, Trouble};
+use tokio::sync::watch;
+
+use super::parcel::{Measure, Parcel};
+use crate::claims::hub::Hub;
+use crate::{Leadership, metrics};
+
+/// The least time between two looks when nothing is known to be due: what rings, may ring a thousand times.
+const BREATH: Duration = Duration::from_millis(5);
+
+/// How many calls of one round may fail for what is in them, before the store is given a rest.
+const REFUSALS_MAX: usize = 64;
+
+/// How many ticks are forgotten in one bite.
+const PRUNE_MAX: u32 = 1_000;
+
+/// How often old ticks are looked for, in beats.
+const PRUNE_EVERY: u32 = 30;
+
+/// Who fires, for one time in office.
+pub(super) struct Duty<'a> {
+    hub: &'a Hub,
+    leadership: &'a Leadership,
+    halt: watch::Receiver<bool>,
+    measure: Measure,
+}
+
+/// What came of a round.
+#[derive(Debug)]
+struct Round {
+    /// When the store's answer came, and what its clock showed.
+    seen_at: Moment,
+    store_ms: i64,
+    /// When the next one is due, by that clock.
+    next_ms: Option<i64>,
+    /// There is more to do at once.
+    more: bool,
+    /// How many firings counted, and how many did not, as the schedule had changed.
+    counted: usize,
+    stale: usize,
+    /// How many calls failed for what was in them.
+    refusals: usize,
+}
+
+/// Why a round did not come to its end.
+enum Broken {
+    /// The store does not know, or no longer, that we lead.
+    NotLeading,
+    Store(StoreError),
+}
+
+impl From<StoreError> for Broken {
+    fn from(error: StoreError) -> Broken {
+        Broken::Store(error)
+    }
+}
+
+impl<'a> Duty<'a> {
+    pub(super) fn new(hub: &'a Hub, leadership: &'a Leadership, halt: watch::Receiver<bool>) -> Duty<'a> {
+        Duty { hub, leadership, halt, measure: Measure::new() }
+    }
+
+    /// Fires what falls due, until somebody asks us to finish. A call that is under way then is waited for.
+    pub(super) async fn fire(&mut self) {
+        let mut bell = self.hub.shared.bells.schedules.subscribe();
+        while !self.is_over() {
+            // Before the look: what rings from here on may be what it does not see.
+            bell.mark_unchanged();
+            let began = self.hub.runtime.now();
+            let until = match self.round().await {
+                Ok(round) => self.until(&round),
+                Err(Broken::NotLeading) => {
+                    tracing::debug!("schedules: the store does not know yet, or no longer, that we lead");
+                    self.hub.runtime.now() + self.hub.jittered(self.hub.timing.retry())
+                }
+                Err(Broken::Store(error)) => {
+                    tracing::warn!("schedules: can not fire: {error}");
+                    metrics::trouble(&error);
+                    self.hub.runtime.now() + self.hub.jittered(self.hub.timing.retry())
+                }
+            };
+            let runtime = &self.hub.runtime;
+            let rung = async {
+                // A sender that is gone is a process that ends.
+                if bell.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                runtime.sleep_until(began + BREATH).await;
+            };
+            tokio::select! {
+                biased;
+                () = over(self.leadership, &mut self.halt) => return,
+                () = runtime.sleep_until(until) => {}
+                () = rung => {}
+            }
+        }
+    }
+
+    /// When to look again.
+    fn until(&self, round: &Round) -> Moment {
+        let now = self.hub.runtime.now();
+        match round {
+            Round { more: true, counted: 1.., .. } => now,
+            // Something is due, and nothing of it counted: not at once.
+            Round { more: true, .. } => now + self.hub.jittered(self.hub.timing.retry()),
+            Round { stale: 1.., .. } => now + BREATH,
+            Round { next_ms: None, .. } => now + self.hub.timing.beat(),
+            Round { next_ms: Some(next_ms), store_ms, seen_at, .. } => {
+                let wait_ms = u64::try_from(next_ms.saturating_sub(*store_ms)).unwrap_or(0);
+                let wait = Duration::from_millis(wait_ms).min(self.hub.timing.beat());
+                if wait.is_zero() { now + BREATH } else { *seen_at + wait }
+            }
+        }
+    }
+
+    async fn round(&mut self) -> Result<Round, Broken> {
+        let look = self.hub.bounded(self.hub.store.due(self.measure.sight())).await?;
+        let seen_at = self.hub.runtime.now();
+        metrics::scheduler_looked(look.schedules.len());
+        self.measure.looked(&look);
+        let mut round = Round {
+            seen_at,
+            store_ms: look.store_ms,
+            next_ms: look.next_due_ms,
+            more: look.more,
+            counted: 0,
+            stale: 0,
+            refusals: 0,
+        };
+        let mut due = VecDeque::from(look.schedules);
+        while !due.is_empty() {
+            let parcel = self.measure.pack(&mut due, self.leadership.token(), look.store_ms);
+            self.deliver(parcel, &mut round).await?;
+            if self.is_over() {
+                break;
+            }
+            if round.refusals >= REFUSALS_MAX {
+                // Those that were put off are out of the way of the next round.
+                round.more = true;
+                break;
+            }
+        }
+        Ok(round)
+    }
+
+    /// Has the store take a parcel, whole or in parts; what it can not take is put off.
+    async fn deliver(&mut self, parcel: Parcel, round: &mut Round) -> Result<(), Broken> {
+        let mut parcels = vec![parcel];
+        while let Some(mut parcel) = parcels.pop() {
+            if self.is_over() || round.refusals >= REFUSALS_MAX {
+                return Ok(());
+            }
+            match self.send(&mut parcel, round).await {
+                Ok(fired) => {
+                    let refused = heed(parcel, fired, round, self.late_since(round));
+                    if !refused.is_empty() {
+                        parcels.push(Parcel::put_off(refused, round.store_ms));
+                    }
+                    continue;
+                }
+                Err(Broken::Store(error)) if parcel.puts_off && parcel.len() == 1 => {
+                    // It stays due, and is tried again with the others.
+                    tracing::error!(schedule = %parcel.due[0].key, "can neither fire nor be put off: {error}");
+                    if !is_about_the_parcel(&error) {
+                        return Err(error.into());
+                    }
+                }
+                Err(Broken::Store(error)) if is_about_the_parcel(&error) && parcel.len() > 1 => {
+                    let [first, second] = parcel.halves();
+                    parcels.extend([second, first]);
+                }
+                Err(Broken::Store(error)) if is_about_the_parcel(&error) || may_be_its_size(&error) => {
+                    self.measure.was_too_large(&parcel);
+                    if parcel.len() > 1 {
+                        return Err(error.into());
+                    }
+                    let why = error.to_string();
+                    let refused = parcel.due.into_iter().map(|due| (due, why.clone())).collect();
+                    parcels.push(Parcel::put_off(refused, round.store_ms));
+                }
+                Err(broken) => return Err(broken),
+            }
+            round.refusals += 1;
+        }
+        Ok(())
+    }
+
+    /// One call.
+    async fn send(&mut self, parcel: &mut Parcel, round: &mut Round) -> Result<Vec<Fired>, Broken> {
+        if !self.leadership.is_leader() {
+            return Err(Broken::NotLeading);
+        }
+        // Lent, not copied: they may be large.
+        let firings = std::mem::take(&mut parcel.firings);
+        let (session, token) = (self.leadership.session().clone(), self.leadership.token());
+        let fire = Fire { session, token, firings };
+        let began = self.hub.runtime.now();
+        let fired = self.hub.bounded(self.hub.store.fire(&fire)).await;
+        metrics::scheduler_called(self.hub.runtime.now().since(began));
+        parcel.firings = fire.firings;
+        let fired = fired?.ok_or(Broken::NotLeading)?;
+        if fired.len() != parcel.len() {
+            let (told, asked) = (fired.len(), parcel.len());
+            let message = format!("the store told of {told} firings, and was asked for {asked}");
+            return Err(StoreError::new(Trouble::Unavailable, message).into());
+        }
+        self.measure.went_well();
+        for due_ms in parcel.firings.iter().filter_map(|firing| firing.due_ms) {
+            round.next_ms = Some(round.next_ms.map_or(due_ms, |next| next.min(due_ms)));
+            round.more |= due_ms <= round.store_ms;
+        }
+        Ok(fired)
+    }
+
+    /// The store's clock by now, as far as we know.
+    fn late_since(&self, round: &Round) -> i64 {
+        let passed = self.hub.runtime.now().since(round.seen_at).as_millis();
+        round.store_ms.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX))
+    }
+
+    /// Whether nothing new is to be begun.
+    fn is_over(&self) -> bool {
+        *self.halt.borrow() || self.leadership.is_asked() || !self.leadership.is_leader()
+    }
+}
+
+/// Counts what came of a parcel, and tells what was refused, and why.
+fn heed(parcel: Parcel, fired: Vec<Fired>, round: &mut Round, now_ms: i64) -> Vec<(DueSchedule, String)> {
+    let mut refused = Vec::new();
+    for ((due, firing), fired) in parcel.due.into_iter().zip(&parcel.firings).zip(fired) {
+        match fired {
+            Fired::Yes => {
+                round.counted += 1;
+                if !parcel.puts_off {
+                    metrics::fired(firing, now_ms);
+                }
+            }
+            Fired::Stale => {
+                round.stale += 1;
+                metrics::firing_over("stale");
+            }
+            Fired::Refused(why) if parcel.puts_off => {
+                tracing::error!(schedule = %due.key, "the store does not even put it off: {why}");
+            }
+            Fired::Refused(why) => {
+                tracing::warn!(schedule = %due.key, "can not fire: {why}");
+                metrics::firing_over("refused");
+                refused.push((due, why));
+            }
+        }
+    }
+    refused
+}
+
+/// Whether a smaller parcel may do better: the store did nothing, for what it was given.
+fn is_about_the_parcel(error: &StoreError) -> bool {
+    matches!(error.kind, Trouble::Request | Trouble::Other)
+}
+
+/// Whether a smaller one may, although what became of this one is not known.
+fn may_be_its_size(error: &StoreError) -> bool {
+    matches!(error.kind, Trouble::Timeout | Trouble::Unavailable)
+}
+
+/// Completes when the leader is to finish.
+pub(super) async fn over(leadership: &Leadership, halt: &mut watch::Receiver<bool>) {
+    tokio::select! {
+        _ = leadership.asked() => {}
+        // A handle that is gone has told us before.
+        _ = halt.wait_for(|halt| *halt) => {}
+    }
+}
+
+/// Has the store forget ticks that are old, in small bites.
+pub(super) async fn prune(hub: &Hub, leadership: &Leadership) {
+    loop {
+        hub.pause(hub.timing.beat() * PRUNE_EVERY).await;
+        loop {
+            let (session, token) = (leadership.session(), leadership.token());
+            match hub.bounded(hub.store.prune_ticks(session, token, PRUNE_MAX)).await {
+                Ok((count, more)) => {
+                    metrics::ticks_pruned(count);
+                    if !more {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!("can not forget old ticks: {error}");
+                    break;
+                }
+            }
+            hub.pause(BREATH).await;
+        }
+    }
+}

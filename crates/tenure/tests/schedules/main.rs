@@ -1,0 +1,20 @@
+//! Schedules as the library fires them: on time, once, by one, whatever happens.
+
+mod bad_days;
+mod closures;
+mod firing;
+/// What the chaos is judged by, and its own tests.
+#[path = "../../examples/chaos/schedules/history.rs"]
+#[allow(dead_code)]
+mod history;
+mod many;
+mod months;
+mod real;
+#[path = "../claims/spy.rs"]
+#[allow(dead_code)]
+mod spy;
+mod support;
+mod torture;
+
+/// Why the oracle could not judge.
+pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;

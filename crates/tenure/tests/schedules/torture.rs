@@ -1,0 +1,136 @@
+//! Everything at once, drawn from a seed, on a hand-driven clock: leaders that come and go, stores that are late, silent or broken,
+//! clocks that are set. In the end no tick is missing, and none is there twice.
+
+use std::time::Duration;
+
+use tenure::backend::memory::Memory;
+use tenure::port::*;
+use tenure::runtime::Runtime;
+use tenure::schedule::Misfire;
+use tenure::{Scheduler, Tenure};
+use tenure_core::{Entropy, SplitMix};
+use tenure_testkit::{Clock, block_on};
+
+use crate::spy::{Fault, Spy};
+use crate::support::*;
+
+const SEEDS: u64 = 20;
+const STEPS: usize = 40;
+
+struct World {
+    clock: Clock,
+    store: Memory,
+    processes: Vec<(Tenure, Spy, Option<Scheduler>)>,
+    dice: SplitMix,
+    born: usize,
+}
+
+impl World {
+    async fn new(seed: u64) -> World {
+        let (clock, store) = hand_driven();
+        let mut world = World { clock, store, processes: Vec::new(), dice: SplitMix::new(seed), born: 0 };
+        for _ in 0..3 {
+            world.join().await;
+        }
+        world
+    }
+
+    async fn join(&mut self) {
+        self.born += 1;
+        let (tenure, spy) = process(&self.clock, &self.store, &format!("p{}", self.born)).await;
+        let scheduler = tenure.scheduler().start().await.expect("it starts");
+        self.processes.push((tenure, spy, Some(scheduler)));
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.dice.next_u64() % bound
+    }
+
+    async fn step(&mut self) {
+        let whom = self.below(self.processes.len() as u64) as usize;
+        let call = ["due", "fire", "fire", "beat"][self.below(4) as usize];
+        match self.below(9) {
+            0..=3 => {
+                let faults = [Fault::Fails, Fault::AnswerLost, Fault::Waits, Fault::HappensLate];
+                let fault = faults[self.below(4) as usize];
+                self.processes[whom].1.fault(call, Some(fault));
+            }
+            4 | 5 => heal(&self.processes[whom].1),
+            6 => {
+                let by_ms = self.below(7_200_000) as i64 - 3_600_000;
+                self.clock.step_wall(by_ms);
+            }
+            7 => {
+                // It ends in good order, or all at once, and another comes.
+                let (tenure, spy, scheduler) = self.processes.swap_remove(whom);
+                let good = self.below(2) == 0;
+                let session = tenure.session();
+                if good {
+                    tokio::spawn(async move {
+                        if let Some(scheduler) = scheduler {
+                            let _ = scheduler.stop().await;
+                        }
+                        let _ = tenure.close().await;
+                        heal(&spy);
+                    });
+                } else {
+                    drop(scheduler);
+                    if let Some(session) = session {
+                        expire(&self.store, &session).await;
+                    }
+                }
+                self.join().await;
+            }
+            _ => {
+                if let Some(scheduler) = self.processes[whom].2.take() {
+                    drop(scheduler);
+                    self.clock.advance(SECOND).await;
+                    self.processes[whom].2 = self.processes[whom].0.scheduler().start().await.ok();
+                }
+            }
+        }
+        let wait = Duration::from_millis(self.below(20_000));
+        self.clock.advance(wait).await;
+    }
+}
+
+fn heal(spy: &Spy) {
+    for call in ["due", "fire", "beat"] {
+        spy.fault(call, None);
+    }
+}
+
+#[test]
+fn whatever_happens_no_tick_is_lost_and_none_is_doubled() {
+    for seed in 0..SEEDS {
+        block_on(lived(seed));
+    }
+}
+
+async fn lived(seed: u64) {
+    let mut world = World::new(seed).await;
+    let schedules = world.processes[0].0.schedules();
+    for (name, when) in [("often", "every 5s"), ("minutely", "* * * * *"), ("odd", "every 77s")] {
+        let schedule = tasks(name, when).misfire(Misfire::FireAll { cap: 10_000 });
+        schedules.set(schedule).await.unwrap();
+    }
+    for _ in 0..STEPS {
+        world.step().await;
+    }
+    world.processes.iter().for_each(|(_, spy, _)| heal(spy));
+    // Long enough for whoever is to lead to do so, and not before the first ticks, however far back the clock was set.
+    world.clock.step_wall((start_ms() + 1_800_000 - world.clock.wall_ms()).max(0));
+    world.clock.advance(5 * MINUTE).await;
+    for name in ["often", "minutely", "odd"] {
+        let view = view(&world.store, name).await;
+        let timetable = view.definition.timetable(&view.namespace);
+        let fired: Vec<i64> =
+            ticks(&world.store, name, TickState::Fired).await.iter().map(|tick| tick.at_ms).collect();
+        let last = *fired.last().expect("something fired");
+        let due: Vec<i64> = timetable.ticks_between(start_ms() + 1, last + 1).collect();
+        assert_eq!(view.trouble, None, "seed {seed}: {name}");
+        assert!(fired == due, "seed {seed}: {name} has {} ticks of {}", fired.len(), due.len());
+        assert!(submitted(&world.store, name).await == due, "seed {seed}: tasks of {name}");
+        assert_eq!(view.skipped, 0, "seed {seed}: {name}");
+    }
+}
