@@ -38,24 +38,23 @@ on_both_stores!(
     bad_tokens_name_themselves_and_the_remedy,
 );
 
-/// What every strict store does, those that only elect as well.
-mod etcd {
-    use super::World;
-
-    macro_rules! on_etcd {
-        ($($claim:ident),* $(,)?) => { $(#[test] fn $claim() { super::$claim(World::etcd()); })* };
-    }
-
-    on_etcd!(
-        a_killed_supervisor_leaves_no_orphan_and_another_takes_over,
-        sigterm_hands_over,
-        a_stopped_leader_never_shares_its_office,
-        tokens_grow_across_restarts_of_everything,
-        operators_move_leaders_while_it_runs,
-        the_highest_priority_alive_leads,
-        slots_are_a_semaphore,
-    );
+/// Makes one test of a claim for each strict store that only elects.
+macro_rules! on_stores_that_elect {
+    ($($claim:ident),* $(,)?) => {
+        mod etcd { $(#[test] fn $claim() { super::$claim(super::World::etcd()); })* }
+        mod raft { $(#[test] fn $claim() { super::$claim(super::World::raft()); })* }
+    };
 }
+
+on_stores_that_elect!(
+    a_killed_supervisor_leaves_no_orphan_and_another_takes_over,
+    sigterm_hands_over,
+    a_stopped_leader_never_shares_its_office,
+    tokens_grow_across_restarts_of_everything,
+    operators_move_leaders_while_it_runs,
+    the_highest_priority_alive_leads,
+    slots_are_a_semaphore,
+);
 
 const QUICK: [&str; 2] = ["--lease", "1500ms"];
 

@@ -75,7 +75,12 @@ impl Etcd {
 }
 
 impl Office for Etcd {}
-impl Tasks for Etcd {}
+impl Tasks for Etcd {
+    fn keeps_work(&self) -> bool {
+        false
+    }
+}
+
 impl Desk for Etcd {}
 impl Pools for Etcd {}
 impl Events for Etcd {}

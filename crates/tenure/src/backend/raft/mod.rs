@@ -161,7 +161,12 @@ impl Drop for Asked<'_> {
     }
 }
 
-impl Tasks for Raft {}
+impl Tasks for Raft {
+    fn keeps_work(&self) -> bool {
+        false
+    }
+}
+
 impl Desk for Raft {}
 impl Pools for Raft {}
 impl Events for Raft {}
