@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tenure_core::port::{StoreError, Trouble};
 
 use super::types::{NodeId, Types};
+use crate::runtime;
 
 type Entry = openraft::Entry<Types>;
 type Failed = StorageError<NodeId>;
@@ -26,6 +27,8 @@ type Failed = StorageError<NodeId>;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Record {
+    /// What was drawn when the folder was made.
+    Made(String),
     Vote(Vote<NodeId>),
     Append(Box<Entry>),
     /// Everything from this index on is void.
@@ -43,6 +46,7 @@ struct Inner {
     entries: BTreeMap<u64, Entry>,
     vote: Option<Vote<NodeId>>,
     purged: Option<LogId<NodeId>>,
+    made: String,
     journal: Option<Journal>,
 }
 
@@ -78,8 +82,23 @@ impl Log {
             });
             let file = opened.map_err(|error| unfit(format!("can not be written: {error}")))?;
             inner.journal = Some(Journal { path, file });
+            if inner.made.is_empty() {
+                let drawn = format!("{:016x}{:016x}", runtime::random(), runtime::random());
+                let made = inner.append(vec![Record::Made(drawn)]);
+                made.map_err(|error| {
+                    StoreError::new(
+                        Trouble::Unfit,
+                        format!("{} can not be written: {error}", folder.display()),
+                    )
+                })?;
+            }
         }
         Ok(Log(Arc::new(Mutex::new(inner))))
+    }
+
+    /// What was drawn when the folder was made.
+    pub(super) fn folder(&self) -> String {
+        self.locked().made.clone()
     }
 
     /// Whether this member never promised anything.
@@ -119,6 +138,7 @@ impl Inner {
 
     fn take_in(&mut self, record: Record) {
         match record {
+            Record::Made(drawn) => self.made = drawn,
             Record::Vote(vote) => self.vote = Some(vote),
             Record::Append(entry) => drop(self.entries.insert(entry.log_id.index, *entry)),
             Record::Truncate(from) => drop(self.entries.split_off(&from)),
@@ -146,6 +166,7 @@ impl Inner {
     fn rewrite(&mut self) -> io::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let mut bytes = Vec::new();
+        put(&Record::Made(self.made.clone()), &mut bytes)?;
         if let Some(vote) = self.vote {
             put(&Record::Vote(vote), &mut bytes)?;
         }

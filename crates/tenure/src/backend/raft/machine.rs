@@ -37,6 +37,8 @@ pub(super) struct State {
     book: Book,
     cabinet: Cabinet,
     table: BTreeMap<String, String>,
+    /// The folder of each member, by what was drawn when it was made.
+    folders: BTreeMap<NodeId, String>,
 }
 
 impl State {
@@ -85,6 +87,9 @@ impl State {
             Change::Record(deed) => Outcome::of(&self.cabinet.record(deed)),
             Change::Forget(before_ms) => Outcome::of(&self.cabinet.forget(*before_ms)),
             Change::Put(put) => self.put(put),
+            Change::Register(node, folder) => {
+                Outcome::of(self.folders.entry(*node).or_insert_with(|| folder.clone()))
+            }
         }
     }
 
@@ -153,6 +158,11 @@ impl Machine {
 
     pub(super) fn look(&self, look: &Look) -> Outcome {
         self.locked().state.look(look)
+    }
+
+    /// The folder of a member, as far as this one has heard.
+    pub(super) fn folder_of(&self, node: NodeId) -> Option<String> {
+        self.locked().state.folders.get(&node).cloned()
     }
 
     async fn keep(&self, kept: Kept) -> Result<(), Failed> {

@@ -72,7 +72,7 @@ impl Raft {
             }
             Address::Client { peers } => {
                 check_secret(&secret, &peers)?;
-                let (lines, first) = (Lines::new(secret.as_bytes()), Arc::default());
+                let (lines, first) = (Lines::new(None, secret.as_bytes()), Arc::default());
                 let raft = Raft { kind: Kind::Client { lines, peers: Arc::new(peers), first } };
                 raft.status().await?;
                 Ok(raft)

@@ -33,8 +33,8 @@ const IDLE_MAX: usize = 8;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Question {
-    /// Are you this member? And have you promised anything yet?
-    Hello(NodeId),
+    /// Are you the first of these? And what do you know of the second, who asks, if that is a member?
+    Hello(NodeId, Option<NodeId>),
     Append(Box<AppendEntriesRequest<Types>>),
     Vote(VoteRequest<NodeId>),
     Snapshot(Box<InstallSnapshotRequest<Types>>),
@@ -64,6 +64,8 @@ pub(super) struct Greeting {
     pub(super) node: NodeId,
     /// Whether it never promised anything.
     pub(super) pristine: bool,
+    /// The folder of who asks, as far as it has heard.
+    pub(super) your_folder: Option<String>,
 }
 
 /// One end of a connection.
@@ -123,20 +125,21 @@ impl Line {
 /// Connections to members.
 #[derive(Clone)]
 pub(super) struct Lines {
+    me: Option<NodeId>,
     secret: Arc<[u8]>,
     idle: Arc<Mutex<HashMap<String, Vec<Line>>>>,
 }
 
 impl Lines {
-    pub(super) fn new(secret: &[u8]) -> Lines {
-        Lines { secret: secret.into(), idle: Arc::default() }
+    pub(super) fn new(me: Option<NodeId>, secret: &[u8]) -> Lines {
+        Lines { me, secret: secret.into(), idle: Arc::default() }
     }
 
     /// A new connection to a member, greeted.
     pub(super) async fn open(&self, node: NodeId, place: &str) -> io::Result<(Line, Greeting)> {
         let greeting = async {
             let mut line = Line::to(place, &self.secret).await?;
-            let greeting: Greeting = line.ask(&Question::Hello(node)).await?;
+            let greeting: Greeting = line.ask(&Question::Hello(node, self.me)).await?;
             Ok((line, greeting))
         };
         let (line, greeting) = within(GREETING_LIMIT * 2, greeting).await?;

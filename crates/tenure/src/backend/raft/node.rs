@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use openraft::error::{
@@ -27,7 +28,7 @@ use tokio::task::JoinHandle;
 use super::log::Log;
 use super::machine::Machine;
 use super::net::{GREETING_LIMIT, Greeting, Line, Lines, Question, within};
-use super::types::{Entry, Look, NodeId, Outcome, Raft, Types};
+use super::types::{Change, Entry, Look, NodeId, Outcome, Raft, Types};
 use crate::runtime;
 
 /// How often a leader is heard of, and how long it may be silent: between the two numbers.
@@ -37,8 +38,8 @@ const SILENCE_MS: (u64, u64) = (500, 1_000);
 /// How long who asks waits for somebody to lead.
 const LEADER_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long the leader may take to answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long the leader, or a majority, may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
 /// After how many entries the state is written down and the log cut.
 const SNAPSHOT_EVERY: u64 = 5_000;
@@ -49,22 +50,30 @@ const ENTRIES_LEFT: u64 = 1_000;
 /// A member.
 pub(super) struct Node {
     id: NodeId,
+    /// The members as they were given.
+    peers: BTreeMap<NodeId, String>,
     raft: Raft,
     machine: Machine,
     log: Log,
     lines: Lines,
+    /// Whether it takes part: it has promised something before, or it is certain that it never has.
+    is_fit: AtomicBool,
     pub(super) wakes: broadcast::Sender<Wake>,
     tasks: Vec<JoinHandle<()>>,
     /// Held for as long as the process uses the folder.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
-        let raft = self.raft.clone();
+        let (raft, lock) = (self.raft.clone(), self.lock.take());
         if let Ok(handle) = tokio::runtime::Handle::try_current() {
-            handle.spawn(async move { drop(raft.shutdown().await) });
+            // The folder is ours until nothing is written to it any more.
+            handle.spawn(async move {
+                let _ = raft.shutdown().await;
+                drop(lock);
+            });
         }
     }
 }
@@ -82,7 +91,7 @@ impl Node {
         let wakes = broadcast::channel(1024).0;
         let log = Log::open(Some(folder))?;
         let machine = Machine::open(Some(folder), wakes.clone())?;
-        let lines = Lines::new(secret);
+        let lines = Lines::new(Some(id), secret);
         let config = Config {
             cluster_name: "tenure".into(),
             heartbeat_interval: HEARTBEAT_MS,
@@ -106,15 +115,15 @@ impl Node {
             }
             None => None,
         };
-        let node = Arc::new_cyclic(|me: &std::sync::Weak<Node>| {
+        let node = Arc::new_cyclic(|me: &Weak<Node>| {
             let mut tasks = Vec::new();
             if let Some(listener) = bound {
                 tasks.push(tokio::spawn(serve(me.clone(), listener, secret.into())));
             }
-            if was_pristine {
-                tasks.push(tokio::spawn(begin(me.clone(), id, peers.clone())));
-            }
-            Node { id, raft, machine, log, lines, wakes, tasks, _lock: Some(lock) }
+            tasks.push(tokio::spawn(begin(me.clone(), id, peers.clone())));
+            let is_fit = AtomicBool::new(!was_pristine);
+            let (peers, lock) = (peers.clone(), Some(lock));
+            Node { id, peers, raft, machine, log, lines, is_fit, wakes, tasks, lock }
         });
         Ok(node)
     }
@@ -155,9 +164,9 @@ impl Node {
         })
     }
 
-    /// Made here: we lead, or it is refused. That a majority has it is known before this returns.
+    /// Made here: we lead, or it is refused. That a majority has it is known before this returns; without one, whether it happens is not.
     async fn lead(&self, entry: Entry) -> Result<Outcome, StoreError> {
-        match self.raft.client_write(entry).await {
+        match bounded(self.raft.client_write(entry)).await? {
             Ok(written) => Ok(written.data),
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => Ok(Outcome::not_leading()),
             Err(error) => {
@@ -168,7 +177,7 @@ impl Node {
 
     /// Looked at here, once a majority has said that we still lead: so nothing that was written before is missing.
     async fn see(&self, look: &Look) -> Result<Outcome, StoreError> {
-        match self.raft.ensure_linearizable().await {
+        match bounded(self.raft.ensure_linearizable()).await? {
             Ok(_) => Ok(self.machine.look(look)),
             Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(_))) => Ok(Outcome::not_leading()),
             Err(error) => Err(StoreError::new(Trouble::Unavailable, format!("raft could not look: {error}"))),
@@ -182,10 +191,10 @@ impl Node {
         loop {
             {
                 let seen = metrics.borrow_and_update();
-                let place =
-                    |id| seen.membership_config.membership().get_node(&id).map(|node| node.addr.clone());
                 if let Some(leader) = seen.current_leader {
-                    return Ok((leader, place(leader).unwrap_or_default()));
+                    // Who has just come has heard of the leader before it hears who the members are.
+                    let told = seen.membership_config.membership().get_node(&leader).map(|node| &node.addr);
+                    return Ok((leader, told.or(self.peers.get(&leader)).cloned().unwrap_or_default()));
                 }
             }
             tokio::select! {
@@ -294,6 +303,17 @@ pub struct Member {
     pub behind: Option<u64>,
 }
 
+/// Waits for a majority, and not for ever.
+async fn bounded<T>(doing: impl Future<Output = T>) -> Result<T, StoreError> {
+    tokio::select! {
+        done = doing => Ok(done),
+        () = runtime::sleep_until(runtime::now() + ANSWER_LIMIT) => Err(StoreError::new(
+            Trouble::Unavailable,
+            "no majority of the cluster has answered in time: fewer than half of the members can be reached",
+        )),
+    }
+}
+
 fn unfit(message: String) -> StoreError {
     StoreError::new(Trouble::Unfit, message)
 }
@@ -312,49 +332,95 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Begins a cluster, once and for all: when a majority of those who are to be its members has never promised anything, and nobody else has.
+/// Takes part, once that is safe, and says so to all.
 ///
-/// A member whose folder is empty although the cluster exists has lost its disk: what it voted for is forgotten, so it must not vote again under
-/// its number. It waits, and says what to do.
-async fn begin(me: std::sync::Weak<Node>, id: NodeId, peers: BTreeMap<NodeId, String>) {
+/// A member whose folder is empty although it had another one has lost its disk: what it voted for, and what it said it had, is forgotten, so it
+/// must not take part under its number again. That is known from the others: each member registers its folder in the state that is agreed on.
+async fn begin(me: Weak<Node>, id: NodeId, peers: BTreeMap<NodeId, String>) {
     let mut warned = false;
     loop {
         let Some(node) = me.upgrade() else { return };
-        if !node.log.is_pristine() {
-            return;
+        if node.is_fit.load(Ordering::Acquire) {
+            break;
         }
-        let others = peers.iter().filter(|(other, _)| **other != id);
-        let greetings = others.map(|(other, place)| node.lines.open(*other, place));
-        let greetings: Vec<_> = futures_util::future::join_all(greetings).await;
-        let heard: Vec<_> = greetings.iter().filter_map(|greeting| greeting.as_ref().ok()).collect();
-        let known = heard.iter().any(|(_, greeting)| !greeting.pristine);
-        if known && node.raft.is_initialized().await.is_ok_and(|initialized| !initialized) {
-            if !warned {
+        match node.stand(&peers).await {
+            Stand::Takes => node.is_fit.store(true, Ordering::Release),
+            Stand::Begins => {
+                node.is_fit.store(true, Ordering::Release);
+                node.found(&peers).await;
+            }
+            Stand::Waits => {}
+            Stand::Lost if warned => {}
+            Stand::Lost => {
                 warned = true;
-                tracing::warn!(
+                tracing::error!(
                     node = id,
-                    "this member's folder is empty, but its cluster exists: if it is new, the others take it in; if it has lost its \
-                     disk, have it removed, and added under another number"
+                    "this member had another folder, which is lost with all that it promised: it takes no part any more. Have it \
+                     removed from the cluster, and added under another number"
                 );
             }
-        } else if (heard.len() + 1) * 2 > peers.len().max(1) {
-            let members: BTreeMap<NodeId, BasicNode> = match peers.is_empty() {
-                true => [(id, BasicNode::default())].into(),
-                false => peers.iter().map(|(id, place)| (*id, BasicNode::new(place))).collect(),
-            };
-            match node.raft.initialize(members).await {
-                Ok(()) => tracing::info!(node = id, "a cluster of {} begins", peers.len().max(1)),
-                Err(error) => tracing::debug!("not begun here: {error}"),
-            }
+        }
+        drop(node);
+        runtime::sleep_until(runtime::now() + Duration::from_millis(100)).await;
+    }
+    loop {
+        let Some(node) = me.upgrade() else { return };
+        if node.machine.folder_of(id).is_some() {
             return;
         }
-        drop((greetings, node));
+        let change = Change::Register(id, node.log.folder());
+        // Nobody leads yet, or we are not taken in yet: later, then.
+        let _ = node.change(Entry { change, wall_ms: runtime::wall_ms() }).await;
+        drop(node);
         runtime::sleep_until(runtime::now() + Duration::from_millis(200)).await;
     }
 }
 
+/// Whether a member that has promised nothing takes part.
+enum Stand {
+    /// It is new, and its cluster is not.
+    Takes,
+    /// Its cluster begins: a majority of those who are to be its members has never promised anything, and nobody else has.
+    Begins,
+    /// Nobody knows yet.
+    Waits,
+    /// It is not new.
+    Lost,
+}
+
+impl Node {
+    async fn stand(&self, peers: &BTreeMap<NodeId, String>) -> Stand {
+        let others = peers.iter().filter(|(other, _)| **other != self.id);
+        let greetings = others.map(|(other, place)| self.lines.open(*other, place));
+        let greetings = futures_util::future::join_all(greetings).await;
+        let heard: Vec<Greeting> = greetings.into_iter().filter_map(|heard| Some(heard.ok()?.1)).collect();
+        let another = |greeting: &Greeting| {
+            greeting.your_folder.as_ref().is_some_and(|folder| *folder != self.log.folder())
+        };
+        // One may be behind the others, so a majority is asked.
+        match (heard.len() + 1) * 2 > peers.len() {
+            _ if heard.iter().any(another) => Stand::Lost,
+            false => Stand::Waits,
+            true if heard.iter().any(|greeting| !greeting.pristine) => Stand::Takes,
+            true => Stand::Begins,
+        }
+    }
+
+    async fn found(&self, peers: &BTreeMap<NodeId, String>) {
+        let members: BTreeMap<NodeId, BasicNode> = match peers.is_empty() {
+            true => [(self.id, BasicNode::default())].into(),
+            false => peers.iter().map(|(id, place)| (*id, BasicNode::new(place))).collect(),
+        };
+        match self.raft.initialize(members).await {
+            Ok(()) => tracing::info!(node = self.id, "a cluster of {} begins", peers.len().max(1)),
+            // Another one was quicker.
+            Err(error) => tracing::debug!("not begun here: {error}"),
+        }
+    }
+}
+
 /// Answers who connects.
-async fn serve(me: std::sync::Weak<Node>, listener: TcpListener, secret: Arc<[u8]>) {
+async fn serve(me: Weak<Node>, listener: TcpListener, secret: Arc<[u8]>) {
     // Who is still connected when the member ends is told by the end of this.
     let (_over, ended) = watch::channel(());
     loop {
@@ -378,7 +444,7 @@ async fn serve(me: std::sync::Weak<Node>, listener: TcpListener, secret: Arc<[u8
     }
 }
 
-async fn answer_all(me: std::sync::Weak<Node>, stream: TcpStream, secret: &[u8]) -> io::Result<()> {
+async fn answer_all(me: Weak<Node>, stream: TcpStream, secret: &[u8]) -> io::Result<()> {
     let mut line = Line::from(stream, secret).await?;
     let mut greeted = false;
     loop {
@@ -387,8 +453,15 @@ async fn answer_all(me: std::sync::Weak<Node>, stream: TcpStream, secret: &[u8])
         greeted = true;
         let Some(node) = me.upgrade() else { return Ok(()) };
         match question {
-            Question::Hello(_) => {
-                line.say(&Greeting { node: node.id, pristine: node.log.is_pristine() }).await?
+            Question::Hello(_, who) => {
+                let your_folder = who.and_then(|who| node.machine.folder_of(who));
+                line.say(&Greeting { node: node.id, pristine: node.log.is_pristine(), your_folder }).await?;
+            }
+            // Who takes no part promises nothing: to the others it is not there.
+            Question::Append(_) | Question::Vote(_) | Question::Snapshot(_)
+                if !node.is_fit.load(Ordering::Acquire) =>
+            {
+                return Ok(());
             }
             Question::Append(ask) => line.say(&node.raft.append_entries(*ask).await).await?,
             Question::Vote(ask) => line.say(&node.raft.vote(ask).await).await?,

@@ -51,6 +51,8 @@ pub(super) enum Change {
     Record(Box<Deed>),
     Forget(i64),
     Put(Put),
+    /// A member says which folder it keeps its log in: of another one, it must not take part.
+    Register(NodeId, String),
 }
 
 /// A value to be kept; with a holder's token, only while it holds the lease.
