@@ -41,6 +41,9 @@ const LEADER_LIMIT: Duration = Duration::from_secs(3);
 /// How long the leader, or a majority, may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
+/// How long a change of the members may take: a new one learns everything first.
+const MEMBERS_LIMIT: Duration = Duration::from_secs(60);
+
 /// After how many entries the state is written down and the log cut.
 const SNAPSHOT_EVERY: u64 = 5_000;
 
@@ -156,7 +159,11 @@ impl Node {
     }
 
     async fn pass_on(&self, id: NodeId, place: &str, question: &Question) -> Result<Outcome, StoreError> {
-        within(ANSWER_LIMIT, self.lines.ask(id, place, question)).await.map_err(|error| {
+        let limit = match question {
+            Question::Admit(..) | Question::Dismiss(_) => MEMBERS_LIMIT,
+            _ => ANSWER_LIMIT,
+        };
+        within(limit, self.lines.ask(id, place, question)).await.map_err(|error| {
             StoreError::new(
                 Trouble::Unavailable,
                 format!("node {id} at {place}, which leads, does not answer: {error}"),
