@@ -17,10 +17,12 @@
 
 pub mod access;
 pub mod api;
+mod agenda;
 mod app;
 mod audit;
 pub mod board;
 mod bounded;
+mod calendar;
 mod envelope;
 mod floor;
 mod gauge;

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use tenure::backend::memory::Memory;
 use tenure_testkit::conformance::Subject;
-use tenure_testkit::{claims_conformance_tests, conformance_tests, events_conformance_tests};
+use tenure_testkit::{
+    claims_conformance_tests, conformance_tests, events_conformance_tests, schedules_conformance_tests,
+};
 
 conformance_tests!(memory, in_memory());
 claims_conformance_tests!(memory_claims, in_memory());
 events_conformance_tests!(memory_events, in_memory());
+schedules_conformance_tests!(memory_schedules, in_memory());
 
 fn in_memory() -> Subject {
     let store = Memory::new();
@@ -24,6 +27,8 @@ conformance_tests!(sqlite, in_a_file());
 claims_conformance_tests!(sqlite_claims, in_a_file());
 #[cfg(feature = "sqlite")]
 events_conformance_tests!(sqlite_events, in_a_file());
+#[cfg(feature = "sqlite")]
+schedules_conformance_tests!(sqlite_schedules, in_a_file());
 
 #[cfg(feature = "sqlite")]
 fn in_a_file() -> Subject {

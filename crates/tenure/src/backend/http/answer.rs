@@ -1,6 +1,6 @@
 //! What a server answered, and what that means.
 
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_TYPE, ETAG, LOCATION};
 use http::{HeaderMap, StatusCode};
 use hyper::body::Bytes;
 use serde::Deserialize;
@@ -19,6 +19,7 @@ pub(super) struct Answer {
     pub(super) tries: usize,
     kind: String,
     location: Option<String>,
+    tag: Option<String>,
     body: Bytes,
     place: String,
 }
@@ -35,8 +36,8 @@ struct Problem {
 impl Answer {
     pub(super) fn new(status: StatusCode, headers: &HeaderMap, body: Bytes, place: String) -> Answer {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let (kind, location) = (text(CONTENT_TYPE).unwrap_or_default(), text(LOCATION));
-        Answer { status, tries: 1, kind, location, body, place }
+        let (kind, location, tag) = (text(CONTENT_TYPE).unwrap_or_default(), text(LOCATION), text(ETAG));
+        Answer { status, tries: 1, kind, location, tag, body, place }
     }
 
     /// Whether this replica can not do it now, and another one might.
@@ -60,6 +61,12 @@ impl Answer {
     /// Whether a Tenure server said this word.
     pub(super) fn says(&self, code: &str) -> bool {
         self.code().as_deref() == Some(code)
+    }
+
+    /// The version of what was asked about, as the `ETag` says it.
+    pub(super) fn version(&self) -> Option<u64> {
+        let tag = self.tag.as_deref()?;
+        tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"').parse().ok()
     }
 
     /// What was asked for.
