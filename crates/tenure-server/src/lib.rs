@@ -16,8 +16,8 @@
 //! | [`route`] | the table of all routes, each with what it needs |
 
 pub mod access;
-pub mod api;
 mod agenda;
+pub mod api;
 mod app;
 mod audit;
 pub mod board;

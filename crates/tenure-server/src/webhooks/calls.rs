@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::port::{CALL_TIMEOUT_MS, Cause, Json, ScheduleKey, StoreError, TickFilter, Trouble, calls_queue};
 use tenure::{Error, Name, TaskContext, TaskError, Tenure, Token, Worker};
-use tenure_core::schedule::{CALL_KIND, Call, Zone};
+use tenure_core::schedule::{CALL_KIND, Call, in_utc};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -125,7 +125,7 @@ async fn make(app: &App, poster: &Poster, task: &TaskContext) -> Result<(), Task
     let message = Message {
         namespace: &call.key.namespace,
         schedule: &call.key.name,
-        tick: Zone::utc().shown(call.tick_ms),
+        tick: in_utc(call.tick_ms),
         tick_ms: call.tick_ms,
         cause: call.cause,
         token: call.token,

@@ -12,8 +12,8 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tenure::backend::memory::Memory;
 use tenure::port::{
-    Backend, Calendar, Cause, Desk, Hand, HandOutcome, Json, NewTask, ScheduleKey, SetSchedule, Submission,
-    TaskId, TaskState, TaskView, Tasks, TickFilter, calls_queue,
+    Backend, Cause, Hand, HandOutcome, Json, NewTask, ScheduleKey, SetSchedule, Submission, TaskId,
+    TaskState, TaskView, TickFilter, calls_queue,
 };
 use tenure_core::schedule::{Call, Definition, Misfire, Target, When};
 use tenure_server::settings::Address;

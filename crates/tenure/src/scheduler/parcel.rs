@@ -53,6 +53,11 @@ impl Parcel {
         self.firings.len()
     }
 
+    /// How many ticks it has; a firing without any is work, too.
+    pub(super) fn ticks(&self) -> usize {
+        self.firings.iter().map(|firing| firing.ticks.len().max(1)).sum()
+    }
+
     /// Its two halves.
     pub(super) fn halves(mut self) -> [Parcel; 2] {
         let at = self.len() / 2;
@@ -77,6 +82,11 @@ impl Measure {
         Measure { sight: FIRST_LOOK, ticks: DUE_MAX as usize }
     }
 
+    /// A tick at a time.
+    pub(super) fn least() -> Measure {
+        Measure { ticks: 1, ..Measure::new() }
+    }
+
     /// How many schedules to look at.
     pub(super) fn sight(&self) -> u32 {
         self.sight
@@ -93,14 +103,14 @@ impl Measure {
         }
     }
 
-    /// A parcel of so many firings arrived.
+    /// A parcel arrived.
     pub(super) fn went_well(&mut self) {
         self.ticks = self.ticks.saturating_mul(4).min(DUE_MAX as usize);
     }
 
     /// One did not: it may have been too large.
     pub(super) fn was_too_large(&mut self, parcel: &Parcel) {
-        self.ticks = (parcel.len() / 10).max(1);
+        self.ticks = (parcel.ticks() / 10).max(1);
     }
 
     /// Plans for the next parcel, and takes what it plans for out of what is due.
@@ -183,9 +193,8 @@ mod tests {
         let parcels = pack_all(Measure::new(), due);
         assert_eq!(parcels.len(), 2);
         assert!(parcels.iter().all(|(_, ticks)| (1..=16).contains(ticks)), "{parcels:?}");
-        let small = Measure { ticks: 1, ..Measure::new() };
         let due = [self::due("a", 5, 32 << 20), self::due("b", 5, 0)].into();
-        assert_eq!(pack_all(small, due), [(1, 1), (1, 1)]);
+        assert_eq!(pack_all(Measure::least(), due), [(1, 1), (1, 1)]);
     }
 
     #[test]

@@ -97,7 +97,9 @@ fn stage(
     for hand in 0..HANDS {
         let lease_ms = u64::try_from(LEASE.as_millis())?;
         let plan = SchedulePlan { hand, url: url.into(), lease_ms, log: Default::default() };
-        crew.hands.push(Hand { clock: theirs.clone(), ..Hand::new(plan) });
+        let mut hand = Hand::new(plan);
+        hand.clock.clone_from(&theirs);
+        crew.hands.push(hand);
     }
     crew.start_all()?;
     let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;

@@ -42,7 +42,6 @@ mod caller;
 mod claims;
 mod desk;
 mod directory;
-mod endpoint;
 mod events;
 mod listen;
 mod office;
@@ -50,7 +49,6 @@ mod pools;
 mod proof;
 mod schedules;
 mod store;
-mod tls;
 
 use std::sync::Arc;
 

@@ -42,6 +42,17 @@ const MIGRATIONS: &[Migration] = &[
             include_str!("migrations/0004/api.sql"),
         ),
     },
+    Migration {
+        version: 5,
+        name: "schedules",
+        sql: concat!(
+            include_str!("migrations/0005/tables.sql"),
+            include_str!("migrations/0005/claim.sql"),
+            include_str!("migrations/0005/fire.sql"),
+            include_str!("migrations/0005/set.sql"),
+            include_str!("migrations/0005/views.sql"),
+        ),
+    },
 ];
 
 #[async_trait]

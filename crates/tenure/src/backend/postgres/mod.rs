@@ -82,6 +82,7 @@ static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
         include_str!("queries/queues.sql"),
         include_str!("queries/requests.sql"),
         include_str!("queries/roles.sql"),
+        include_str!("queries/schedules.sql"),
         include_str!("queries/sessions.sql"),
         include_str!("queries/tasks.sql"),
         include_str!("queries/terms.sql"),

@@ -18,5 +18,5 @@ mod tasks;
 
 pub(super) use floors::Floors;
 pub use submit::submit;
-pub(super) use submit::{array, texts};
+pub(super) use submit::{Asked, Row, array, text as json_text, texts};
 pub(super) use tasks::unhex;

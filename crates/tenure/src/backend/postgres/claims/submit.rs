@@ -69,13 +69,13 @@ pub(super) fn read(rows: &[PgRow]) -> Result<Vec<Submitted>, StoreError> {
 }
 
 /// JSON that the server takes as it stands: not as `jsonb`, which would rewrite payloads.
-pub(super) fn text<T: Serialize + ?Sized>(value: &T) -> Result<String, StoreError> {
+pub(in super::super) fn text<T: Serialize + ?Sized>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| garbled("an argument", error))
 }
 
 /// A demand, as `tenure.submit_all` reads it.
 #[derive(Serialize)]
-struct Asked<'a> {
+pub(in super::super) struct Asked<'a> {
     kind: &'a str,
     requires: &'a [String],
     prefers: &'a [String],
@@ -83,7 +83,7 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn of(demand: &'a Demand) -> Self {
+    pub(in super::super) fn of(demand: &'a Demand) -> Self {
         let Demand { kind, requires, prefers, workers } = demand;
         Asked { kind, requires, prefers, workers }
     }
@@ -91,7 +91,7 @@ impl<'a> Asked<'a> {
 
 /// A task, as `tenure.submit_all` reads it: what is as usual is left out.
 #[derive(Serialize)]
-struct Row<'a> {
+pub(in super::super) struct Row<'a> {
     /// The place of its demand.
     d: usize,
     #[serde(skip_serializing_if = "is_zero")]
@@ -126,7 +126,7 @@ fn is_zero(n: &i32) -> bool {
 }
 
 impl<'a> Row<'a> {
-    fn of(task: &'a NewTask, d: usize) -> Self {
+    pub(in super::super) fn of(task: &'a NewTask, d: usize) -> Self {
         let usual = task.backoff == Backoff::default();
         let by_id = task.parents.iter().filter_map(|parent| match parent {
             Parent::Task(id) => Some(whole(id.0)),

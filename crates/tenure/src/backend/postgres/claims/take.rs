@@ -186,7 +186,7 @@ impl Taken {
             leader_token: at::<Option<i64>>(row, 15)?
                 .map(|token| number(token, "a token").map(Token::from_u64))
                 .transpose()?,
-            key: None,
+            key: at(row, 17)?,
         };
         let place = (effective_at, id);
         let last = self.last.entry(demand).or_insert_with(|| (kind, place));

@@ -23,6 +23,7 @@ use tenure_core::{SessionId, Token};
 
 pub use self::commit::{commit_share, commit_shares};
 pub use self::publish::publish;
+pub(super) use self::publish::{Columns, numbers, some_numbers, some_texts, whole};
 use super::Postgres;
 use super::literal::Value;
 

@@ -51,35 +51,59 @@ fn written<'q>(
     own: bool,
 ) -> Result<Message<'q>, StoreError> {
     check_events(events, EVENT_BYTES_MAX as u64)?;
-    let hashes = numbers(events.iter().map(|event| event.key.as_deref().map(|key| key_hash(key).into())));
-    let kinds = texts(events.iter().map(|event| Some(event.kind.as_str())));
-    let keys = some_texts(events.iter().map(|event| event.key.as_deref()));
-    let payloads = some_texts(events.iter().map(|event| match &event.payload {
-        Payload::Json(json) => Some(json.as_str()),
-        Payload::Bytes(_) => None,
-    }));
-    let bodies: Vec<Option<String>> = events.iter().map(body).collect();
-    let bodies = some_texts(bodies.iter().map(Option::as_deref));
-    let headers: Vec<Option<String>> = events.iter().map(headers).collect();
-    let headers = some_texts(headers.iter().map(Option::as_deref));
-    let idempotency_keys = some_texts(events.iter().map(|event| event.idempotency_key.as_deref()));
-    let tokens = events.iter().map(|event| event.leader_token.map(|token| whole(token.as_u64())));
-    let tokens = events.iter().any(|event| event.leader_token.is_some()).then(|| numbers(tokens));
-    let [namespace, name] = key_of(topic);
-    let values = [
-        namespace,
-        name,
-        hashes.as_str().into(),
-        kinds.as_str().into(),
-        keys.as_deref().into(),
-        payloads.as_deref().into(),
-        bodies.as_deref().into(),
-        headers.as_deref().into(),
-        idempotency_keys.as_deref().into(),
-        tokens.as_deref().into(),
-        Value::Bool(own),
-    ];
+    let columns = Columns::of(events.iter());
+    let mut values = key_of(topic).to_vec();
+    values.extend(columns.values());
+    values.push(own.into());
     message.then("event_publish", &values)
+}
+
+/// Events, as `tenure.publish_all` reads them: a list of each of their parts, if any of them has it.
+pub(in super::super) struct Columns {
+    hashes: String,
+    kinds: String,
+    keys: Option<String>,
+    payloads: Option<String>,
+    bodies: Option<String>,
+    headers: Option<String>,
+    idempotency_keys: Option<String>,
+    tokens: Option<String>,
+}
+
+impl Columns {
+    pub(in super::super) fn of<'a>(events: impl Iterator<Item = &'a NewEvent> + Clone) -> Columns {
+        let json = |event: &'a NewEvent| match &event.payload {
+            Payload::Json(json) => Some(json.as_str()),
+            Payload::Bytes(_) => None,
+        };
+        let bodies: Vec<Option<String>> = events.clone().map(body).collect();
+        let headers: Vec<Option<String>> = events.clone().map(headers).collect();
+        let token = |event: &NewEvent| event.leader_token.map(|token| whole(token.as_u64()));
+        Columns {
+            hashes: numbers(events.clone().map(|event| event.key.as_deref().map(|key| key_hash(key).into()))),
+            kinds: texts(events.clone().map(|event| Some(event.kind.as_str()))),
+            keys: some_texts(events.clone().map(|event| event.key.as_deref())),
+            payloads: some_texts(events.clone().map(json)),
+            bodies: some_texts(bodies.iter().map(Option::as_deref)),
+            headers: some_texts(headers.iter().map(Option::as_deref)),
+            idempotency_keys: some_texts(events.clone().map(|event| event.idempotency_key.as_deref())),
+            tokens: some_numbers(events.map(token)),
+        }
+    }
+
+    /// In the order in which the function takes them.
+    pub(in super::super) fn values(&self) -> [Value<'_>; 8] {
+        [
+            self.hashes.as_str().into(),
+            self.kinds.as_str().into(),
+            self.keys.as_deref().into(),
+            self.payloads.as_deref().into(),
+            self.bodies.as_deref().into(),
+            self.headers.as_deref().into(),
+            self.idempotency_keys.as_deref().into(),
+            self.tokens.as_deref().into(),
+        ]
+    }
 }
 
 /// The message of one event, in a transaction that is over at once.
@@ -152,20 +176,25 @@ fn headers(event: &NewEvent) -> Option<String> {
 }
 
 /// As the tables keep it.
-fn whole(n: u64) -> i64 {
+pub(in super::super) fn whole(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 /// Numbers, as the server reads an array of them.
-pub(super) fn numbers(numbers: impl Iterator<Item = Option<i64>>) -> String {
+pub(in super::super) fn numbers(numbers: impl Iterator<Item = Option<i64>>) -> String {
     let numbers: Vec<String> =
         numbers.map(|number| number.map_or_else(|| "NULL".into(), |number| number.to_string())).collect();
     format!("{{{}}}", numbers.join(","))
 }
 
 /// Texts, as the server reads an array of them; nothing if there is none.
-fn some_texts<'a>(all: impl Iterator<Item = Option<&'a str>> + Clone) -> Option<String> {
+pub(in super::super) fn some_texts<'a>(all: impl Iterator<Item = Option<&'a str>> + Clone) -> Option<String> {
     all.clone().any(|text| text.is_some()).then(|| texts(all))
+}
+
+/// Numbers in the same way.
+pub(in super::super) fn some_numbers(all: impl Iterator<Item = Option<i64>> + Clone) -> Option<String> {
+    all.clone().any(|number| number.is_some()).then(|| numbers(all))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ SELECT s.n, s.id, s.new FROM tenure.submit_all($1, $2, $3, $4, $5, $6) s;
 -- $1 namespace, $2 queue, $3 authority, $4 leader, $5 its token, $6 seats, $7 floors, $8 a whole look. See tenure.claim.
 SELECT c.seat, c.id, c.token, c.demand, c.effective_at_ms, c.kind, c.attempt, c.max_attempts, c.priority,
        c.payload, c.deadline_ms, c.turn, c.max_run_ms, c.backoff_first_ms, c.backoff_most_ms,
-       c.leader_token, c.inputs, c.note, c.next_ms, c.looked
+       c.leader_token, c.inputs, c.key, c.note, c.next_ms, c.looked
 FROM tenure.claim($1, $2, $3, $4, $5, $6, $7, $8) c;
 
 -- name: task_complete

@@ -1,0 +1,267 @@
+-- Claims say under which key a task was submitted: a tick's is its name. Otherwise as before.
+DROP FUNCTION tenure.claim(text, text, text, text, bigint, json, jsonb, boolean);
+
+-- Hands out tasks of a queue.
+-- `authority`: direct, leader or fallback; of a leader its session and token. `seats`: [{name, kinds, tags, wanted, session,
+-- hold_ms}], served in order. `floors`: {"demand": [ms, id]}, behind which to look first unless `whole`; what comes before is
+-- looked at if that does not suffice.
+-- Rows: a task each, its kind left out if its demand is among the floors; and at the end one with seat = -1, where `note` is
+-- why nothing was handed out, `next_ms` in how long there may be more, and `looked` whether all was looked at.
+CREATE FUNCTION tenure.claim(
+    in_namespace text, in_queue text, authority text, leader text, leader_token_ bigint, seats json, floors jsonb,
+    whole boolean
+) RETURNS TABLE (
+    seat integer, id bigint, token bigint, demand integer, effective_at_ms bigint, kind text, attempt integer,
+    max_attempts integer, priority integer, payload json, deadline_ms bigint, turn bigint,
+    max_run_ms bigint, backoff_first_ms bigint, backoff_most_ms bigint, leader_token bigint, inputs text,
+    note text, next_ms bigint, looked boolean, key text
+) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    -- To the millisecond, as everybody sees it.
+    now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
+    queue_id_ integer;
+    queue_ record;
+    seat_ record;
+    base bigint;
+    wanted integer;
+    most integer;
+    allowance integer;
+    stile_turn bigint;
+    stile_parts numeric;
+    -- Of which demands the caller knows the kind.
+    known CONSTANT integer[] := ARRAY(SELECT k::integer FROM jsonb_object_keys(floors) k);
+    demand_ids integer[];
+    quotas integer[];
+    floors_at timestamptz[];
+    floors_id bigint[];
+    befores timestamptz[];
+    picked tid[];
+    keyed boolean;
+    held_back boolean;
+    from_start boolean;
+    lap integer;
+    found_ integer;
+    got integer;
+    served integer := 0;
+    short boolean := false;
+    busy boolean := false;
+    coming timestamptz;
+    clock_back boolean := false;
+    -- How many bytes of payloads and inputs may still be handed out; and of what was picked, at most how many there are, should
+    -- it be cheap to say (what is compressed may have 255 times its size), and whether some have parents.
+    room bigint := 16777216;
+    weight bigint;
+    heavy boolean;
+    offered integer;
+    full_ boolean := false;
+BEGIN
+    -- Whoever sets the queue takes this lock alone. What is read below is read after that.
+    SELECT q.id, pg_advisory_xact_lock_shared(8369, q.id) IS NULL INTO queue_id_, busy
+    FROM tenure.queues q WHERE q.namespace = in_namespace AND q.name = in_queue;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    busy := false;
+    seat := -1;
+    SELECT q.mode, q.fallback, q.rate_count, q.rate_per_ms, q.max_claimed, q.prefer_ms,
+           q.paused_at IS NOT NULL OR EXISTS (
+               SELECT FROM tenure.namespaces s WHERE s.name = in_namespace AND s.paused_at IS NOT NULL) AS paused,
+           (SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at IS NOT NULL
+            ORDER BY t.run_at LIMIT 1) AS due,
+           (SELECT CASE WHEN s.gone THEN 'gone ' || s.session ELSE 'not-approved ' || s.name END
+            FROM (SELECT g.name, g.session, g.session IS NOT NULL AND NOT EXISTS (
+                             SELECT FROM tenure.sessions l WHERE l.id = g.session AND l.state = 'live') AS gone
+                  FROM json_to_recordset(seats) AS g (name text, session text)) s
+            WHERE s.gone OR q.approval AND NOT EXISTS (
+                SELECT FROM tenure.workers w
+                WHERE w.namespace = in_namespace AND w.name = s.name AND w.approved_by IS NOT NULL)
+            LIMIT 1) AS unwelcome
+    INTO queue_ FROM tenure.queues q WHERE q.id = queue_id_;
+    IF authority = 'leader' AND queue_.mode = 'exclusive' THEN
+        PERFORM FROM tenure.leases l
+        WHERE l.namespace = 'tenure' AND l.name = 'claims' AND l.slot = 0 AND l.token = leader_token_
+          AND l.session = leader
+        FOR SHARE;
+        note := CASE WHEN NOT FOUND THEN 'not-leader' END;
+    ELSIF authority = 'leader' THEN
+        note := 'mode distributed';
+    ELSIF queue_.mode = 'exclusive' AND (authority = 'direct' OR queue_.fallback = 'none') THEN
+        note := 'mode exclusive';
+    END IF;
+    IF note IS NULL AND queue_.paused THEN
+        note := 'paused';
+    END IF;
+    IF note IS NULL THEN
+        note := queue_.unwelcome;
+    END IF;
+    IF note IS NOT NULL THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    coming := queue_.due;
+    IF coming <= now_ THEN
+        PERFORM tenure.promote(queue_id_, now_, 1000);
+        SELECT t.run_at INTO coming FROM tenure.tasks t WHERE t.queue = queue_id_ AND t.state = 'scheduled' AND t.run_at IS NOT NULL
+        ORDER BY t.run_at LIMIT 1;
+    END IF;
+    base := tenure.timeline() << 40;
+    IF authority = 'leader' OR queue_.rate_count IS NOT NULL OR queue_.max_claimed IS NOT NULL THEN
+        INSERT INTO tenure.turnstiles (queue) VALUES (queue_id_) ON CONFLICT (queue) DO NOTHING;
+        SELECT s.turn, least(queue_.rate_count * queue_.rate_per_ms::numeric, coalesce(
+                   s.parts + greatest(0, floor(date_part('epoch', now_ - s.filled_at) * 1000))::numeric * queue_.rate_count,
+                   queue_.rate_count * queue_.rate_per_ms::numeric)), s.filled_at > clock_timestamp()
+        INTO stile_turn, stile_parts, clock_back FROM tenure.turnstiles s WHERE s.queue = queue_id_ FOR NO KEY UPDATE;
+        -- Others waited for that lock; what they claimed is seen from here on.
+        allowance := least(div(stile_parts, queue_.rate_per_ms)::integer, queue_.max_claimed - CASE WHEN queue_.max_claimed > 0 THEN (
+            SELECT (SELECT count(*) FROM tenure.tasks t
+                    WHERE t.session IS NOT NULL AND t.state = 'claimed' AND t.queue = queue_id_)
+                 + (SELECT count(*) FROM tenure.tasks t
+                    WHERE t.deadline IS NOT NULL AND t.session IS NULL AND t.state = 'claimed' AND t.queue = queue_id_)
+            )::integer ELSE 0 END);
+    END IF;
+
+    FOR seat_ IN
+        SELECT (s.n - 1)::integer AS n, s.name, s.kinds, s.tags, s.session, s.hold_ms, s.wanted
+        FROM ROWS FROM (json_to_recordset(seats) AS (
+            name text, kinds text[], tags text[], session text, hold_ms bigint, wanted integer)
+        ) WITH ORDINALITY AS s (name, kinds, tags, session, hold_ms, wanted, n)
+    LOOP
+        wanted := least(seat_.wanted, allowance);
+        SELECT array_agg(d.id),
+               array_agg(coalesce(to_timestamp((floors -> d.id::text ->> 0)::double precision / 1000), '-infinity')),
+               array_agg(coalesce((floors -> d.id::text ->> 1)::bigint, 0)),
+               array_agg(CASE WHEN cardinality(d.prefers) = 0 OR d.prefers && seat_.tags THEN 'infinity'
+                              ELSE now_ - queue_.prefer_ms * interval '1 millisecond' END)
+        INTO demand_ids, floors_at, floors_id, befores
+        FROM tenure.demands d
+        WHERE d.queue = queue_id_
+          AND (d.kind = '' OR cardinality(seat_.kinds) = 0 OR d.kind = ANY (seat_.kinds))
+          AND d.requires <@ seat_.tags
+          AND (cardinality(d.workers) = 0 OR d.workers && ARRAY['*', seat_.name]);
+        IF seat_.session IS NULL THEN
+            -- Whoever has it locked says the same, or changes it: nobody waits for that.
+            UPDATE tenure.workers w SET seen_at = now_ WHERE w.ctid = ANY (ARRAY(
+                SELECT v.ctid FROM tenure.workers v
+                WHERE v.namespace = in_namespace AND v.name = seat_.name AND v.seen_at < now_ - interval '1 second'
+                FOR UPDATE SKIP LOCKED));
+        END IF;
+        from_start := false;
+        held_back := false;
+        lap := 0;
+        WHILE wanted > 0 AND demand_ids IS NOT NULL LOOP
+            IF lap = 0 AND NOT whole AND floors <> '{}' THEN
+                from_start := false;
+            ELSE
+                from_start := true;
+                looked := true;
+                floors_at := array_fill('-infinity'::timestamptz, ARRAY[cardinality(demand_ids)]);
+            END IF;
+            -- Where some are held back by their keys, look further at once.
+            most := CASE WHEN held_back THEN greatest(wanted, 200) ELSE wanted END;
+            IF authority = 'leader' THEN
+                -- Strict order: what somebody has locked is waited for, not passed by.
+                SELECT f.picked, f.met, busy OR cardinality(f.picked) < f.met INTO picked, found_, busy
+                FROM tenure.firsts(demand_ids, befores, most) f;
+                SELECT bool_or(t.concurrency_key IS NOT NULL), sum(CASE WHEN pg_column_compression(t.payload) IS NULL THEN pg_column_size(t.payload)
+                                ELSE least(pg_column_size(t.payload) * 256::bigint, 1048576) END), bool_or(t.open_parents IS NOT NULL)
+                INTO keyed, weight, heavy FROM tenure.tasks t WHERE t.ctid = ANY (picked);
+            ELSE
+                quotas := ARRAY[most];
+                IF cardinality(demand_ids) > 1 THEN
+                    quotas := tenure.quotas(demand_ids, floors_at, floors_id, befores, most);
+                END IF;
+                SELECT array_agg(h.ctid ORDER BY h.effective_at, h.id), bool_or(h.concurrency_key IS NOT NULL), count(*),
+                       sum(CASE WHEN pg_column_compression(h.payload) IS NULL THEN pg_column_size(h.payload)
+                                ELSE least(pg_column_size(h.payload) * 256::bigint, 1048576) END),
+                       bool_or(h.open_parents IS NOT NULL)
+                INTO picked, keyed, found_, weight, heavy
+                FROM unnest(demand_ids, quotas, floors_at, floors_id, befores) AS p (demand, quota, at, id, before)
+                CROSS JOIN LATERAL (
+                    SELECT t.ctid, t.effective_at, t.id, t.concurrency_key, t.payload, t.open_parents FROM tenure.tasks t
+                    WHERE t.demand = p.demand AND t.state = 'ready' AND (t.effective_at, t.id) > (p.at, p.id)
+                      AND t.ready_at <= p.before
+                    ORDER BY t.effective_at, t.id LIMIT p.quota FOR UPDATE SKIP LOCKED
+                ) h;
+            END IF;
+            IF keyed THEN
+                SELECT g.passed, busy OR g.busy INTO picked, busy
+                FROM tenure.gate(in_namespace, picked, wanted, authority = 'leader') g;
+                picked := picked[1:wanted];
+                held_back := true;
+            END IF;
+            IF heavy OR weight > room THEN
+                offered := cardinality(picked);
+                SELECT c.picked, c.bytes INTO picked, weight FROM tenure.carried(picked, room, served = 0) c;
+                full_ := cardinality(picked) < offered;
+            END IF;
+            room := room - coalesce(weight, 0);
+            RETURN QUERY
+            UPDATE tenure.tasks t
+            SET state = 'claimed', attempt = t.attempt + 1, token = greatest(t.token, base) + 1,
+                session = seat_.session, worker = seat_.name, claimed_at = now_, progress = NULL, give_up_at = NULL,
+                deadline = least(now_ + seat_.hold_ms * interval '1 millisecond',
+                                 now_ + t.max_run_ms * interval '1 millisecond'),
+                turn = CASE WHEN authority = 'leader' THEN stile_turn + served + array_position(picked, t.ctid) END
+            WHERE t.ctid = ANY (picked)
+            RETURNING seat_.n, t.id, t.token, t.demand, (date_part('epoch', t.effective_at) * 1000)::bigint,
+                CASE WHEN t.demand = ANY (known) THEN NULL
+                     ELSE (SELECT d.kind FROM tenure.demands d WHERE d.id = t.demand) END,
+                t.attempt, t.max_attempts, t.priority, t.payload,
+                (date_part('epoch', t.deadline) * 1000)::bigint, t.turn, t.max_run_ms, t.backoff_first_ms,
+                t.backoff_most_ms, t.leader_token,
+                CASE WHEN t.open_parents IS NOT NULL THEN (
+                    SELECT json_object_agg(e.parent, o.output)::text
+                    FROM tenure.parents e JOIN tenure.tasks o ON o.id = e.parent
+                    WHERE e.child = t.id AND o.output IS NOT NULL) END,
+                NULL::text, NULL::bigint, NULL::boolean, t.key;
+            GET DIAGNOSTICS got = ROW_COUNT;
+            served := served + got;
+            wanted := wanted - got;
+            allowance := allowance - got;
+            lap := lap + 1;
+            IF full_ THEN
+                -- The rest is for the next call.
+                busy := true;
+                EXIT;
+            END IF;
+            -- A look that did not begin at the beginning is followed by one that does. One that found some held back, or
+            -- whose share of a demand another claim took first, is worth repeating.
+            EXIT WHEN from_start AND (found_ = 0 OR NOT held_back AND cardinality(demand_ids) = 1);
+            IF lap > 20 OR busy AND got = 0 THEN
+                busy := true;
+                EXIT;
+            END IF;
+        END LOOP;
+        short := short OR wanted > 0 OR wanted IS NULL OR allowance = 0;
+        EXIT WHEN full_;
+    END LOOP;
+
+    -- If our clock was put back, time counts from here.
+    IF (served > 0 OR clock_back) AND stile_turn IS NOT NULL THEN
+        stile_parts := stile_parts - served * queue_.rate_per_ms;
+        UPDATE tenure.turnstiles s
+        SET parts = stile_parts, filled_at = now_,
+            turn = CASE WHEN authority = 'leader' THEN s.turn + served ELSE s.turn END
+        WHERE s.queue = queue_id_;
+    END IF;
+    IF short THEN
+        coming := least(coming,
+            CASE WHEN busy THEN now_ + interval '5 milliseconds' END,
+            CASE WHEN stile_parts < queue_.rate_per_ms THEN now_ + interval '1 millisecond'
+                * ceil((queue_.rate_per_ms - stile_parts) / queue_.rate_count)::double precision END,
+            (SELECT min(h.ready_at) + queue_.prefer_ms * interval '1 millisecond'
+             FROM tenure.demands d CROSS JOIN LATERAL (
+                 SELECT t.ready_at FROM tenure.tasks t WHERE t.demand = d.id AND t.state = 'ready'
+                 ORDER BY t.effective_at, t.id LIMIT 1) h
+             WHERE d.queue = queue_id_ AND cardinality(d.prefers) > 0
+               AND h.ready_at + queue_.prefer_ms * interval '1 millisecond' > now_));
+        next_ms := CASE WHEN coming IS NOT NULL
+            THEN greatest(0, ceil(date_part('epoch', coming - clock_timestamp()) * 1000))::bigint END;
+    END IF;
+    RETURN NEXT;
+END
+$$;
