@@ -116,11 +116,14 @@ fn among_three() -> Subject {
             };
             members
                 .get_or_init(async || {
-                    let mut members = Vec::new();
+                    let mut members: Vec<Raft> = Vec::new();
                     for node in 1..=3 {
                         let folder = folder.path().join(node.to_string());
-                        members
-                            .push(open(format!("raft:{}?node={node}&peers={peers}", folder.display())).await);
+                        let url = format!("raft:{}?node={node}&peers={peers}", folder.display());
+                        members.push(open(url).await);
+                    }
+                    for member in &members {
+                        member.gathered().await.unwrap();
                     }
                     members
                 })

@@ -80,6 +80,14 @@ impl Raft {
         }
     }
 
+    /// Waits until the cluster has a leader; a minute at most.
+    pub async fn gathered(&self) -> Result<(), StoreError> {
+        match &self.kind {
+            Kind::Member(node) => node.wait_for_leader().await,
+            Kind::Client { .. } => Ok(()),
+        }
+    }
+
     /// Keeps a small value in the cluster, or forgets it; with a lease, only while it is held under that token.
     pub async fn put(
         &self,
@@ -218,5 +226,9 @@ fn check_secret(secret: &str, peers: &BTreeMap<NodeId, String>) -> Result<(), St
 
 /// For the registry.
 pub(super) fn open_url(options: &StoreOptions) -> BoxFuture<'_, Result<Arc<dyn Backend>, StoreError>> {
-    Box::pin(async { Ok(Arc::new(Raft::connect(options).await?) as Arc<dyn Backend>) })
+    Box::pin(async {
+        let raft = Raft::connect(options).await?;
+        raft.gathered().await?;
+        Ok(Arc::new(raft) as Arc<dyn Backend>)
+    })
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use openraft::error::{
@@ -41,6 +41,9 @@ const LEADER_LIMIT: Duration = Duration::from_secs(3);
 /// How long the leader, or a majority, may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
+/// How long a member that starts waits for the others.
+const GATHERING_LIMIT: Duration = Duration::from_secs(60);
+
 /// How long a change of the members may take: a new one learns everything first.
 const MEMBERS_LIMIT: Duration = Duration::from_secs(60);
 
@@ -62,14 +65,14 @@ pub(super) struct Node {
     /// Whether it takes part: it has promised something before, or it is certain that it never has.
     is_fit: AtomicBool,
     pub(super) wakes: broadcast::Sender<Wake>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Held for as long as the process uses the folder.
     lock: Option<File>,
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner).iter().for_each(JoinHandle::abort);
         let (raft, lock) = (self.raft.clone(), self.lock.take());
         if let Ok(handle) = tokio::runtime::Handle::try_current() {
             // The folder is ours until nothing is written to it any more.
@@ -118,16 +121,13 @@ impl Node {
             }
             None => None,
         };
-        let node = Arc::new_cyclic(|me: &Weak<Node>| {
-            let mut tasks = Vec::new();
-            if let Some(listener) = bound {
-                tasks.push(tokio::spawn(serve(me.clone(), listener, secret.into())));
-            }
-            tasks.push(tokio::spawn(begin(me.clone(), id, peers.clone())));
-            let is_fit = AtomicBool::new(!was_pristine);
-            let (peers, lock) = (peers.clone(), Some(lock));
-            Node { id, peers, raft, machine, log, lines, is_fit, wakes, tasks, lock }
-        });
+        let (is_fit, tasks) = (AtomicBool::new(!was_pristine), Mutex::default());
+        let (lock, given) = (Some(lock), peers.clone());
+        let node = Arc::new(Node { id, peers: given, raft, machine, log, lines, is_fit, wakes, tasks, lock });
+        let me = Arc::downgrade(&node);
+        let mut tasks = vec![tokio::spawn(begin(me.clone(), id, peers.clone()))];
+        tasks.extend(bound.map(|listener| tokio::spawn(serve(me, listener, secret.into()))));
+        *node.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
         Ok(node)
     }
 
@@ -210,6 +210,18 @@ impl Node {
                     Trouble::Unavailable,
                     format!("node {} knows no leader: fewer than half of the members can be reached, or they are just electing", self.id),
                 )),
+            }
+        }
+    }
+
+    /// Waits until the cluster has a leader: the other members may be on their way.
+    pub(super) async fn wait_for_leader(&self) -> Result<(), StoreError> {
+        let limit = runtime::now() + GATHERING_LIMIT;
+        loop {
+            match self.leader().await {
+                Ok(_) => return Ok(()),
+                Err(error) if runtime::now() >= limit => return Err(error),
+                Err(_) => tracing::info!(node = self.id, "waiting for a majority of the members"),
             }
         }
     }
@@ -385,9 +397,9 @@ async fn begin(me: Weak<Node>, id: NodeId, peers: BTreeMap<NodeId, String>) {
 
 /// Whether a member that has promised nothing takes part.
 enum Stand {
-    /// It is new, and its cluster is not.
+    /// It is new, and its cluster is there, or another one begins it.
     Takes,
-    /// Its cluster begins: a majority of those who are to be its members has never promised anything, and nobody else has.
+    /// It begins the cluster: a majority of those who are to be its members has never promised anything, and nobody else has.
     Begins,
     /// Nobody knows yet.
     Waits,
@@ -409,6 +421,8 @@ impl Node {
             _ if heard.iter().any(another) => Stand::Lost,
             false => Stand::Waits,
             true if heard.iter().any(|greeting| !greeting.pristine) => Stand::Takes,
+            // One of them begins, so that they do not stand against each other.
+            true if heard.iter().any(|greeting| greeting.node < self.id) => Stand::Takes,
             true => Stand::Begins,
         }
     }
