@@ -144,7 +144,7 @@ fn bad_input_names_itself_and_the_remedy() {
         (&["set", "nobody", "--when", "every 1s"], &["no schedule nobody", "schedule list"]),
         (&["set", "nightly", "--key", "k"], &["--key belongs to an event"]),
         (&["show", "nobody"], &["no schedule nobody"]),
-        (&["next"], &["--when"]),
+        (&["next"], &["<NAME>"]),
         (&["next", "nightly", "--when", "every 1s"], &["cannot be used with"]),
         (&["pause", "nobody"], &["no schedule nobody"]),
         (&["trigger", "nobody"], &["no schedule nobody"]),

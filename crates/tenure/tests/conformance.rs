@@ -50,6 +50,8 @@ conformance_tests!(postgres, on_a_server());
 claims_conformance_tests!(postgres_claims, on_a_server());
 #[cfg(feature = "postgres")]
 events_conformance_tests!(postgres_events, on_a_server());
+#[cfg(feature = "postgres")]
+schedules_conformance_tests!(postgres_schedules, on_a_server());
 
 #[cfg(feature = "postgres")]
 fn on_a_server() -> Subject {

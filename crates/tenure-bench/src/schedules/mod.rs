@@ -27,8 +27,8 @@ use crate::BenchError;
 use crate::bare::Folder;
 use crate::claims::{Compared, pgbench};
 
-/// How many schedules are made or deleted at once.
-const HANDS: u64 = 16;
+/// How many schedules are made or deleted at once: on a server, and in a file, which has one writer.
+const HANDS: (usize, usize) = (16, 2);
 
 /// What a tick carries.
 const PAYLOAD: &str = r#"{"of": "yesterday", "full": true}"#;
@@ -69,7 +69,8 @@ pub async fn schedules(
     let folder = Folder::new()?;
     let url = bench.postgres.clone().unwrap_or_else(|| folder.store("schedules"));
     let mut report = SchedulesReport::default();
-    let yard = Yard::open(&url).await?;
+    let hands = if bench.postgres.is_some() { HANDS.0 } else { HANDS.1 };
+    let yard = Yard::open(&url, hands).await?;
     let counted = bench.postgres.as_deref();
     progress("nothing is scheduled: what does waiting cost?");
     report.idle.push(idle::cost(counted, 0, bench.window).await?);
@@ -94,10 +95,11 @@ struct Yard {
     scheduler: Scheduler,
     namespace: Name,
     topic: TopicKey,
+    hands: usize,
 }
 
 impl Yard {
-    async fn open(url: &str) -> Result<Yard, BenchError> {
+    async fn open(url: &str, hands: usize) -> Result<Yard, BenchError> {
         let tenure = Tenure::open(url).await?;
         let namespace: Name =
             format!("bench-{:x}", tenure::runtime::random()).parse().map_err(tenure::Error::from)?;
@@ -107,7 +109,7 @@ impl Yard {
         while !scheduler.fires() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(Yard { tenure, scheduler, namespace, topic })
+        Ok(Yard { tenure, scheduler, namespace, topic, hands })
     }
 
     fn store(&self) -> &Arc<dyn Backend> {
@@ -166,7 +168,7 @@ impl Yard {
     {
         let queue = Arc::new(Mutex::new(items.into_iter()));
         let mut hands = JoinSet::new();
-        for _ in 0..HANDS {
+        for _ in 0..self.hands {
             let (store, queue, act) = (self.store().clone(), queue.clone(), act.clone());
             hands.spawn(async move {
                 loop {

@@ -224,6 +224,7 @@ pub(crate) enum ScheduleCommand {
 }
 
 #[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("does").required(true).args(["event", "task", "call"]))]
 pub(crate) struct CreateArgs {
     /// The schedule
     pub(crate) name: String,
@@ -252,7 +253,7 @@ pub(crate) struct SetArgs {
     pub(crate) when: Option<When>,
 
     #[command(flatten)]
-    pub(crate) target: Option<TargetArgs>,
+    pub(crate) target: TargetArgs,
 
     #[command(flatten)]
     pub(crate) task: TaskOptions,
@@ -267,7 +268,7 @@ pub(crate) struct SetArgs {
 
 /// What a tick does.
 #[derive(Args, Debug, Clone)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 pub(crate) struct TargetArgs {
     /// A tick publishes an event to this topic
     #[arg(long, value_name = "TOPIC")]

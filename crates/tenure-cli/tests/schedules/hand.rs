@@ -70,6 +70,7 @@ pub fn past_ticks_are_filled_in_once(world: &World) {
     let mut keys: Vec<_> =
         tasks.as_array().unwrap().iter().map(|task| task["key"].as_str().unwrap()).collect();
     keys.sort_unstable();
-    assert_eq!((keys.len(), keys[0]), (10, "default/daily@2020-01-01T00:00:00Z"));
+    assert_eq!(keys.len(), 10);
+    assert!(keys[0].starts_with("default/daily@2020-01-01T00:00:00"), "{keys:?}");
     refused(world, &["schedule", "backfill", "daily", "--from", "1980-01-01"], 64, &["--most"]);
 }

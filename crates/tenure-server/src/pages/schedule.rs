@@ -150,7 +150,7 @@ fn counts(view: &ScheduleView, ticks: Result<&[TickView], &StoreError>, wall: i6
         ticks.unwrap_or_default().iter().filter(|tick| by_clock(tick)).map(|tick| tick.late_ms).collect();
     late.sort_unstable();
     html! {
-        dl.card.facts.counts.tile {
+        dl.card.facts.counts.even.tile {
             div { dt { "Next" } dd { (schedules::next(view, wall)) } }
             div { dt { "Last fired" } dd { @match view.last_fired_ms { Some(at) => (words::ago(at, wall)), None => "never" } } }
             div { dt { "Fired" } dd { (words::number(view.fired)) } }

@@ -269,8 +269,9 @@ fn listed(ahead: &Ahead, zone: &Zone, wall: i64) -> Markup {
 
 fn picture(strip: &Strip, zone: &Zone, paused: bool) -> Markup {
     let rows = strip.scale.rows();
+    let class = format!("strip {}{}", strip.scale.word(), if paused { " off" } else { "" });
     html! {
-        ol class={ "strip " (strip.scale.word()) } .off[paused] aria-label={ "The next " (strip.scale.columns()) " " (strip.scale.word()) " in " (zone) } {
+        ol class=(class) aria-label={ "The next " (strip.scale.columns()) " " (strip.scale.word()) " in " (zone) } {
             @for (n, column) in strip.columns.iter().enumerate() {
                 @let shown = Local::of(zone, column.from_ms);
                 @let (top, name) = named(strip.scale, &shown, n);

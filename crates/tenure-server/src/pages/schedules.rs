@@ -254,7 +254,7 @@ fn table(
                     @if found.rest.is_some() { "None of those that were read so far matches." } @else { "No schedule matches. " a href="/schedules" { "Show all" } }
                 }
             } @else {
-                table.stack {
+                table.stack.agenda {
                     thead { tr {
                         th scope="col" { "Schedule" } th scope="col" { "State" } th scope="col" { "When" } th scope="col" { "Next" }
                         th scope="col" { "Last fired" } th scope="col" { "Does" } th scope="col" { span.hidden { "Actions" } }

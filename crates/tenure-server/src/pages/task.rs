@@ -256,7 +256,8 @@ fn timeline(task: &TaskView, wall: i64) -> Markup {
             header { h2 #lived { "Its life" } @if task.failures.len() >= tenure::port::FAILURES_KEPT { span.soft.small { "the last " (task.failures.len()) " failures" } } }
             ol.life {
                 @for moment in &moments {
-                    li class=(moment.kind) .ahead[moment.at_ms > wall] {
+                    @let ahead = if moment.at_ms > wall { " ahead" } else { "" };
+                    li class={ (moment.kind) (ahead) } {
                         (parts::state(moment.kind, html! { (moment.what) }))
                         p.soft.small {
                             @if moment.at_ms > wall { (words::until(moment.at_ms, wall)) }

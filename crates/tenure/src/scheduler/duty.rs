@@ -245,7 +245,8 @@ impl<'a> Duty<'a> {
         let fire = Fire { session, token, firings };
         let began = self.hub.runtime.now();
         let fired = self.hub.bounded(self.hub.store.fire(&fire)).await;
-        metrics::scheduler_called(self.hub.runtime.now().since(began));
+        let took = self.hub.runtime.now().since(began);
+        metrics::scheduler_called(took);
         parcel.firings = fire.firings;
         let fired = fired?.ok_or(Broken::NotLeading)?;
         if fired.len() != parcel.len() {
@@ -253,7 +254,9 @@ impl<'a> Duty<'a> {
             let message = format!("the store told of {told} firings, and was asked for {asked}");
             return Err(StoreError::new(Trouble::Unavailable, message).into());
         }
-        self.measure.went_well();
+        if !parcel.puts_off {
+            self.measure.arrived(parcel, took, self.hub.timing.beat());
+        }
         for due_ms in parcel.firings.iter().filter_map(|firing| firing.due_ms) {
             round.next_ms = Some(round.next_ms.map_or(due_ms, |next| next.min(due_ms)));
             round.more |= due_ms <= round.store_ms;

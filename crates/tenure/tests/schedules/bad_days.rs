@@ -29,11 +29,14 @@ fn a_leader_that_is_held_up_between_looking_and_firing_fires_nothing_twice() {
         scheduler.set(tasks("x", "every 10s").misfire(ALL)).await.unwrap();
         clock.advance(15 * SECOND).await;
         held_up.fault("fire", Some(Fault::HappensLate));
+        // Nor does it come back at once.
+        held_up.fault("open", Some(Fault::Fails));
         clock.advance(5 * SECOND).await;
         expire(&store, &old.session().unwrap()).await;
         clock.advance(15 * SECOND).await;
         // Now what the old leader wanted arrives.
         held_up.fault("fire", None);
+        held_up.fault("open", None);
         clock.advance(25 * SECOND).await;
         all_once(&store, "x", 10, 60).await;
         let by: Vec<String> =

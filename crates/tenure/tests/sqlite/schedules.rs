@@ -233,6 +233,13 @@ async fn a_tick_that_was_decided_about_never_fires_again() {
     assert_eq!(leader.fire().await, [Fired::Yes]);
     assert_eq!((everything(&store, 1).await.len(), view(&store, "tell").await.fired), (1, 1));
     assert!(view(&store, "tell").await.due_ms > Some(tenure::runtime::wall_ms()));
+    // As if new rules of a zone had moved the next tick back to one that somebody has fired by hand.
+    let moved = "UPDATE tenure_schedules SET next_at = last_at + 1000, due_at = last_at, last_at = NULL";
+    sqlx::query(moved).execute(store.pool()).await.unwrap();
+    let fire = leader.plan().await;
+    assert!(fire.firings[0].ticks[0].at_ms < fire.firings[0].next_at_ms);
+    assert_eq!(store.fire(&fire).await.unwrap(), Some(vec![Fired::Yes]));
+    assert_eq!((everything(&store, 1).await.len(), view(&store, "tell").await.fired), (1, 1));
 }
 
 #[tokio::test]

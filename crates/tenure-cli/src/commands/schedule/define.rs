@@ -28,7 +28,9 @@ pub(super) struct Secret {
 
 pub(super) async fn create(global: &Global, args: CreateArgs) -> Result<u8, Failure> {
     let key = store::schedule(global, &args.name)?;
-    let mut definition = Definition::new(key.name.clone(), args.when, args.target.target()?);
+    // Without one it does not come to this.
+    let target = args.target.target()?.unwrap_or(Target::Call { url: String::new() });
+    let mut definition = Definition::new(key.name.clone(), args.when, target);
     args.task.apply(&mut definition.target)?;
     args.fields.apply(&mut definition)?;
     checked(&definition)?;
@@ -61,7 +63,7 @@ async fn there_already(
 pub(super) async fn set(global: &Global, args: SetArgs) -> Result<u8, Failure> {
     let key = store::schedule(global, &args.name)?;
     // What can be seen without the store is said before it is opened.
-    let target = args.target.as_ref().map(TargetArgs::target).transpose()?;
+    let target = args.target.target()?;
     let store = store::open(global).await?;
     let view = existing(store.as_ref(), &key).await?;
     let mut definition = view.definition.clone();
@@ -150,11 +152,11 @@ fn coming(view: &ScheduleView, now_ms: i64) -> String {
 }
 
 impl TargetArgs {
-    fn target(&self) -> Result<Target, Failure> {
+    fn target(&self) -> Result<Option<Target>, Failure> {
         Ok(match (&self.event, &self.task, &self.call) {
-            (Some(topic), ..) => Target::Event { topic: topic.parse()?, key: None },
-            (_, Some(queue), _) => Target::Task { queue: queue.parse()?, task: Box::default() },
-            (.., url) => Target::Call { url: url.clone().unwrap_or_default() },
+            (Some(topic), ..) => Some(Target::Event { topic: topic.parse()?, key: None }),
+            (_, Some(queue), _) => Some(Target::Task { queue: queue.parse()?, task: Box::default() }),
+            (.., url) => url.clone().map(|url| Target::Call { url }),
         })
     }
 }

@@ -128,7 +128,7 @@ pub(super) mod tests {
             ScheduleFilter { namespace: Some(Name::default_namespace()), limit: 3, ..Default::default() };
         let told = table(&[sample(), paused, stuck], &filter, now);
         let wanted = "\
-SCHEDULE  WHEN                         DOES                NEXT        LAST  FIRED  SKIPPED  OVERLAPPED  STATE
+SCHEDULE  WHEN                         DOES                 NEXT        LAST  FIRED  SKIPPED  OVERLAPPED  STATE
 nightly   30 2 * * * in Europe/Berlin  task in reports  in 1h00m  22h59m ago  1,234        2           0  on
 nightly   30 2 * * * in Europe/Berlin  task in reports         –  22h59m ago  1,234        2           0  paused
 nightly   30 2 * * * in Europe/Berlin  task in reports       now  22h59m ago  1,234        2           0  overdue for 1m01s

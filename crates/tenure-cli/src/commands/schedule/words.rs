@@ -30,7 +30,11 @@ pub(super) fn numbered(count: u64, thing: &str) -> String {
 pub(super) fn on_clock(zone: &Zone, at_ms: i64) -> String {
     let local = at_ms.saturating_add(zone.offset_ms(at_ms));
     let weekday = (local.div_euclid(86_400_000) + 4).rem_euclid(7);
-    format!("{} {}", WEEKDAYS[weekday as usize], zone.shown(at_ms).replacen('T', " ", 1))
+    let mut clock = zone.shown(at_ms).replacen('T', " ", 1);
+    if zone.as_str() == "UTC" {
+        clock = clock.replace("+00:00", "Z");
+    }
+    format!("{} {clock}", WEEKDAYS[weekday as usize])
 }
 
 /// `30 2 * * * in Europe/Berlin`; what knows no zone names none.

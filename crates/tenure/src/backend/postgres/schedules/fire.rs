@@ -57,6 +57,12 @@ impl Postgres {
         let message = written(message, &fire.session, fire.token, &firings, &ticks)?;
         let rows = self.shared.calls.run(message).await?;
         let Some(row) = rows.first() else { return Ok(None) };
+        for (firing, fired) in fire.firings.iter().zip(&mut fired) {
+            // What makes no sense was not sent. It is rather stale if it does not stand as it was seen.
+            if matches!(fired, Fired::Refused(_)) && !self.stands(firing).await? {
+                *fired = Fired::Stale;
+            }
+        }
         order.iter().for_each(|place| fired[*place] = Fired::Yes);
         let at = |place: usize| order.get(place.wrapping_sub(1)).copied();
         for (place, reason) in refused(row, &ticks)? {
@@ -66,6 +72,12 @@ impl Postgres {
             fired[at(place).ok_or_else(|| garbled("a firing", place))?] = Fired::Stale;
         }
         Ok(Some(fired))
+    }
+
+    /// Whether a schedule is as the leader has seen it.
+    async fn stands(&self, firing: &Firing) -> Result<bool, StoreError> {
+        let stored = self.stored(&firing.key).await?;
+        Ok(stored.is_some_and(|stored| stored.stands(firing.version, firing.next_at_ms)))
     }
 
     pub(super) async fn forget_ticks(

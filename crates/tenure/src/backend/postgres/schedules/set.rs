@@ -26,6 +26,11 @@ pub(super) struct Stored {
 }
 
 impl Stored {
+    /// Whether it is of this version, with this tick as its next, and not paused.
+    pub(super) fn stands(&self, version: u64, next_at_ms: i64) -> bool {
+        self.version == version && self.next_at_ms == Some(next_at_ms) && !self.paused
+    }
+
     fn progress(&self) -> Option<Progress> {
         self.next_at_ms.map(|next_at_ms| Progress { next_at_ms, last_at_ms: self.last_at_ms })
     }

@@ -80,10 +80,7 @@ impl<'a> Ticks<'a> {
             let demands = demands.all.iter().map(Asked::of).collect();
             queues.push(Queue { named: Named::of(&key.namespace, &key.name), demands });
         }
-        let mut rows = Vec::with_capacity(self.tasks.len());
-        for (task, demand) in &self.tasks {
-            rows.push(json_text(&Row::of(task, *demand))?);
-        }
+        let rows: Vec<_> = self.tasks.iter().map(|(task, demand)| Row::of(task, *demand)).collect();
         let payloads = self.tasks.iter().map(|(task, _)| Some(task.payload.as_str()));
         Ok(Written {
             firings: ints(&self.firings),
@@ -97,7 +94,7 @@ impl<'a> Ticks<'a> {
             events: any_event.then(|| Columns::of(self.events.iter().copied())),
             queues: any_task.then(|| json_text(&queues)).transpose()?,
             task_queues: any_task.then(|| ints(&self.task_queues)),
-            tasks: any_task.then(|| texts(rows.iter().map(|row| Some(row.as_str())))),
+            tasks: any_task.then(|| json_text(&rows)).transpose()?,
             payloads: any_task.then(|| texts(payloads)),
         })
     }

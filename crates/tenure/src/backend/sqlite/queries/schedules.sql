@@ -19,12 +19,12 @@ FROM tenure_leases l
 WHERE l.namespace = 'tenure' AND l.name = 'scheduler' AND l.slot = 0 AND l.session = ?1 AND l.token = ?2;
 
 -- name: schedule_stand
--- Those of these that stand as they were seen: number, namespace, name, version, next tick. `ahead`: a tick that is yet to come by
--- what is stored was decided about before, as when a clock was put back and the schedule defined anew.
+-- Those of these that stand as they were seen: number, namespace, name, version, next tick, the first that fires. `ahead`: that one,
+-- or one after it, was decided about before, as when a clock was put back and the schedule defined anew.
 -- Of one, or of many: its values are repeated.
 SELECT v.column1 AS place, s.id,
-       EXISTS (SELECT 1 FROM tenure_ticks t WHERE t.schedule = s.id AND t.tick_at >= s.next_at AND t.by_hand = 0) AS ahead
-FROM (VALUES (?, ?, ?, ?, ?)) v
+       EXISTS (SELECT 1 FROM tenure_ticks t WHERE t.schedule = s.id AND t.tick_at >= v.column6 AND t.by_hand = 0) AS ahead
+FROM (VALUES (?, ?, ?, ?, ?, ?)) v
 CROSS JOIN tenure_schedules s ON s.namespace = v.column2 AND s.name = v.column3
 WHERE s.version = v.column4 AND s.next_at = v.column5 AND s.paused_at IS NULL;
 

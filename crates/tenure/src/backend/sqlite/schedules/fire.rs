@@ -19,7 +19,7 @@ use super::{Failed, json, number};
 #[derive(Clone, Copy)]
 struct Standing {
     id: i64,
-    /// Ticks from the next one on were decided about before.
+    /// Ticks from the first that fires on were decided about before.
     ahead: bool,
 }
 
@@ -140,7 +140,8 @@ impl Change<'_> {
                     .bind(firing.key.namespace.as_str())
                     .bind(firing.key.name.as_str())
                     .bind(number(firing.version))
-                    .bind(firing.next_at_ms);
+                    .bind(firing.next_at_ms)
+                    .bind(firing.ticks.first().map_or(firing.next_at_ms, |tick| tick.at_ms));
             }
             let first = standing.len();
             standing.resize(first + seen.len(), None);

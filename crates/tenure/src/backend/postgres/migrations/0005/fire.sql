@@ -106,10 +106,10 @@ BEGIN
 END
 $$;
 
--- Submits tasks of ticks, in the same way. `queues`: [{namespace, name, demands}]; of each task its queue's place, what
--- tenure.submit_all reads of it, and its payload.
+-- Submits tasks of ticks, in the same way. `queues`: [{namespace, name, demands}]; of each task its queue's place, its payload, and in
+-- the list `tasks` what tenure.submit_all reads of it.
 CREATE FUNCTION tenure.submit_ticks(
-    queues json, task_queues integer[], places integer[], tasks text[], payloads text[], INOUT ids bigint[]
+    queues json, task_queues integer[], places integer[], tasks json, payloads text[], INOUT ids bigint[]
 ) LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 AS $$
@@ -117,6 +117,7 @@ DECLARE
     queue_ record;
     got bigint[];
     place integer := 0;
+    parts text[];
 BEGIN
     FOR queue_ IN
         SELECT q.namespace, q.name, q.demands, t.places FROM (
@@ -128,16 +129,16 @@ BEGIN
         -- In one order, so that no two calls wait for each other in a circle.
         ORDER BY q.namespace, q.name
     LOOP
-        got := ARRAY(
-            SELECT s.id FROM tenure.submit_all(
-                queue_.namespace, queue_.name, queue_.demands,
-                (SELECT ('[' || string_agg(tasks[n], ',' ORDER BY n) || ']')::json FROM unnest(queue_.places) n),
-                CASE WHEN cardinality(queue_.places) = cardinality(task_queues) THEN payloads
-                     ELSE ARRAY(SELECT payloads[n] FROM unnest(queue_.places) n) END,
-                true) s ORDER BY s.n);
-        IF cardinality(got) = cardinality(task_queues) THEN
-            ids := got;
+        IF cardinality(queue_.places) = cardinality(task_queues) THEN
+            ids := ARRAY(SELECT s.id FROM tenure.submit_all(
+                queue_.namespace, queue_.name, queue_.demands, tasks, payloads, true) s ORDER BY s.n);
         ELSE
+            parts := coalesce(parts, ARRAY(SELECT e.task::text FROM json_array_elements(tasks) WITH ORDINALITY AS e (task, n)
+                                           ORDER BY e.n));
+            got := ARRAY(SELECT s.id FROM tenure.submit_all(
+                queue_.namespace, queue_.name, queue_.demands,
+                (SELECT ('[' || string_agg(parts[n], ',' ORDER BY n) || ']')::json FROM unnest(queue_.places) n),
+                ARRAY(SELECT payloads[n] FROM unnest(queue_.places) n ORDER BY n), true) s ORDER BY s.n);
             FOR n IN 1..cardinality(got) LOOP
                 place := queue_.places[n];
                 ids[place] := got[n];
@@ -155,7 +156,7 @@ CREATE FUNCTION tenure.write_ticks(
     is_by_hand boolean, now_ bigint, in_token bigint, in_by text,
     topics json, topic_ids integer[], event_topics integer[], hashes bigint[], kinds text[], keys text[], payloads text[],
     bodies bytea[], headers_ text[], idempotency_keys text[], tokens bigint[],
-    queues json, task_queues integer[], tasks text[], task_payloads text[],
+    queues json, task_queues integer[], tasks json, task_payloads text[],
     OUT event_ids bigint[], OUT task_ids bigint[]
 ) LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
@@ -194,6 +195,7 @@ $$;
 -- whose runs count.
 --
 -- One walk over the index and one join, whatever the planner thinks of the table: not a walk over the one for each row of the other.
+-- Whoever calls may have other joins switched on and off.
 CREATE FUNCTION tenure.advance(
     seen integer[], versions bigint[], nexts bigint[], then_nexts bigint[], then_lasts bigint[], then_dues bigint[],
     troubles text[], runs integer[], rests integer[], skips bigint[], now_ bigint,
@@ -239,7 +241,7 @@ CREATE FUNCTION tenure.fire(
     tick_firings integer[], ats bigint[], dues bigint[], tracked boolean[], tick_events integer[], tick_tasks integer[],
     topics json, event_topics integer[], hashes bigint[], kinds text[], keys text[], payloads text[], bodies bytea[],
     headers_ text[], idempotency_keys text[], tokens bigint[],
-    queues json, task_queues integer[], tasks text[], task_payloads text[]
+    queues json, task_queues integer[], tasks json, task_payloads text[]
 ) RETURNS TABLE (stale integer[], refused integer[], refused_events integer[], refused_most bigint[]) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
@@ -359,7 +361,7 @@ CREATE FUNCTION tenure.fire_by_hand(
     ats bigint[], dues bigint[], tracked boolean[], tick_events integer[], tick_tasks integer[],
     topics json, event_topics integer[], hashes bigint[], kinds text[], keys text[], payloads text[], bodies bytea[],
     headers_ text[], idempotency_keys text[], tokens bigint[],
-    queues json, task_queues integer[], tasks text[], task_payloads text[]
+    queues json, task_queues integer[], tasks json, task_payloads text[]
 ) RETURNS TABLE (n integer, outcome text, event bigint, task bigint) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
