@@ -47,8 +47,6 @@ pub async fn random_schedules_go_as_they_go_in_memory(subject: &Subject) {
 struct Side {
     store: Arc<dyn Backend>,
     leader: (Actor, Token),
-    /// Those that led before.
-    former: Option<Fire>,
 }
 
 /// A tick, but for what hangs on the clock and on numbers.
@@ -59,7 +57,7 @@ impl Side {
         let leader = Actor::open(store.clone(), "leader").await;
         leader.stand(&scheduler_election()).await;
         let token = leader.take(&scheduler_election(), 0).await;
-        Side { store, leader: (leader, token), former: None }
+        Side { store, leader: (leader, token) }
     }
 
     async fn views(&self) -> Vec<ScheduleView> {
@@ -353,9 +351,8 @@ impl Pair {
             assert!(token > before);
             let due = side.due().await;
             let firings = due.values().map(|due| plan(due, before, self.now_ms + 9 * HOUR_MS)).collect();
-            side.former = Some(Fire { session: former.id, token: before, firings });
-            let fire = side.former.as_ref().expect("just put");
-            assert_eq!(side.store.fire(fire).await, Ok(None), "call {}", self.call);
+            let fire = Fire { session: former.id, token: before, firings };
+            assert_eq!(side.store.fire(&fire).await, Ok(None), "call {}", self.call);
         }
     }
 

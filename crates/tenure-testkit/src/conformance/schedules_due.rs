@@ -1,12 +1,12 @@
 //! Claims about what a leader is shown: what is due, and the runs that are under way.
 
-use tenure_core::port::{DueLook, Firing, Order, ScheduleSet, TaskId, TaskState};
+use tenure_core::port::{DueLook, Firing, Order, TaskId, TaskState};
 use tenure_core::schedule::{Load, Overlap, load_of, plan};
 
 use super::Subject;
 use super::floor::{Floor, pause, queue};
 use super::schedules_wall::{
-    Chief, FAR_MS, HOUR_MS, Wall, exclusive, hourly, key, now, over, setting, task, task_of, then,
+    Chief, FAR_MS, HOUR_MS, Wall, exclusive, hourly, key, now, over, task, task_of, then,
 };
 
 /// The longest due first, as many as asked for; what is not due is told by when it will be.
@@ -78,11 +78,9 @@ pub async fn what_falls_due_is_shown(subject: &Subject) {
 pub async fn a_run_is_under_way_until_its_task_is_over(subject: &Subject) {
     let (wall, chief) = (Wall::of(subject).await, Chief::of(subject).await);
     let floor = Floor { store: wall.store.clone(), key: queue("q") };
-    let view = wall.make(exclusive("n", Overlap::Skip)).await;
-    let mut progress = view;
+    let mut view = wall.make(exclusive("n", Overlap::Skip)).await;
     for (n, end) in (0..).zip(["complete", "kill", "cancel"]) {
-        assert_eq!(load(&wall, "n").await, load_if_due(n), "{end}: nothing is under way");
-        chief.run_and_come_back(&progress, FAR_MS + n * HOUR_MS).await;
+        chief.run_and_come_back(&view, FAR_MS + n * HOUR_MS).await;
         assert_eq!(load(&wall, "n").await, Some(load_of(1)), "{end}: it waits");
         let claimed = floor.claim_one().await;
         assert_eq!(load(&wall, "n").await, Some(load_of(1)), "{end}: it runs");
@@ -96,12 +94,8 @@ pub async fn a_run_is_under_way_until_its_task_is_over(subject: &Subject) {
             }
         }
         assert_eq!(load(&wall, "n").await, Some(load_of(0)), "{end}: it is over");
-        progress = wall.view(&key("n")).await;
+        view = wall.view(&key("n")).await;
     }
-}
-
-fn load_if_due(n: i64) -> Option<Load> {
-    (n > 0).then_some(Load::default())
 }
 
 /// A tick that comes meanwhile does nothing, and says so; the next one after the run does.
@@ -162,10 +156,6 @@ pub async fn runs_by_hand_are_counted(subject: &Subject) {
     assert_eq!(load(&wall, "n").await, Some(load_of(1)));
     decide(&wall, &chief, FAR_MS + 2 * HOUR_MS).await;
     assert_eq!(wall.view(&key("n")).await.overlapped, 1);
-    // From then on they may.
-    let mut definition = exclusive("n", Overlap::Allow);
-    definition.misfire = tenure_core::schedule::Misfire::FireOnce;
-    assert_eq!(wall.set(&setting(definition)).await, ScheduleSet::Changed(2));
 }
 
 fn names(look: &DueLook) -> Vec<&str> {

@@ -47,8 +47,8 @@ pub trait Scheduling: Send + Sync + 'static {
     }
 
     /// Fires, all in one transaction; `None` if the asker does not lead under that token, and nothing was done. Otherwise one
-    /// result for each, in their order: a firing that is stale or refused changes nothing, and the others do not mind. Rings for
-    /// who waits for the events and tasks.
+    /// result for each, in their order: a firing that is stale or refused changes nothing, and the others do not mind. A tick that
+    /// was decided about before does not fire again. Rings for who waits for the events and tasks.
     async fn fire(&self, fire: &Fire) -> Result<Option<Vec<Fired>>, StoreError> {
         let _ = fire;
         no_schedules()
