@@ -3,7 +3,7 @@
 use tenure::backend::postgres::{Postgres, PostgresOptions};
 use tenure_core::port::{
     Bureau, Calendar, Expect, Fire, Fired, Hand, HandOutcome, NewTask, Pause, ScheduleFilter, ScheduleKey,
-    ScheduleSet, Scheduling, SetSchedule, Store, Tasks, TickFilter, TickState, TickView, TopicSettings,
+    ScheduleSet, Scheduling, SetSchedule, Tasks, TickFilter, TickState, TickView, TopicSettings,
     Trouble, Wake, scheduler_election,
 };
 use tenure_core::schedule::{Definition, Overlap, When, plan, tick_of};
