@@ -43,7 +43,7 @@ pub(crate) async fn cost(
 }
 
 /// How many transactions the server has seen in this database.
-async fn transactions(url: Option<&str>) -> Result<Option<f64>, BenchError> {
+pub(crate) async fn transactions(url: Option<&str>) -> Result<Option<f64>, BenchError> {
     let Some(url) = url else { return Ok(None) };
     let mut connection = PgConnection::connect(url).await?;
     // Sessions report what they did only now and then.
@@ -55,7 +55,7 @@ async fn transactions(url: Option<&str>) -> Result<Option<f64>, BenchError> {
 }
 
 /// The processor time of this process so far.
-fn cpu() -> Duration {
+pub(crate) fn cpu() -> Duration {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel fills in the structure that it is given.
     let usage = unsafe {

@@ -11,6 +11,7 @@ mod events;
 mod handover;
 mod held;
 pub mod hold;
+mod schedules;
 mod server;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub use crate::claims::{
     svg,
 };
 pub use crate::events::{EventsBench, EventsReport, events};
+pub use crate::schedules::{Idle, Lateness, SchedulesBench, SchedulesReport, schedules};
 pub use crate::server::{Rate, ServerBench, ServerReport, Watchers, server};
 
 /// The rest before each round, on both sides. A hand-over comes out of the blue, and so must what it is compared with:

@@ -3,6 +3,8 @@
 mod bench;
 pub(crate) mod claims;
 pub(crate) mod events;
+pub(crate) mod point;
+pub(crate) mod schedules;
 pub(crate) mod tasks;
 pub(crate) mod values;
 pub(crate) mod work;
@@ -17,6 +19,7 @@ use tenure::port::Grant;
 pub(crate) use self::bench::{BenchArgs, BenchCommand};
 use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
 use self::events::EventsArgs;
+use self::schedules::ScheduleArgs;
 use self::tasks::TasksArgs;
 use self::work::WorkArgs;
 use crate::commands::serve::{self, ServeArgs};
@@ -28,8 +31,8 @@ use crate::exit;
     name = "tenure",
     version,
     about,
-    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, and events to all who want them in order, in the same store.",
-    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure events consume orders --group mailer -- ./send.sh   run it for each event, in order\n  tenure doctor                              is this store fit, and how fast?",
+    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, and events to all who want them in order, and lets things happen at their times, in the same store.",
+    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure events consume orders --group mailer -- ./send.sh   run it for each event, in order\n  tenure schedule create nightly '30 2 * * *' --zone Europe/Berlin --task reports   each tick once, whoever dies\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -116,6 +119,9 @@ pub(crate) enum Command {
     /// Publish events, read them in groups, see how far those are
     #[command(after_help = events::EXAMPLES)]
     Events(EventsArgs),
+    /// Let things happen at their times, each once: see, make and move schedules
+    #[command(after_help = schedules::EXAMPLES)]
+    Schedule(ScheduleArgs),
     /// Create or upgrade the tables
     #[command(
         after_help = "Examples:\n  tenure migrate up --store postgres://owner@db/app\n  tenure migrate status\n  tenure migrate sql --store postgres: > tenure.sql\n  tenure migrate sql --store postgres: --roles | psql app"

@@ -64,6 +64,7 @@ async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
         Command::Workers(args) => commands::workers::run(&global, args).await,
         Command::Pool(args) => commands::pool::run(&global, args).await,
         Command::Events(args) => commands::events::run(&global, args).await,
+        Command::Schedule(args) => commands::schedule::run(&global, args).await,
         Command::Migrate(args) => commands::migrate::run(&global, args).await,
         Command::Token(args) => commands::token::run(&global, args).await,
         Command::Doctor(args) => commands::doctor::run(&global, args).await,

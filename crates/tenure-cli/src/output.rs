@@ -50,8 +50,8 @@ pub(crate) fn init(global: &Global, style: Log) {
     COLOUR_ERR.store(wanted && std::io::stderr().is_terminal(), Ordering::Relaxed);
     let level = match global.verbose + u8::from(style.talkative) {
         0 => "tenure=warn",
-        1 => "tenure=info,warn",
-        _ => "tenure=debug,tenure_core=debug,info",
+        1 => "tenure=info,openraft=error,warn",
+        _ => "tenure=debug,tenure_core=debug,openraft=warn,info",
     };
     let filter = EnvFilter::try_from_env("TENURE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);

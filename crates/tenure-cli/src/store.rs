@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure::backend::{self, StoreOptions};
-use tenure::port::{Backend, GroupKey, PoolKey, QueueKey, Takeover, TopicKey};
+use tenure::port::{Backend, GroupKey, PoolKey, QueueKey, ScheduleKey, Takeover, TopicKey};
 use tenure::{ElectionKey, ElectorBuilder, Tenure};
 
 use crate::args::{Global, Standing, TakeoverMode};
@@ -45,6 +45,10 @@ pub(crate) fn topic(global: &Global, name: &str) -> Result<TopicKey, Failure> {
 
 pub(crate) fn group(global: &Global, topic: &str, name: &str) -> Result<GroupKey, Failure> {
     Ok(GroupKey::new(self::topic(global, topic)?, name.parse()?))
+}
+
+pub(crate) fn schedule(global: &Global, name: &str) -> Result<ScheduleKey, Failure> {
+    Ok(ScheduleKey::new(global.namespace.parse()?, name.parse()?))
 }
 
 /// A session for somebody who leads nothing and has no command: to wait for tasks and resources.

@@ -38,6 +38,24 @@ on_both_stores!(
     bad_tokens_name_themselves_and_the_remedy,
 );
 
+/// Makes one test of a claim for each strict store that only elects.
+macro_rules! on_stores_that_elect {
+    ($($claim:ident),* $(,)?) => {
+        mod etcd { $(#[test] fn $claim() { super::$claim(super::World::etcd()); })* }
+        mod raft { $(#[test] fn $claim() { super::$claim(super::World::raft()); })* }
+    };
+}
+
+on_stores_that_elect!(
+    a_killed_supervisor_leaves_no_orphan_and_another_takes_over,
+    sigterm_hands_over,
+    a_stopped_leader_never_shares_its_office,
+    tokens_grow_across_restarts_of_everything,
+    operators_move_leaders_while_it_runs,
+    the_highest_priority_alive_leads,
+    slots_are_a_semaphore,
+);
+
 const QUICK: [&str; 2] = ["--lease", "1500ms"];
 
 fn three(world: &World) -> Vec<Candidate> {

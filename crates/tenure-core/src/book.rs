@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::port::{
     Ask, AskKind, Candidacy, CandidateView, ElectionView, Expire, Joined, LeaseView, NewSession, Observation,
     Pause, Pulse, Release, Scope, SessionView, Take, Term, Via, Wake,
@@ -30,35 +32,72 @@ const TERMS_KEPT: usize = 100;
 /// book.end(&id, 0);
 /// assert_eq!(book.beat(&id, 0), Pulse::Gone);
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Book {
     timeline: u32,
     sessions: BTreeMap<SessionId, SessionView>,
+    #[serde(with = "pairs")]
     elections: BTreeMap<ElectionKey, Election>,
+    #[serde(skip)]
     wakes: Vec<Wake>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Election {
-    slots: u32,
-    requires: Vec<String>,
-    paused: Option<Pause>,
-    leases: Vec<Lease>,
-    candidates: BTreeMap<SessionId, (Candidacy, i64)>,
-    asks: Vec<Ask>,
-    terms: Vec<Term>,
+/// All that is known of an election: what a store that keeps whole documents keeps of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Election {
+    /// How many may lead at once.
+    pub slots: u32,
+    /// What a leader must be able to do.
+    pub requires: Vec<String>,
+    /// Set while nobody may lead.
+    pub paused: Option<Pause>,
+    /// One for each slot, and for each that there ever was.
+    pub leases: Vec<Lease>,
+    /// Who stands, and since when.
+    pub candidates: BTreeMap<SessionId, (Candidacy, i64)>,
+    /// What is asked of the holders.
+    pub asks: Vec<Ask>,
+    /// The last terms, newest first.
+    pub terms: Vec<Term>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Lease {
-    token: Token,
-    session: Option<SessionId>,
-    reserved: Option<SessionId>,
-    via: Via,
-    granted_at_ms: Option<i64>,
+/// A lease, as it is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The token of the last grant.
+    pub token: Token,
+    /// Who holds it.
+    pub session: Option<SessionId>,
+    /// Whom the last holder named as its successor.
+    pub reserved: Option<SessionId>,
+    /// How the term came about; of a free lease, how the next one will.
+    pub via: Via,
+    /// When it was granted.
+    pub granted_at_ms: Option<i64>,
 }
 
 impl Book {
+    /// A book of what is known: the sessions that live, and elections. Of sessions that are not among them, everything is freed.
+    pub fn of(sessions: Vec<SessionView>, elections: BTreeMap<ElectionKey, Election>, wall_ms: i64) -> Book {
+        let sessions = sessions.into_iter().map(|session| (session.id.clone(), session)).collect();
+        let mut book = Book { sessions, elections, ..Book::default() };
+        let live = |id: &SessionId| book.sessions.get(id).is_some_and(|session| session.live);
+        for election in book.elections.values_mut() {
+            election.candidates.retain(|id, _| live(id));
+            for slot in 0..election.leases.len() {
+                if election.leases[slot].session.as_ref().is_some_and(|id| !live(id)) {
+                    election.free(slot, None, Via::Takeover, "expired", wall_ms);
+                }
+            }
+        }
+        book
+    }
+
+    /// All that is known of an election.
+    pub fn kept(&self, key: &ElectionKey) -> Option<&Election> {
+        self.elections.get(key)
+    }
+
     /// The hints since the last call.
     pub fn drain_wakes(&mut self) -> Vec<Wake> {
         std::mem::take(&mut self.wakes)
@@ -132,6 +171,11 @@ impl Book {
         due && expire.timeline == self.timeline && self.close(&expire.session, "expired", wall_ms)
     }
 
+    /// Forgets sessions that are over and beat last before a moment, so that a store that lives for ever does not grow for ever.
+    pub fn forget_sessions(&mut self, before_ms: i64) {
+        self.sessions.retain(|_, session| session.live || session.beat_at_ms >= before_ms);
+    }
+
     /// Marks a session as over and frees all that it held.
     fn close(&mut self, id: &SessionId, how: &str, wall_ms: i64) -> bool {
         let Some(session) = self.sessions.get_mut(id).filter(|session| session.live) else { return false };
@@ -150,6 +194,17 @@ impl Book {
             }
         }
         true
+    }
+
+    /// A session's part in one election, ended as [`end`](Self::end) ends it in all.
+    pub fn withdraw(&mut self, key: &ElectionKey, id: &SessionId, wall_ms: i64) {
+        let Some(election) = self.elections.get_mut(key) else { return };
+        election.candidates.remove(id);
+        for slot in 0..election.leases.len() {
+            if election.leases[slot].session.as_ref() == Some(id) {
+                election.free(slot, None, Via::Release, "ended", wall_ms);
+            }
+        }
     }
 
     /// See [`Store::join`](crate::port::Store::join).
@@ -214,6 +269,12 @@ impl Book {
 
     /// See [`Store::take`](crate::port::Store::take).
     pub fn take(&mut self, take: &Take, wall_ms: i64) -> Option<Token> {
+        self.take_as(take, Token::ZERO, wall_ms)
+    }
+
+    /// Likewise, for a store that has a number of its own for each change: the token is that number, if it is greater than what the
+    /// token would be.
+    pub fn take_as(&mut self, take: &Take, number: Token, wall_ms: i64) -> Option<Token> {
         if !self.is_live(&take.session) || take.timeline != self.timeline {
             return None;
         }
@@ -236,7 +297,7 @@ impl Book {
         }
         let id = election.candidates.get(&take.session).map(|(c, _)| c.id.clone())?;
         let lease = &mut election.leases[take.slot as usize];
-        let token = lease.token.next(self.timeline);
+        let token = lease.token.next(self.timeline).max(number);
         let via = if over { Via::Takeover } else { lease.via };
         *lease = Lease {
             token,
@@ -370,6 +431,29 @@ impl Book {
             leases: election.leases.iter().zip(0..election.slots).map(lease).collect(),
             candidates: election.candidates.iter().filter_map(candidate).collect(),
         }
+    }
+}
+
+/// A map whose keys are no text, as a list.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, K, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Vec::<(K, V)>::deserialize(from).map(|pairs| pairs.into_iter().collect())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::port::{Credential, Deed, StoreError, Trouble};
 /// cabinet.record(&deed);
 /// assert_eq!(cabinet.deeds(None, None, 1)[0].n, 2);
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Cabinet {
     credentials: Vec<Credential>,
     deeds: Vec<Deed>,

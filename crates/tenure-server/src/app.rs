@@ -11,7 +11,9 @@ use tenure::{Claims, ElectionKey, Error, Name, Tenure};
 use tokio::sync::{OnceCell, watch};
 
 use crate::access::{Access, Owners};
+use crate::agenda::Agenda;
 use crate::board::Board;
+use crate::calendar::Calendar;
 use crate::envelope;
 use crate::floor::Floor;
 use crate::gauge::Gauge;
@@ -36,6 +38,8 @@ pub struct Inside {
     pub(crate) board: Arc<Board>,
     pub(crate) floor: Arc<Floor>,
     pub(crate) gauge: Arc<Gauge>,
+    pub(crate) agenda: Agenda,
+    pub(crate) calendar: Calendar,
     pub(crate) access: Arc<Access>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
@@ -93,12 +97,16 @@ impl App {
         let board = Board::watching(store.clone(), runtime.clone());
         let floor = Floor::watching(store.clone(), runtime.clone());
         let gauge = Gauge::watching(store.clone(), runtime.clone());
+        let agenda = Agenda::new(store.clone(), runtime.clone());
+        let calendar = Calendar::new(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
         App(Arc::new(Inside {
             store,
             board,
             floor,
             gauge,
+            agenda,
+            calendar,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),

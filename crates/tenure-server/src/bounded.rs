@@ -137,14 +137,14 @@ impl Office for Bounded {
 /// Passes calls on, each within the bound; in brackets, one that asks nothing of the store.
 macro_rules! bounded {
     (impl $port:ident {
-        $([$plain:ident -> $said:ty])?
+        $([$plain:ident -> $said:ty])*
         $($call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)*
     }) => {
         #[async_trait]
         impl $port for Bounded {
             $(fn $plain(&self) -> $said {
                 self.inner.$plain()
-            })?
+            })*
             $(async fn $call(&self, $($name: $kind),*) -> Answer<$answer> {
                 self.within(self.inner.$call($($name),*)).await
             })*
@@ -155,6 +155,7 @@ macro_rules! bounded {
 bounded! {
     impl Tasks {
         [routes_claims -> bool]
+        [keeps_work -> bool]
         submit(submission: &Submission) -> Vec<Submitted>;
         claim(ask: &ClaimAsk) -> ClaimAnswer;
         settle(settlements: &[Settlement]) -> Vec<Settled>;

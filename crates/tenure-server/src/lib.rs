@@ -16,11 +16,13 @@
 //! | [`route`] | the table of all routes, each with what it needs |
 
 pub mod access;
+mod agenda;
 pub mod api;
 mod app;
 mod audit;
 pub mod board;
 mod bounded;
+mod calendar;
 mod envelope;
 mod floor;
 mod gauge;

@@ -16,7 +16,10 @@ use http::header::CONTENT_TYPE;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tenure::ElectionKey;
-use tenure::port::{ElectionView, GroupKey, QueueKey, TaskState, TopicKey, TopicView, Verb};
+use tenure::port::{
+    ElectionView, GroupKey, QueueKey, ScheduleKey, ScheduleStats, ScheduleView, TaskState, TopicKey,
+    TopicView, Verb,
+};
 
 use crate::App;
 use crate::app::SERVERS;
@@ -35,6 +38,8 @@ pub mod names {
     pub const AUDIT_FAILURES: &str = "tenure_audit_failures_total";
     pub const PUSHES: &str = "tenure_pushes_total";
     pub const PUSH: &str = "tenure_push_duration_seconds";
+    pub const CALLS: &str = "tenure_calls_total";
+    pub const CALL: &str = "tenure_call_duration_seconds";
 }
 
 /// How often measurements are folded into their buckets.
@@ -46,15 +51,22 @@ const BUCKETS: [f64; 12] = [0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 /// Terms last from seconds to months.
 const TERM_BUCKETS: [f64; 9] = [1.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0, 604_800.0, 2_592_000.0];
 
+/// Ticks are late by milliseconds, or by as long as nobody was there to fire them.
+const LATE_BUCKETS: [f64; 12] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0, 3600.0, 86_400.0];
+
 /// The recorder of this process. Whoever asks first installs it; a process that has another one already keeps it, and shows
 /// only the board here.
 pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
     static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let install = || {
-        let term = metrics_exporter_prometheus::Matcher::Full(tenure::metrics::names::LEADERSHIP.into());
+        let full = |name: &str| metrics_exporter_prometheus::Matcher::Full(name.into());
+        let (term, late) =
+            (full(tenure::metrics::names::LEADERSHIP), full(tenure::metrics::names::TICK_LATENESS));
         let builder = PrometheusBuilder::new()
             .set_buckets(&BUCKETS)
-            .and_then(|builder| builder.set_buckets_for_metric(term, &TERM_BUCKETS));
+            .and_then(|builder| builder.set_buckets_for_metric(term, &TERM_BUCKETS))
+            .and_then(|builder| builder.set_buckets_for_metric(late, &LATE_BUCKETS));
         let handle = builder.and_then(PrometheusBuilder::install_recorder).ok()?;
         tenure::metrics::describe();
         describe();
@@ -84,6 +96,11 @@ fn describe() {
         "Events that were pushed to a receiver, by group and by what came of it."
     );
     describe_histogram!(names::PUSH, Unit::Seconds, "From sending an event to its receiver to the answer.");
+    describe_counter!(
+        names::CALLS,
+        "Calls of schedules that were made, by namespace, schedule and by what came of it."
+    );
+    describe_histogram!(names::CALL, Unit::Seconds, "From making a call of a schedule to the answer.");
     // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
     counter!(names::AUDIT_FAILURES).increment(0);
     for reason in Reason::ALL {
@@ -151,7 +168,7 @@ pub(crate) fn refused(reason: Reason) {
     counter!(names::REFUSED, "reason" => reason.label()).increment(1);
 }
 
-/// What came of pushing an event.
+/// What came of pushing an event, or of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PushResult {
     /// The receiver took it.
@@ -164,23 +181,37 @@ pub(crate) enum PushResult {
     Unreachable,
 }
 
+impl PushResult {
+    fn label(self) -> &'static str {
+        match self {
+            PushResult::Done => "done",
+            PushResult::Refused => "refused",
+            PushResult::Late => "late",
+            PushResult::Unreachable => "unreachable",
+        }
+    }
+}
+
 /// An event was pushed, or was not.
 pub(crate) fn pushed(group: &GroupKey, result: PushResult, took: Duration) {
-    let result = match result {
-        PushResult::Done => "done",
-        PushResult::Refused => "refused",
-        PushResult::Late => "late",
-        PushResult::Unreachable => "unreachable",
-    };
     let labels = [
         ("namespace", group.topic.namespace.to_string()),
         ("topic", group.topic.name.to_string()),
         ("group", group.name.to_string()),
     ];
     let mut with_result = labels.to_vec();
-    with_result.push(("result", result.to_owned()));
+    with_result.push(("result", result.label().to_owned()));
     counter!(names::PUSHES, &with_result).increment(1);
     histogram!(names::PUSH, &labels).record(took);
+}
+
+/// A call of a schedule was made, or was not.
+pub(crate) fn called(key: &ScheduleKey, result: PushResult, took: Duration) {
+    let labels = [("namespace", key.namespace.to_string()), ("schedule", key.name.to_string())];
+    let mut with_result = labels.to_vec();
+    with_result.push(("result", result.label().to_owned()));
+    counter!(names::CALLS, &with_result).increment(1);
+    histogram!(names::CALL, &labels).record(took);
 }
 
 /// Events were published through this server.
@@ -216,6 +247,7 @@ async fn scrape(State(app): State<App>) -> Response {
     board(&app, &mut text);
     queues(&app, &mut text).await;
     topics(&app, &mut text).await;
+    schedules(&app, &mut text).await;
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
@@ -335,6 +367,57 @@ async fn topics(app: &App, text: &mut String) {
     family(text, "tenure_group_paused", "Whether an operator has paused it.", paused);
     let moves = each(|track| track.view.moves as f64);
     family(text, "tenure_group_moves", "How many slots ever changed hands from one name to another.", moves);
+}
+
+/// How it stands with schedules. Of a store that can not be asked, or keeps none, nothing is said.
+async fn schedules(app: &App, text: &mut String) {
+    let seen = app.calendar.seen().await.ok();
+    let spaces = || seen.iter().flat_map(|seen| seen.namespaces.iter());
+    let each = |figure: fn(&ScheduleStats) -> Option<f64>| {
+        let shown = move |stats: &ScheduleStats| {
+            figure(stats).map(|value| (format!("{{namespace=\"{}\"}}", stats.namespace), value))
+        };
+        spaces().filter_map(shown).collect::<Vec<_>>()
+    };
+    family(text, "tenure_schedules", "Schedules that there are.", each(|stats| Some(stats.schedules as f64)));
+    let paused = each(|stats| Some(stats.paused as f64));
+    family(text, "tenure_schedules_paused", "Schedules that an operator has paused.", paused);
+    let troubled = each(|stats| Some(stats.troubled as f64));
+    family(text, "tenure_schedules_troubled", "Schedules that could not fire the last time.", troubled);
+    let overdue = each(|stats| Some(stats.overdue as f64));
+    family(text, "tenure_schedules_overdue", "Schedules that are due by now and have not fired.", overdue);
+    let late = each(|stats| Some(seconds(stats.overdue_ms)));
+    let help = "For how long the longest of these has been due; 0 if none is.";
+    family(text, "tenure_schedules_overdue_seconds", help, late);
+    let last = each(|stats| stats.last_fired_ms.map(|ms| ms as f64 / 1000.0));
+    let help = "When any of them fired last, in seconds since 1970, by the store's clock.";
+    family(text, "tenure_schedules_last_fired_timestamp_seconds", help, last);
+    let each = |figure: fn(&ScheduleView) -> Option<f64>| {
+        let views = seen.iter().flat_map(|seen| seen.schedules.iter());
+        views.filter_map(|view| figure(view).map(|value| (schedule_labels(view), value))).collect::<Vec<_>>()
+    };
+    let last = each(|view| view.last_fired_ms.map(|ms| ms as f64 / 1000.0));
+    let help = "When it fired last, in seconds since 1970, by the store's clock. Of each schedule something is said \
+                only while there are a thousand at most.";
+    family(text, "tenure_schedule_last_fired_timestamp_seconds", help, last);
+    let next = each(|view| view.due_ms.map(|ms| ms as f64 / 1000.0));
+    let help = "When it is due next, in seconds since 1970; nothing if it is paused or over.";
+    family(text, "tenure_schedule_next_due_timestamp_seconds", help, next);
+    let fired = each(|view| Some(view.fired as f64));
+    family(text, "tenure_schedule_ticks_fired", "Ticks of it that have fired.", fired);
+    let skipped = each(|view| Some(view.skipped as f64));
+    family(text, "tenure_schedule_ticks_skipped", "Ticks of it that were missed, and did not fire.", skipped);
+    let overlapped = each(|view| Some(view.overlapped as f64));
+    let help = "Ticks of it that did nothing, as an earlier run was under way.";
+    family(text, "tenure_schedule_ticks_overlapped", help, overlapped);
+    let trouble = each(|view| Some(f64::from(u8::from(view.trouble.is_some()))));
+    family(text, "tenure_schedule_troubled", "Whether it could not fire the last time.", trouble);
+    let paused = each(|view| Some(f64::from(u8::from(view.paused.is_some()))));
+    family(text, "tenure_schedule_paused", "Whether an operator has paused it.", paused);
+}
+
+fn schedule_labels(view: &ScheduleView) -> String {
+    format!("{{namespace=\"{}\",schedule=\"{}\"}}", view.namespace, view.definition.name)
 }
 
 fn seconds(ms: u64) -> f64 {

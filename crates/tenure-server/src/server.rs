@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::Tenure;
-use tenure::port::{Backend, StoreError};
-use tokio::sync::watch;
+use tenure::port::{Backend, StoreError, Trouble};
+use tenure::{Scheduler, Tenure};
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::Access;
@@ -13,7 +13,7 @@ use crate::bounded::Bounded;
 use crate::listen::{Listener, Listening, Tls};
 use crate::replica;
 use crate::settings::{Bound, Limits, Settings};
-use crate::webhooks::Webhooks;
+use crate::webhooks::{Calls, Webhooks};
 use crate::{App, listen};
 
 /// Descriptors for everything but connections: the store, files, listeners.
@@ -31,6 +31,8 @@ pub struct Server {
     drain: Duration,
     tasks: [JoinHandle<()>; 2],
     webhooks: Webhooks,
+    calls: Calls,
+    scheduler: Mutex<Option<Scheduler>>,
 }
 
 /// Why a server did not start. Nothing is left behind.
@@ -78,12 +80,14 @@ impl Server {
         app.serve_as(tenure.clone());
         // Whoever leads hands out what is exclusive, and recovers what was lost: for those, too, who have only HTTP.
         tenure.claims().stand().await.map_err(StartError::Replica)?;
+        let scheduler = schedule(&settings, &tenure, app.store.as_ref()).await?;
         let listening = listen::serve(listeners, tls, &app, &settings);
         let drain = settings.timeouts.drain;
         let tasks = [standing, tokio::spawn(crate::metrics::upkeep())];
         let webhooks = Webhooks::start(app.clone(), tenure.clone());
-        let ended = watch::Sender::new(false);
-        Ok(Server { app, addresses, listening, tenure, ended, drain, tasks, webhooks })
+        let calls = Calls::start(app.clone(), tenure.clone());
+        let (ended, scheduler) = (watch::Sender::new(false), Mutex::new(scheduler));
+        Ok(Server { app, addresses, listening, tenure, ended, drain, tasks, webhooks, calls, scheduler })
     }
 
     /// Where it listens.
@@ -107,7 +111,7 @@ impl Server {
         if !self.listening.drain(self.drain).await {
             tracing::warn!(after = ?self.drain, "requests were cut off: they did not finish in time");
         }
-        self.webhooks.over().await;
+        tokio::join!(self.webhooks.over(), self.calls.over(), self.unschedule());
         match tokio::time::timeout(LEAVE, self.tenure.close()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!("leaving the other replicas: {error}"),
@@ -116,6 +120,15 @@ impl Server {
             }
         }
         self.ended.send_replace(true);
+    }
+
+    /// Leaves it to others to fire what falls due.
+    async fn unschedule(&self) {
+        if let Some(scheduler) = self.scheduler.lock().await.take()
+            && let Err(error) = scheduler.stop().await
+        {
+            tracing::warn!("schedules were left in the middle: {error}");
+        }
     }
 
     /// Waits until it has ended.
@@ -130,6 +143,21 @@ impl Drop for Server {
         // The last handle of its session goes with them.
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// One of those who would fire what falls due, unless it is not wanted, the store keeps no schedules, or others fire them.
+async fn schedule(
+    settings: &Settings,
+    tenure: &Tenure,
+    store: &dyn Backend,
+) -> Result<Option<Scheduler>, StartError> {
+    // Whatever else is the matter with it passes, and nothing is lost meanwhile.
+    let unfit = store.due(1).await.is_err_and(|error| error.kind == Trouble::Unfit);
+    if !settings.scheduler || unfit || store.routes_claims() {
+        return Ok(None);
+    }
+    let scheduler = tenure.scheduler().priority(settings.priority).start().await;
+    scheduler.map(Some).map_err(StartError::Replica)
 }
 
 /// Raises how many files this process may have open to what its connections need, as far as it may.

@@ -37,8 +37,11 @@ pub struct Settings {
     pub lease: Duration,
     /// Where time and randomness come from.
     pub runtime: Arc<dyn Runtime>,
-    /// Whether events may be pushed to this machine and to private networks, and not only to public addresses.
+    /// Whether events may be pushed to this machine and to private networks, and schedules may call there, and not only public
+    /// addresses.
     pub push_private: bool,
+    /// Whether it is one of those who would fire what falls due.
+    pub scheduler: bool,
 }
 
 impl Default for Settings {
@@ -56,6 +59,7 @@ impl Default for Settings {
             lease: Duration::from_secs(10),
             runtime: Arc::new(System),
             push_private: false,
+            scheduler: true,
         }
     }
 }

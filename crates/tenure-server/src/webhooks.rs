@@ -7,6 +7,7 @@
 //! Keys are pushed beside one another, the events of one key strictly one after the other. Events come at least once: again if a
 //! server dies, or loses its slots, between the answer of the receiver and the commit.
 
+mod calls;
 mod post;
 mod resolve;
 mod sign;
@@ -21,6 +22,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 
+pub(crate) use self::calls::Calls;
 use self::post::Poster;
 pub(crate) use self::resolve::host_is_private;
 pub(crate) use self::sign::SECRET;

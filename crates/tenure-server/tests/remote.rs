@@ -6,6 +6,8 @@ mod access;
 mod claims;
 #[path = "remote/events.rs"]
 mod events;
+#[path = "remote/schedules.rs"]
+mod schedules;
 mod support;
 #[path = "remote/tls.rs"]
 mod tls;
@@ -15,7 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::{Kept, Replica, http};
 use tenure_testkit::conformance::Subject;
-use tenure_testkit::{claims_conformance_tests, conformance_tests, events_conformance_tests};
+use tenure_testkit::{
+    claims_conformance_tests, conformance_tests, events_conformance_tests, schedules_conformance_tests,
+};
 
 conformance_tests!(over_memory, served(support::memory()).await, through a server);
 
@@ -34,6 +38,10 @@ events_conformance_tests!(events_over_memory, served(support::memory()).await, t
 events_conformance_tests!(events_over_sqlite, served(support::sqlite().await).await, through a server);
 
 events_conformance_tests!(events_over_postgres, served(support::postgres().await).await, through a server);
+
+schedules_conformance_tests!(schedules_over_memory, served(support::memory()).await, through a server);
+
+schedules_conformance_tests!(schedules_over_sqlite, served(support::sqlite().await).await, through a server);
 
 /// Two servers on one store, and clients of either in turn.
 async fn served(store: Kept) -> Subject {

@@ -247,12 +247,12 @@ impl<B: Office> Office for Cuttable<B> {
 
 /// Forwards each call over the link; what is known of the store needs none.
 macro_rules! forwarded {
-    ($port:ident { $(known $fact:ident;)? $(fn $call:ident($($name:ident: $of:ty),*) -> $answer:ty;)* }) => {
+    ($port:ident { $(known $fact:ident;)* $(fn $call:ident($($name:ident: $of:ty),*) -> $answer:ty;)* }) => {
         #[async_trait]
         impl<B: $port> $port for Cuttable<B> {
             $(fn $fact(&self) -> bool {
                 self.store.$fact()
-            })?
+            })*
             $(async fn $call(&self, $($name: $of),*) -> Result<$answer, StoreError> {
                 self.linked().await?.$call($($name),*).await
             })*
@@ -262,6 +262,7 @@ macro_rules! forwarded {
 
 forwarded!(Tasks {
     known routes_claims;
+    known keeps_work;
     fn submit(submission: &Submission) -> Vec<Submitted>;
     fn claim(ask: &ClaimAsk) -> ClaimAnswer;
     fn settle(settlements: &[Settlement]) -> Vec<Settled>;

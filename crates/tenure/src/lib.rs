@@ -113,6 +113,7 @@ pub mod operator;
 mod pool;
 pub mod runtime;
 mod scheduler;
+mod seal;
 mod tenure;
 mod worker;
 

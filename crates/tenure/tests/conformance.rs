@@ -27,6 +27,8 @@ conformance_tests!(sqlite, in_a_file());
 claims_conformance_tests!(sqlite_claims, in_a_file());
 #[cfg(feature = "sqlite")]
 events_conformance_tests!(sqlite_events, in_a_file());
+#[cfg(feature = "sqlite")]
+schedules_conformance_tests!(sqlite_schedules, in_a_file());
 
 #[cfg(feature = "sqlite")]
 fn in_a_file() -> Subject {
@@ -65,6 +67,65 @@ fn on_a_server() -> Subject {
             Postgres::connect_unchecked(owner).await.unwrap().migrate().await.unwrap();
             let runtime = PostgresOptions::new(database.url_as("tenure_runtime"));
             Arc::new(Postgres::connect(runtime).await.unwrap()) as _
+        }
+    })
+}
+
+#[cfg(feature = "etcd")]
+conformance_tests!(etcd, on_etcd(), elections only);
+
+#[cfg(feature = "etcd")]
+fn on_etcd() -> Subject {
+    use tenure::backend::StoreOptions;
+    use tenure::backend::etcd::Etcd;
+    use tenure_testkit::conformance::counted::{Counted, Grants};
+    let cluster = Arc::new(tenure_testkit::rig::EtcdCluster::start().unwrap());
+    let grants = Grants::default();
+    Subject::new(move || {
+        let (cluster, grants) = (cluster.clone(), grants.clone());
+        async move {
+            let options = StoreOptions { url: cluster.url(), ..StoreOptions::default() };
+            Arc::new(Counted::new(Etcd::connect(&options).await.unwrap(), &grants)) as _
+        }
+    })
+}
+
+#[cfg(feature = "raft")]
+conformance_tests!(raft, among_three());
+
+/// Three members in this process, and clients of them.
+#[cfg(feature = "raft")]
+fn among_three() -> Subject {
+    use tenure::backend::StoreOptions;
+    use tenure::backend::raft::Raft;
+    use tenure_testkit::conformance::counted::{Counted, Grants};
+    use tenure_testkit::rig::free_port;
+    use tokio::sync::OnceCell;
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let peers: Vec<String> =
+        (1..=3).map(|node| format!("{node}@127.0.0.1:{}", free_port().unwrap())).collect();
+    let peers = peers.join(",");
+    let members: Arc<OnceCell<Vec<Raft>>> = Arc::default();
+    let grants = Grants::default();
+    Subject::new(move || {
+        let (folder, peers, members, grants) =
+            (folder.clone(), peers.clone(), members.clone(), grants.clone());
+        async move {
+            let open = async |url: String| {
+                Raft::connect(&StoreOptions { url, ..StoreOptions::default() }).await.unwrap()
+            };
+            members
+                .get_or_init(async || {
+                    let mut members = Vec::new();
+                    for node in 1..=3 {
+                        let folder = folder.path().join(node.to_string());
+                        members
+                            .push(open(format!("raft:{}?node={node}&peers={peers}", folder.display())).await);
+                    }
+                    members
+                })
+                .await;
+            Arc::new(Counted::new(open(format!("raft:?peers={peers}")).await, &grants)) as _
         }
     })
 }

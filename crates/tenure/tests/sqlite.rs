@@ -20,6 +20,12 @@ mod events_view;
 mod faults;
 #[path = "sqlite/guards.rs"]
 mod guards;
+#[path = "sqlite/schedules.rs"]
+mod schedules;
+#[path = "sqlite/schedules_hand.rs"]
+mod schedules_hand;
+#[path = "sqlite/schedules_safety.rs"]
+mod schedules_safety;
 
 use std::sync::Arc;
 

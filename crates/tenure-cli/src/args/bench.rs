@@ -111,6 +111,27 @@ pub(crate) enum BenchCommand {
         #[arg(long, default_value_t = 50)]
         rounds: u32,
     },
+    /// Many schedules due in the same second beside a bare insert; how late ticks are at a steady rate; what waiting costs
+    #[command(
+        after_help = "The store should be the bench's own: another scheduler on it would fire as well.\n\nExamples:\n  tenure bench schedules --store postgres://app@db/app\n  tenure bench schedules --schedules 10000 --due 1000 --window 5s --repeats 1 -o json"
+    )]
+    Schedules {
+        /// How many schedules there are
+        #[arg(long, default_value_t = 100_000, value_name = "N")]
+        schedules: u64,
+        /// How many more are due in the same second
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..), value_name = "N")]
+        due: u64,
+        /// How often, one side after the other; the median counts
+        #[arg(long, default_value_t = 3)]
+        repeats: u32,
+        /// How many ticks per second are steady
+        #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+        rate: u32,
+        /// For how long those are watched, and for how long nothing
+        #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
+        window: Duration,
+    },
     /// Claim tasks as one of the replicas
     #[command(hide = true)]
     Replica {

@@ -112,6 +112,18 @@ pub(crate) fn time(text: &str) -> Result<i64, String> {
     })
 }
 
+/// What a wall clock shows, as `2030-01-31T09:30:00`, `2030-01-31T09:30` or `2030-01-31`: in milliseconds since 1970, as if it were
+/// in UTC.
+pub(crate) fn clock(text: &str) -> Option<i64> {
+    let zero = match text.len() {
+        10 => "T00:00:00Z",
+        16 => ":00Z",
+        _ => "Z",
+    };
+    // With an offset it would be no wall clock any more.
+    text.ends_with(|c: char| c.is_ascii_digit()).then(|| moment(&format!("{text}{zero}")))?
+}
+
 fn moment(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let [year, month, day] = numbers(date, '-', [4, 2, 2])?;

@@ -11,7 +11,8 @@ use super::duration;
 pub(crate) const EXAMPLES: &str = "\
 The command runs once for each task. It reads the payload on its standard input, and sees TENURE_TASK, TENURE_TOKEN (the \
 claim's token, as a number), TENURE_ATTEMPT, TENURE_ATTEMPTS, TENURE_QUEUE, TENURE_KIND, TENURE_NAMESPACE and TENURE_ID (the \
-worker's name). What the parents of the task put out is in TENURE_INPUTS, a JSON object by their numbers, if it fits into a \
+worker's name); TENURE_TASK_KEY, if the task was submitted under a key, as those of schedules are: NAMESPACE/SCHEDULE@TICK, the \
+tick in UTC. What the parents of the task put out is in TENURE_INPUTS, a JSON object by their numbers, if it fits into a \
 variable.
 
 Exit code 0 completes the task, with the standard output as its output if that is JSON. Any other code, or a signal, fails it: \

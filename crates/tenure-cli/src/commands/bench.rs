@@ -1,12 +1,13 @@
 //! `tenure bench`: measured beside the bare database.
 
 mod claims;
+mod schedules;
 
 use std::path::PathBuf;
 
 use tenure_bench::{
-    AssignBench, BenchError, DrainBench, ElectionBench, EventsBench, Replica, Report, ServerBench,
-    ServerReport, hold,
+    AssignBench, BenchError, DrainBench, ElectionBench, EventsBench, Replica, Report, SchedulesBench,
+    ServerBench, ServerReport, hold,
 };
 
 use crate::args::{BenchArgs, BenchCommand, Format, Global};
@@ -37,6 +38,11 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
                 [writers, members].map(|numbers| numbers.into_iter().map(usize::from).collect::<Vec<_>>());
             let bench = EventsBench { postgres, writers, window, repeats, events, slots, members, rounds };
             claims::events(global, &bench).await?;
+        }
+        BenchCommand::Schedules { schedules, due, repeats, rate, window } => {
+            let bench =
+                SchedulesBench { postgres: postgres(global, url), schedules, due, repeats, rate, window };
+            schedules::run(global, &bench).await?;
         }
         BenchCommand::Replica { queue, callers } => {
             let replica = Replica { store: url, queue, callers };

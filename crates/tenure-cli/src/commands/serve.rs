@@ -68,9 +68,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "TENURE_AUTH")]
     pub(crate) auth: bool,
 
-    /// Let groups be pushed to this machine and to private networks too, and not only to public addresses
+    /// Let groups be pushed, and schedules call, to this machine and to private networks too, and not only to public addresses
     #[arg(long, env = "TENURE_PUSH_PRIVATE")]
     pub(crate) push_private: bool,
+
+    /// Leave it to others to fire schedules: to servers without this, and to `tenure schedule run`
+    #[arg(long, env = "TENURE_NO_SCHEDULER")]
+    pub(crate) no_scheduler: bool,
 
     /// How long what is under way may take when the server is told to end
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
@@ -199,6 +203,7 @@ fn settings(args: ServeArgs) -> Settings {
         lease: defaults.lease,
         runtime: defaults.runtime,
         push_private: args.push_private,
+        scheduler: !args.no_scheduler,
     }
 }
 

@@ -87,6 +87,10 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     let pushed = served.ask("PUT", "/v1/topics/orders/groups/hook/push", pushed);
     assert!(pushed.contains("whsec_"), "{pushed}");
     served.ask("POST", "/v1/topics/orders/events", r#"{"type":"order.paid"}"#);
+    // A schedule that fires, and calls where nobody listens.
+    let often = r#"{"when":"every 1s","target":{"call":{"url":"http://127.0.0.1:9/hook"}}}"#;
+    let often = served.ask("PUT", "/v1/schedules/often", often);
+    assert!(often.contains("\"outcome\":\"created\""), "{often}");
     // A term of the server's own ends: it is asked to resign, and is elected again.
     until(
         "the server leads the servers",

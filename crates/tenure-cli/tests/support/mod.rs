@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure_testkit::rig::{FreshDatabase, fresh_database};
+use tenure_testkit::rig::{EtcdCluster, FreshDatabase, free_port, fresh_database};
 
 /// How long a test waits for something that must happen. Only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,6 +19,8 @@ pub struct World {
     pub store: String,
     database: Option<FreshDatabase>,
     server: Option<Server>,
+    etcd: Option<EtcdCluster>,
+    pub members: Vec<Server>,
 }
 
 /// One line of a child: it lived, under this token.
@@ -33,7 +35,7 @@ impl World {
     pub fn sqlite() -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let store = format!("sqlite:{}", folder.path().join("tenure.db").display());
-        World { folder, store, database: None, server: None }
+        World { folder, store, database: None, server: None, etcd: None, members: Vec::new() }
     }
 
     pub fn postgres() -> World {
@@ -46,7 +48,47 @@ impl World {
     pub fn empty_postgres() -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let database = fresh_database().expect("a database");
-        World { folder, store: database.url().to_owned(), database: Some(database), server: None }
+        World {
+            folder,
+            store: database.url().to_owned(),
+            database: Some(database),
+            server: None,
+            etcd: None,
+            members: Vec::new(),
+        }
+    }
+
+    /// Three members.
+    pub fn etcd() -> World {
+        let etcd = EtcdCluster::of(3).expect("etcd");
+        World { store: etcd.url(), etcd: Some(etcd), ..World::sqlite() }
+    }
+
+    /// Three servers that agree by Raft, and everything else through the cluster that they are.
+    pub fn raft() -> World {
+        let mut world = World::sqlite();
+        let places: Vec<String> =
+            (1..=3).map(|node| format!("{node}@127.0.0.1:{}", free_port().expect("a port"))).collect();
+        let peers = places.join(",");
+        world.store = format!("raft:?peers={peers}");
+        world.members = std::thread::scope(|scope| {
+            let start = |node: u32| {
+                let folder = world.path(&format!("member{node}"));
+                let store = format!("raft:{}?node={node}&peers={peers}", folder.display());
+                let (world, name) = (&world, format!("member{node}"));
+                scope.spawn(move || {
+                    Server::start_with(
+                        world,
+                        &name,
+                        &["--listen", "127.0.0.1:0"],
+                        &[("TENURE_STORE", &store)],
+                    )
+                })
+            };
+            let members = [start(1), start(2), start(3)];
+            members.map(|member| member.join().expect("a member")).into()
+        });
+        world
     }
 
     /// A server on a file, and everything else through it.

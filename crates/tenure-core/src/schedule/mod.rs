@@ -62,7 +62,7 @@ pub use self::every::{Every, EveryError};
 pub use self::misfire::{Decision, FIRE_MAX, Misfire, MisfireError, ON_TIME_MS, Progress, Skipped, decide};
 pub use self::overlap::{Admission, Load, Overlap, WAIT_MAX};
 pub use self::plan::{
-    CALL_KIND, Call, Revised, SCHEDULE_HEADER, TICK_HEADER, due_ms, effect, load_of, plan, plan_some,
+    CALL_KIND, Call, Revised, SCHEDULE_HEADER, TICK_HEADER, due_ms, effect, in_utc, load_of, plan, plan_some,
     put_off, revise, task_key, tick_of,
 };
 pub use self::target::Target;

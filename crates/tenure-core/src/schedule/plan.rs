@@ -102,7 +102,7 @@ pub fn effect(
                 payload: Payload::Json(payload),
                 headers: BTreeMap::from([
                     (SCHEDULE_HEADER.into(), key.name.to_string()),
-                    (TICK_HEADER.into(), Zone::utc().shown(at_ms)),
+                    (TICK_HEADER.into(), in_utc(at_ms)),
                 ]),
                 idempotency_key: None,
                 leader_token: token,
@@ -146,7 +146,13 @@ pub struct Call {
 /// is not the clock's.
 pub fn task_key(key: &ScheduleKey, at_ms: i64, cause: Cause) -> String {
     let by_hand = if cause == Cause::Trigger { "!" } else { "" };
-    format!("{}/{}@{}{by_hand}", key.namespace, key.name, Zone::utc().shown(at_ms))
+    format!("{}/{}@{}{by_hand}", key.namespace, key.name, in_utc(at_ms))
+}
+
+/// An instant as programs write it: `2026-11-15T02:00:00Z`.
+pub fn in_utc(at_ms: i64) -> String {
+    // No tick lies beyond what can be written; what does is told as it is shown.
+    jiff::Timestamp::from_millisecond(at_ms).map_or_else(|_| Zone::utc().shown(at_ms), |at| at.to_string())
 }
 
 /// The tick that a task's key names, in milliseconds since 1970; `None` if no schedule has made it.
@@ -259,6 +265,7 @@ mod tests {
         assert_eq!((firing.next_at_ms, firing.due_ms), (60_000, Some(120_000)));
         let Some(Effect::Task { task, .. }) = &firing.ticks[0].effect else { panic!("no task") };
         assert_eq!(task.leader_token, Some(Token::from_u64(9)));
+        assert_eq!(task.key.as_deref(), Some("default/nightly@1970-01-01T00:01:00Z"));
         assert_eq!(tick_of(task.key.as_deref().unwrap()), Some((key(), 60_000)));
     }
 

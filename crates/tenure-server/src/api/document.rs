@@ -63,6 +63,7 @@ const WITH_A_BODY: [(&str, &str); 3] = [
         (name = "topics", description = "Where events are published: how topics are set, and what is in them."),
         (name = "events", description = "What happened: published in order, read, streamed."),
         (name = "groups", description = "Who reads a topic and how far; what failed; pull, push and reset."),
+        (name = "schedules", description = "What fires when: how schedules are set, paused and fired by hand, and what has become of their ticks."),
         (name = "store", description = "The database behind this server."),
         (name = "server", description = "The servers of this store, and what was done through them."),
         (name = "access", description = "Who may do what: tokens."),

@@ -7,6 +7,7 @@ mod push;
 
 pub(crate) use self::aside::ordered as order_dead;
 pub(crate) use self::push::{PushWish, address as push_address, set_push};
+pub(super) use self::push::{check_secret, new_secret};
 
 use axum::Json;
 use axum::extract::State;

@@ -16,6 +16,7 @@ mod pools;
 mod queues;
 mod replicas;
 mod room;
+mod schedules;
 mod sense;
 mod sessions;
 mod shape;
@@ -36,6 +37,12 @@ pub(crate) use self::deeds::By;
 pub(crate) use self::document::bare as document;
 pub(crate) use self::events::{fitting, no_event as no_such_event};
 pub(crate) use self::groups::{PushWish, none as no_such_group, order_dead, push_address, set_push};
+// For the pages: there is one way to do each.
+#[allow(unused_imports)]
+pub(crate) use self::schedules::{
+    Range as TickRange, ScheduleWish, backfill_range, changed_meanwhile, checked as check_schedule,
+    none as no_such_schedule, set_schedule, trigger_now,
+};
 pub(crate) use self::sessions::short;
 pub(crate) use self::topics::none as no_such_topic;
 use crate::route::{Need, Routes};
@@ -68,6 +75,7 @@ pub(crate) fn routes() -> Routes {
         .merge(topics::routes())
         .merge(events::routes())
         .merge(groups::routes())
+        .merge(schedules::routes())
         .merge(sessions::routes())
         .merge(replicas::routes())
         .merge(audit::routes())

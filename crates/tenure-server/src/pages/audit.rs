@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use tenure::port::{Deed, GroupKey, PoolKey, QueueKey, StoreError, TaskId, TopicKey, Verb};
+use tenure::port::{Deed, GroupKey, PoolKey, QueueKey, ScheduleKey, StoreError, TaskId, TopicKey, Verb};
 use tenure::{ElectionKey, Name};
 
 use super::election::within;
@@ -164,6 +164,10 @@ fn page_of(deed: &Deed) -> Option<(String, String)> {
             let (topic, group) = deed.target.split_once('/')?;
             let key = GroupKey::new(TopicKey::new(namespace, topic.parse().ok()?), group.parse().ok()?);
             (parts::group_href(&key, ""), key.to_string())
+        }
+        "schedule" => {
+            let key = ScheduleKey::new(namespace, name()?);
+            (parts::schedule_href(&key, ""), key.to_string())
         }
         "worker" => ("/workers".into(), deed.target.clone()),
         "namespace" => {

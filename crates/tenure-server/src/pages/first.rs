@@ -121,6 +121,42 @@ pub(super) fn events(visit: &Visit) -> Markup {
     }
 }
 
+/// The first schedule, while there is none.
+pub(super) fn schedules(visit: &Visit) -> Markup {
+    let (program, origin) = (program(visit), visit.origin());
+    let create = format!("{program} schedule create heartbeat 'every 10s' --task beats --store {origin}");
+    let put = curl(
+        visit,
+        "PUT",
+        "/v1/schedules/heartbeat",
+        r#"{"when": "every 10s", "target": {"task": {"queue": "beats"}}}"#,
+    );
+    let work = format!("{program} work beats --store {origin} -- sh -c 'echo $TENURE_TASK_KEY'");
+    html! {
+        section.card aria-labelledby="first" {
+            header { h2 #first { "There is no schedule yet" } }
+            div.body {
+                p { "A schedule says when something happens, by a cron expression or an interval, in a time zone: an event, a task, or a call of an address. Each of its ticks happens once, however many servers there are." }
+                ol.steps {
+                    li { div {
+                        p { span.strong { "Make a schedule." } " This one submits a task every ten seconds." }
+                        (parts::command("create", &create))
+                        (token(visit, "admin"))
+                    } }
+                    li { div {
+                        p { span.strong { "Do what it asks for," } " in another terminal. Each task tells its tick." }
+                        (parts::command("work", &work))
+                    } }
+                    li { div {
+                        p { span.strong { "Or make it with plain HTTP." } }
+                        (parts::command("curl", &put))
+                    } }
+                }
+            }
+        }
+    }
+}
+
 /// The first resources, while there are no pools.
 pub(super) fn pools(visit: &Visit) -> Markup {
     let (program, origin) = (program(visit), visit.origin());

@@ -8,7 +8,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use tenure::port::{ElectionView, Finding, PoolView, TaskState, Verb, Verdict, WorkerView};
+use tenure::port::{ElectionView, Finding, PoolView, ScheduleStats, TaskState, Verb, Verdict, WorkerView};
 use tenure::{Moment, Name};
 
 use super::election::within;
@@ -137,18 +137,29 @@ struct Work {
     workers: Option<Arc<[WorkerView]>>,
     pools: Option<Arc<[PoolView]>>,
     events: Option<Arc<crate::gauge::Seen>>,
+    schedules: Option<Arc<[ScheduleStats]>>,
 }
 
 impl Work {
     async fn of(app: &App) -> Work {
         let all = async {
-            tokio::join!(app.floor.queues(), app.floor.workers(), app.floor.pools(), app.gauge.all())
+            tokio::join!(
+                app.floor.queues(),
+                app.floor.workers(),
+                app.floor.pools(),
+                app.gauge.all(),
+                app.agenda.stats()
+            )
         };
         match tokio::time::timeout(GLANCE, all).await {
-            Ok((queues, workers, pools, events)) => {
-                Work { queues: queues.ok(), workers: workers.ok(), pools: pools.ok(), events: events.ok() }
-            }
-            Err(_) => Work { queues: None, workers: None, pools: None, events: None },
+            Ok((queues, workers, pools, events, schedules)) => Work {
+                queues: queues.ok(),
+                workers: workers.ok(),
+                pools: pools.ok(),
+                events: events.ok(),
+                schedules: schedules.ok(),
+            },
+            Err(_) => Work { queues: None, workers: None, pools: None, events: None, schedules: None },
         }
     }
 }
@@ -179,6 +190,7 @@ fn claims(work: &Work, visit: &Visit, wall: i64) -> Markup {
     let resources: Vec<_> = pools.iter().flat_map(|view| &view.resources).collect();
     let free = resources.iter().filter(|resource| Standing::of(resource, wall) == Standing::Free).count();
     html! {
+        (schedules(work, visit, wall))
         (events(work, visit))
         @if !queues.is_empty() {
             dl.card.tile {
@@ -199,6 +211,36 @@ fn claims(work: &Work, visit: &Visit, wall: i64) -> Markup {
                 dt { a href="/pools" { "Pools" } }
                 dd.big { (free) " of " (resources.len()) " free" }
                 dd.note { (words::count(pools.iter().map(|view| view.waiting.len()).sum(), "request")) " waiting" }
+            }
+        }
+    }
+}
+
+/// Schedules at a glance.
+fn schedules(work: &Work, visit: &Visit, wall: i64) -> Markup {
+    let stats: Vec<_> = work
+        .schedules
+        .iter()
+        .flat_map(|all| all.iter())
+        .filter(|one| visit.may(Verb::Read, Some(&one.namespace)))
+        .collect();
+    let sum = |count: fn(&ScheduleStats) -> u64| stats.iter().map(|one| count(one)).sum::<u64>();
+    let (all, paused, troubled) = (sum(|one| one.schedules), sum(|one| one.paused), sum(|one| one.troubled));
+    let overdue: u64 = stats.iter().filter(|one| super::schedules::is_late(one)).map(|one| one.overdue).sum();
+    let last = stats.iter().filter_map(|one| one.last_fired_ms).max();
+    html! {
+        @if all > 0 {
+            dl.card.tile {
+                dt { a href="/schedules" { "Schedules" } }
+                dd.big {
+                    @if troubled > 0 { (parts::state("bad", html! { (words::brief(troubled)) " can not fire" })) }
+                    @else if overdue > 0 { (parts::state("late", html! { (words::brief(overdue)) " overdue" })) }
+                    @else { (words::brief(all)) @if all == 1 { " schedule" } @else { " schedules" } }
+                }
+                dd.note {
+                    @match last { Some(at) => { "last fired " (words::ago(at, wall)) }, None => "nothing has fired yet" }
+                    @if paused > 0 { ", " (words::brief(paused)) " paused" }
+                }
             }
         }
     }

@@ -19,6 +19,9 @@
 //! | `topics`, `topic`, `topic_act`, `topic_event` | topics, one of them, what is done to it, and one of its events |
 //! | `group`, `group_map`, `group_act`, `group_reset` | a group: who has which slot, how far it is behind, and what is done to it |
 //! | `dead`, `dead_act` | events that failed, replayed or dropped |
+//! | `schedules`, `schedule`, `schedule_act` | the schedules, one of them, and what an operator does to it |
+//! | `schedule_strip`, `schedule_clock` | what is ahead of a schedule, on the wall clock of its zone |
+//! | `schedule_form`, `schedule_wish`, `schedule_backfill` | a schedule made or edited, checked while somebody writes; past ticks fired after all |
 //! | `chart` | how a queue fills and drains, drawn as a picture |
 //! | `audit` | who did what |
 //! | `credentials` | who may do what; tokens made and revoked |
@@ -52,6 +55,14 @@ mod pretty;
 mod queue;
 mod queue_act;
 mod queues;
+mod schedule;
+mod schedule_act;
+mod schedule_backfill;
+mod schedule_clock;
+mod schedule_form;
+mod schedule_strip;
+mod schedule_wish;
+mod schedules;
 mod submit;
 mod task;
 mod timeline;
@@ -70,6 +81,7 @@ use tenure::port::Verb;
 
 pub(crate) use self::frame::{Visit, page};
 pub(crate) use self::pretty::{Laid, glance};
+pub(crate) use self::schedule_strip::Ahead;
 use crate::App;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
@@ -85,6 +97,7 @@ pub(crate) fn routes() -> Routes {
         .page(admin, Method::POST, "/elections/{election}/{action}", post(act::act))
         .merge(work(read, admin))
         .merge(events(read, admin))
+        .merge(calendar(read, admin))
         .page(Need::Known, Method::GET, "/audit", get(audit::show))
         .page(Need::Over(Verb::Admin), Method::GET, "/access", get(credentials::show))
         .page(Need::Over(Verb::Admin), Method::POST, "/access", post(credentials::create))
@@ -163,6 +176,21 @@ fn events(read: Need, admin: Need) -> Routes {
         .page(read, Method::GET, aside, get(dead::show))
         .page(admin, Method::GET, &format!("{aside}/{{action}}"), get(dead_act::question))
         .page(admin, Method::POST, &format!("{aside}/{{action}}"), post(dead_act::act))
+}
+
+/// The routes about schedules.
+fn calendar(read: Need, admin: Need) -> Routes {
+    Routes::new()
+        .page(Need::Known, Method::GET, "/schedules", get(schedules::show))
+        .page(admin, Method::GET, "/schedules/new", get(schedule_form::new))
+        .page(admin, Method::POST, "/schedules/new", post(schedule_form::make))
+        .page(read, Method::GET, "/schedules/{schedule}", get(schedule::show))
+        .page(admin, Method::GET, "/schedules/{schedule}/edit", get(schedule_form::edit))
+        .page(admin, Method::POST, "/schedules/{schedule}/edit", post(schedule_form::save))
+        .page(admin, Method::GET, "/schedules/{schedule}/backfill", get(schedule_backfill::question))
+        .page(admin, Method::POST, "/schedules/{schedule}/backfill", post(schedule_backfill::act))
+        .page(admin, Method::GET, "/schedules/{schedule}/{action}", get(schedule_act::question))
+        .page(admin, Method::POST, "/schedules/{schedule}/{action}", post(schedule_act::act))
 }
 
 /// The answer for a browser that may not, or not like this.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tenure::port::{
-    ElectionView, EventId, GroupKey, LeaseView, Pause, PoolKey, QueueKey, SessionView, StoreError, TaskId,
-    TaskState, TopicKey, Verb,
+    ElectionView, EventId, GroupKey, LeaseView, Pause, PoolKey, QueueKey, ScheduleKey, SessionView,
+    StoreError, TaskId, TaskState, TopicKey, Verb,
 };
 use tenure::{ElectionKey, Moment, Name};
 
@@ -64,6 +64,16 @@ pub(super) fn group_href(key: &GroupKey, action: &str) -> String {
 pub(super) fn aside_href(key: &GroupKey, id: EventId, action: &str) -> String {
     let slash = if action.is_empty() { "" } else { "/" };
     group_href(key, &format!("aside/{id}{slash}{action}"))
+}
+
+/// The page of a schedule, or of an action on it.
+pub(super) fn schedule_href(key: &ScheduleKey, action: &str) -> String {
+    place("schedules", key.name.as_str(), action, &key.namespace)
+}
+
+/// Where a tick of a schedule stands in its history: first, with those before it.
+pub(super) fn tick_href(key: &ScheduleKey, at_ms: i64) -> String {
+    format!("{}&at={at_ms}#history", schedule_href(key, ""))
 }
 
 /// The page of something in a namespace, or of an action on it.

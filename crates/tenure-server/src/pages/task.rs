@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use tenure::Name;
 use tenure::port::{Order, QueueKey, TaskId, TaskState, TaskView, Verb, Why};
+use tenure_core::schedule::tick_of;
 
 use super::election::within;
 use super::frame::{Visit, go, page, trouble};
@@ -54,7 +55,7 @@ pub(super) async fn show(
         @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #trouble data-live { (parts::store_trouble(&app.board.seen(), app.runtime.now(), &visit)) }
         div #why data-live { (keeps(&life, wall)) }
-        div #life .pair data-live { (timeline(task, wall)) (facts(task)) }
+        div #life .pair data-live { (timeline(task, wall)) (facts(task, &visit)) }
         div #family data-live { (family(&life)) }
         div #carries data-live { (carries(&life)) }
         noscript { p { a href=(visit.here) { "Refresh" } } }
@@ -255,7 +256,8 @@ fn timeline(task: &TaskView, wall: i64) -> Markup {
             header { h2 #lived { "Its life" } @if task.failures.len() >= tenure::port::FAILURES_KEPT { span.soft.small { "the last " (task.failures.len()) " failures" } } }
             ol.life {
                 @for moment in &moments {
-                    li class=(moment.kind) .ahead[moment.at_ms > wall] {
+                    @let ahead = if moment.at_ms > wall { " ahead" } else { "" };
+                    li class={ (moment.kind) (ahead) } {
                         (parts::state(moment.kind, html! { (moment.what) }))
                         p.soft.small {
                             @if moment.at_ms > wall { (words::until(moment.at_ms, wall)) }
@@ -287,7 +289,10 @@ fn timeline(task: &TaskView, wall: i64) -> Markup {
     }
 }
 
-fn facts(task: &TaskView) -> Markup {
+fn facts(task: &TaskView, visit: &Visit) -> Markup {
+    // A tick of a schedule, told by the key: for those who may see the schedule.
+    let tick = task.key.as_deref().and_then(tick_of);
+    let tick = tick.filter(|(schedule, _)| visit.may(Verb::Read, Some(&schedule.namespace)));
     let text = |text: &Option<String>| html! { @match text { Some(text) => code { (text) }, None => "–" } };
     let span = |ms: Option<u64>| ms.map_or_else(|| "any".into(), words::duration);
     html! {
@@ -300,6 +305,7 @@ fn facts(task: &TaskView) -> Markup {
                     div { dt { "Required tags" } dd { (parts::chips(&task.requires)) } }
                     div { dt { "Preferred tags" } dd { (parts::chips(&task.prefers)) } }
                     div { dt { "Meant for" } dd { @if task.workers.is_empty() { "any worker" } @else { (parts::chips(&task.workers)) } } }
+                    @if let Some((schedule, at)) = &tick { div { dt { "Tick of" } dd { a data-key="tick" href=(parts::tick_href(schedule, *at)) { (schedule) } " " span.soft.small { (words::utc(*at)) } } } }
                     div { dt { "Idempotency key" } dd { (text(&task.key)) } }
                     div { dt { "Concurrency key" } dd { (text(&task.concurrency_key)) @if task.concurrency_key.is_some() { " at most " (task.concurrency_limit) } } }
                     div { dt { "Longest wait" } dd { (span(task.max_wait_ms)) } }

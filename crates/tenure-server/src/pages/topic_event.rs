@@ -6,7 +6,8 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use tenure::Name;
-use tenure::port::{AsideFilter, EventId, TopicKey};
+use tenure::port::{AsideFilter, Event, EventId, ScheduleKey, TopicKey};
+use tenure_core::schedule::{SCHEDULE_HEADER, TICK_HEADER, tick_of};
 
 use super::frame::{Visit, page, trouble};
 use super::given::Got;
@@ -75,6 +76,12 @@ pub(super) fn one(group: tenure::port::GroupKey, id: EventId) -> AsideFilter {
     AsideFilter { group, dead: false, slot: None, key: None, after, limit: 1 }
 }
 
+/// The tick of a schedule that has published an event, if its headers say so.
+fn tick(key: &TopicKey, event: &Event) -> Option<(ScheduleKey, i64)> {
+    let header = |name: &str| event.headers.get(name);
+    tick_of(&format!("{}/{}@{}", key.namespace, header(SCHEDULE_HEADER)?, header(TICK_HEADER)?))
+}
+
 /// What an event says of itself.
 pub(super) fn about(key: &TopicKey, shown: &Shown, wall: i64) -> Markup {
     let event = &shown.event;
@@ -87,6 +94,7 @@ pub(super) fn about(key: &TopicKey, shown: &Shown, wall: i64) -> Markup {
                     div { dt { "Key" } dd { (key_of(event)) } }
                     div { dt { "Published" } dd { (words::ago(event.at_ms, wall)) " " span.soft.small { (words::utc(event.at_ms)) } } }
                     div { dt { "Slot" } dd { a.plain href={ (parts::topic_href(key, "")) "&slot=" (event.slot) "#events" } { (event.slot) } } }
+                    @if let Some((schedule, at)) = tick(key, event) { div { dt { "Tick of" } dd { a data-key="tick" href=(parts::tick_href(&schedule, at)) { (schedule) } " " span.soft.small { (words::utc(at)) } } } }
                     div { dt { "Position" } dd { span.token { (event.position) } } }
                     @if let Some(token) = event.leader_token { div { dt { "By a leader, under token" } dd { span.token { (token) } } } }
                 }

@@ -33,7 +33,7 @@ pub(super) fn utc(ms: i64) -> String {
 }
 
 /// Year, month and day of a number of days since 1970, after Howard Hinnant's `civil_from_days`.
-fn civil(days: i64) -> (i64, i64, i64) {
+pub(super) fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let of_era = shifted.rem_euclid(146_097);

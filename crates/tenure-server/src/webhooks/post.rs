@@ -1,4 +1,4 @@
-//! One event, sent to its receiver.
+//! One message, sent to its receiver: an event that is pushed, or a call of a schedule.
 
 use std::error::Error;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use tenure::port::{Event, GroupKey, Push};
 use tenure::runtime::Runtime;
-use tenure::{HandlerError, Name};
+use tenure::{HandlerError, Name, TaskError};
 
 use super::resolve::{PRIVATE, Resolver, host_is_private};
 use super::sign::signature;
@@ -36,8 +36,8 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 type Line = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
-/// Sends events.
-pub(super) struct Poster {
+/// Sends messages.
+pub(crate) struct Poster {
     /// Made when it is first needed: it reads the system's certificates.
     line: OnceLock<Result<Line, String>>,
     runtime: Arc<dyn Runtime>,
@@ -45,7 +45,51 @@ pub(super) struct Poster {
     private: bool,
 }
 
-/// What is sent: the event as the API shows it, and where it is from.
+/// What is sent.
+pub(super) struct Parcel<'a> {
+    pub(super) url: &'a str,
+    /// What it is signed with, if it is.
+    pub(super) secret: Option<&'a str>,
+    /// The same at every attempt.
+    pub(super) id: String,
+    /// JSON.
+    pub(super) body: Vec<u8>,
+    /// How long an answer may take.
+    pub(super) limit: Duration,
+}
+
+/// Why something did not arrive, and after how long the receiver wants to be asked again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Undelivered {
+    pub(super) told: String,
+    pub(super) after: Option<Duration>,
+}
+
+impl Undelivered {
+    fn because(told: String) -> Undelivered {
+        Undelivered { told, after: None }
+    }
+}
+
+impl From<Undelivered> for HandlerError {
+    fn from(Undelivered { told, after }: Undelivered) -> HandlerError {
+        match after {
+            Some(after) => HandlerError::retry_after(after, told),
+            None => HandlerError::fail(told),
+        }
+    }
+}
+
+impl From<Undelivered> for TaskError {
+    fn from(Undelivered { told, after }: Undelivered) -> TaskError {
+        match after {
+            Some(after) => TaskError::retry_after(after, told),
+            None => TaskError::fail(told),
+        }
+    }
+}
+
+/// What is sent of an event: the event as the API shows it, and where it is from.
 #[derive(Serialize)]
 struct Message<'a> {
     namespace: &'a Name,
@@ -56,7 +100,7 @@ struct Message<'a> {
 }
 
 impl Poster {
-    pub(super) fn new(runtime: Arc<dyn Runtime>, private: bool) -> Poster {
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, private: bool) -> Poster {
         Poster { line: OnceLock::new(), runtime, private }
     }
 
@@ -67,35 +111,45 @@ impl Poster {
         group: &GroupKey,
         event: &Event,
     ) -> Result<(), HandlerError> {
-        let limit = Duration::from_millis(push.timeout_ms);
-        let begun = self.runtime.now();
-        let place = shown(&push.url);
-        let (result, outcome) = match tokio::time::timeout(limit, self.answer(push, group, event)).await {
-            Ok(Ok((status, _))) if status.is_success() => (PushResult::Done, Ok(())),
-            Ok(Ok((status, headers))) => (PushResult::Refused, Err(refusal(&place, status, &headers))),
-            Ok(Err(error)) => {
-                (PushResult::Unreachable, Err(HandlerError::fail(format!("no answer from {place}: {error}"))))
-            }
-            Err(_) => (
-                PushResult::Late,
-                Err(HandlerError::fail(format!("no answer from {place} within {limit:?}"))),
-            ),
+        let GroupKey { topic, name } = group;
+        let message = Message { namespace: &topic.namespace, topic: &topic.name, group: name, event };
+        let parcel = Parcel {
+            url: &push.url,
+            secret: Some(&push.secret),
+            id: event.id.to_string(),
+            body: serde_json::to_vec(&message).map_err(|error| HandlerError::fail(error.to_string()))?,
+            limit: Duration::from_millis(push.timeout_ms),
         };
-        metrics::pushed(group, result, self.runtime.now().since(begun));
-        outcome
+        let (result, took, outcome) = self.send(parcel).await;
+        metrics::pushed(group, result, took);
+        outcome.map_err(HandlerError::from)
     }
 
-    async fn answer(
-        &self,
-        push: &Push,
-        group: &GroupKey,
-        event: &Event,
-    ) -> Result<(StatusCode, HeaderMap), String> {
-        if !self.private && host_is_private(&push.url) {
+    /// Sends a message: what came of it, and how long that took.
+    pub(super) async fn send(&self, parcel: Parcel<'_>) -> (PushResult, Duration, Result<(), Undelivered>) {
+        let begun = self.runtime.now();
+        let (place, limit) = (shown(parcel.url), parcel.limit);
+        let (result, outcome) = match tokio::time::timeout(limit, self.answer(parcel)).await {
+            Ok(Ok((status, _))) if status.is_success() => (PushResult::Done, Ok(())),
+            Ok(Ok((status, headers))) => (PushResult::Refused, Err(refusal(&place, status, &headers))),
+            Ok(Err(error)) => (
+                PushResult::Unreachable,
+                Err(Undelivered::because(format!("no answer from {place}: {error}"))),
+            ),
+            Err(_) => (
+                PushResult::Late,
+                Err(Undelivered::because(format!("no answer from {place} within {limit:?}"))),
+            ),
+        };
+        (result, self.runtime.now().since(begun), outcome)
+    }
+
+    async fn answer(&self, parcel: Parcel<'_>) -> Result<(StatusCode, HeaderMap), String> {
+        if !self.private && host_is_private(parcel.url) {
             return Err(PRIVATE.into());
         }
         // The receiver compares it with its own clock: it is when this attempt was made.
-        let request = message(push, group, event, self.runtime.wall_ms() / 1000)?;
+        let request = request(parcel, self.runtime.wall_ms() / 1000)?;
         let line = self.line.get_or_init(|| line(self.private)).as_ref().map_err(Clone::clone)?;
         let response = line.request(request).await.map_err(|error| root(&error))?;
         let (head, body) = response.into_parts();
@@ -105,42 +159,31 @@ impl Poster {
     }
 }
 
-/// The request that carries an event.
-fn message(
-    push: &Push,
-    group: &GroupKey,
-    event: &Event,
-    seconds: i64,
-) -> Result<Request<Full<Bytes>>, String> {
-    let GroupKey { topic, name } = group;
-    let message = Message { namespace: &topic.namespace, topic: &topic.name, group: name, event };
-    let body = serde_json::to_vec(&message).map_err(|error| error.to_string())?;
-    let id = event.id.to_string();
-    Request::builder()
+/// The request that carries a message.
+fn request(parcel: Parcel<'_>, seconds: i64) -> Result<Request<Full<Bytes>>, String> {
+    let Parcel { url, secret, id, body, .. } = parcel;
+    let mut request = Request::builder()
         .method(Method::POST)
-        .uri(&push.url)
+        .uri(url)
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, concat!("tenure/", env!("CARGO_PKG_VERSION")))
-        .header("webhook-signature", signature(&push.secret, &id, seconds, &body))
-        .header("webhook-id", id)
-        .header("webhook-timestamp", seconds)
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|error| error.to_string())
+        .header("webhook-timestamp", seconds);
+    if let Some(secret) = secret {
+        request = request.header("webhook-signature", signature(secret, &id, seconds, &body));
+    }
+    request.header("webhook-id", id).body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())
 }
 
 /// What a status that is no success means.
-fn refusal(place: &str, status: StatusCode, headers: &HeaderMap) -> HandlerError {
+fn refusal(place: &str, status: StatusCode, headers: &HeaderMap) -> Undelivered {
     if status.is_redirection() {
-        return HandlerError::fail(format!(
-            "{place} answered {status}; redirects are not followed: push to where it leads"
+        return Undelivered::because(format!(
+            "{place} answered {status}; redirects are not followed: give the address to which it leads"
         ));
     }
-    let told = format!("{place} answered {status}");
     let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    match seconds.map(Duration::from_secs).filter(|after| *after <= PUT_OFF_MAX) {
-        Some(after) => HandlerError::retry_after(after, told),
-        None => HandlerError::fail(told),
-    }
+    let after = seconds.map(Duration::from_secs).filter(|after| *after <= PUT_OFF_MAX);
+    Undelivered { told: format!("{place} answered {status}"), after }
 }
 
 /// Reads an answer to its end, so that its connection may be used again.
@@ -195,15 +238,32 @@ mod tests {
         let none = HeaderMap::new();
         let place = shown("https://example.org:8443/hook?token=secret");
         assert_eq!(place, "https://example.org:8443/hook");
-        let told = refusal(&place, StatusCode::INTERNAL_SERVER_ERROR, &none).to_string();
-        assert_eq!(told, "https://example.org:8443/hook answered 500 Internal Server Error");
-        assert!(refusal(&place, StatusCode::FOUND, &none).to_string().contains("redirects are not followed"));
+        let told = refusal(&place, StatusCode::INTERNAL_SERVER_ERROR, &none);
+        assert_eq!(told.told, "https://example.org:8443/hook answered 500 Internal Server Error");
+        assert!(refusal(&place, StatusCode::FOUND, &none).told.contains("redirects are not followed"));
         let mut later = HeaderMap::new();
         later.insert(RETRY_AFTER, 7.into());
-        let after = HandlerError::retry_after(
-            Duration::from_secs(7),
-            format!("{place} answered 429 Too Many Requests"),
+        let refused = refusal(&place, StatusCode::TOO_MANY_REQUESTS, &later);
+        let (told, after) = (format!("{place} answered 429 Too Many Requests"), Duration::from_secs(7));
+        assert_eq!(HandlerError::from(refused.clone()), HandlerError::retry_after(after, &told));
+        assert_eq!(TaskError::from(refused), TaskError::retry_after(after, told));
+    }
+
+    #[test]
+    fn what_has_no_secret_is_not_signed() {
+        let parcel = |secret| Parcel {
+            url: "https://example.org/hook",
+            secret,
+            id: "call-7".into(),
+            body: b"{}".to_vec(),
+            limit: Duration::ZERO,
+        };
+        let signed = request(parcel(Some("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")), 9).unwrap();
+        assert!(signed.headers()["webhook-signature"].to_str().unwrap().starts_with("v1,"));
+        assert_eq!(
+            (&signed.headers()["webhook-id"], &signed.headers()["webhook-timestamp"]),
+            (&"call-7".parse().unwrap(), &"9".parse().unwrap())
         );
-        assert_eq!(refusal(&place, StatusCode::TOO_MANY_REQUESTS, &later), after);
+        assert!(!request(parcel(None), 9).unwrap().headers().contains_key("webhook-signature"));
     }
 }

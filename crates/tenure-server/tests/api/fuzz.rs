@@ -151,6 +151,79 @@ fn no_query_is_answered_with_a_mistake_of_the_servers() {
         .unwrap();
 }
 
+/// Times that people write, and some that nobody would.
+fn when() -> impl Strategy<Value = Value> {
+    let field = "(\\*|[0-9]{1,2}|[0-9]{1,2}-[0-9]{1,2}|\\*/[0-9]{1,3}|L|[0-9]{1,2}W|MON#[0-9]|JAN)";
+    prop_oneof![
+        "every [0-9]{1,12}(ms|s|m|h|d)( from start)?".prop_map(Value::from),
+        prop::string::string_regex(&format!("({field} ){{4,5}}{field}")).unwrap().prop_map(Value::from),
+        Just(json!("@daily")),
+        json_value(),
+    ]
+}
+
+/// Every instant that a number can say, and those that may be meant.
+fn instant() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<i64>().prop_map(Value::from),
+        (-10i64..300_000_000_000_000).prop_map(Value::from),
+        (0i64..3_000_000_000_000).prop_map(Value::from),
+    ]
+}
+
+#[test]
+fn no_definition_and_no_range_is_answered_with_a_mistake_of_the_servers() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let inside = runtime.block_on(async { inside() });
+    let zones =
+        ["UTC", "Europe/Berlin", "America/St_Johns", "Antarctica/Troll", "Pacific/Apia", "Nowhere/Land"];
+    let targets = [
+        json!({"task": {"queue": "q"}}),
+        json!({"event": {"topic": "none"}}),
+        json!({"call": {"url": "https://example.org/"}}),
+        json!({"call": {}}),
+    ];
+    let policies =
+        ["skip", "fire_once", "fire_all(7)", "fire_all(99999999999)", "within(1h)", "within(-1s)", ""];
+    let definition = (
+        (when(), prop::sample::select(zones.to_vec()), prop::sample::select(targets.to_vec())),
+        (instant(), instant(), any::<u64>(), prop::sample::select(policies.to_vec())),
+        prop::collection::vec(prop::sample::select(vec!["start_ms", "end_ms", "jitter_ms", "misfire"]), 0..3),
+    );
+    let ranges = prop::collection::vec((instant(), instant(), any::<bool>()), 1..3);
+    let mut runner = TestRunner::new(Config { cases: 300, failure_persistence: None, ..Config::default() });
+    runner
+        .run(&(definition, ranges), |(definition, ranges)| {
+            let ((when, zone, target), (start, end, jitter, misfire), said) = definition;
+            let mut body = json!({"when": when, "zone": zone, "target": target});
+            for field in said {
+                body[field] = match field {
+                    "start_ms" => start.clone(),
+                    "end_ms" => end.clone(),
+                    "jitter_ms" => json!(jitter),
+                    _ => json!(misfire),
+                };
+            }
+            let ask = |method: http::Method, path: &str, body: Value| {
+                let request = Request::builder().method(method).uri(format!("/v1/schedules/s{path}"));
+                let request = request.header("content-type", "application/json");
+                runtime.block_on(never_its_fault(&inside, request, body.to_string().into_bytes()));
+            };
+            ask(http::Method::POST, "/check?next=100", body.clone());
+            ask(http::Method::PUT, "", body);
+            for (from, to, dry_run) in ranges {
+                let range = json!({"from_ms": from, "to_ms": to, "dry_run": dry_run});
+                ask(http::Method::POST, "/backfill", range);
+                ask(http::Method::POST, "/backfill", json!({"ticks": [from, to]}));
+                ask(http::Method::GET, &format!("/ticks?before={from}"), json!({}));
+            }
+            ask(http::Method::GET, "?next=1000", json!({}));
+            ask(http::Method::DELETE, "", json!({}));
+            Ok(())
+        })
+        .unwrap();
+}
+
 /// The parsers that everything else stands on.
 #[test]
 fn names_and_addresses_of_stores_are_parsed_or_refused() {

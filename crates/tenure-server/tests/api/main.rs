@@ -1,5 +1,6 @@
 //! The API, driven in memory and over real sockets.
 
+mod calls;
 mod campaign;
 mod claims;
 mod events;
@@ -7,6 +8,7 @@ mod failover;
 mod fuzz;
 mod operate;
 mod reads;
+mod schedules;
 mod session;
 mod stream;
 mod support;

@@ -3,9 +3,11 @@
 //!
 //! `scripts/test browser` runs these; they need Chromium. Pictures are kept in `target/screenshots/`, to be looked at.
 
+mod calendar;
 mod chrome;
 mod claims;
 mod events;
+mod schedules;
 mod stream;
 mod work;
 mod world;

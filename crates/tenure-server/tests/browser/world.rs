@@ -63,6 +63,11 @@ impl World {
         World::with(|_| {}).await
     }
 
+    /// A server that fires nothing by itself.
+    pub(crate) async fn quiet() -> World {
+        World::with(|settings| settings.scheduler = false).await
+    }
+
     /// A server that is set up in another way.
     pub(crate) async fn with(change: impl FnOnce(&mut Settings)) -> World {
         let clock = Clock::default();
@@ -131,6 +136,19 @@ impl World {
         let elector = how(elector.priority(priority)).start().await.unwrap();
         self.standing.push((tenure, elector));
         self
+    }
+
+    /// Somebody leads, and goes on to, however slow this machine is: its session, and its token.
+    pub(crate) async fn leads(&mut self, election: &str, id: &str) -> (SessionId, Token) {
+        let key = key(election);
+        let builder = Tenure::builder().store(self.store.clone()).name(id).lease(Duration::from_secs(60));
+        let tenure = builder.open().await.unwrap();
+        let elector = tenure.elector(key.name.as_str()).namespace(key.namespace.as_str()).id(id);
+        let elector = elector.start().await.unwrap();
+        let token = elector.elected().await.unwrap().token();
+        let session = tenure.session().expect("a session");
+        self.standing.push((tenure, elector));
+        (session, token)
     }
 
     /// The election as the store has it.

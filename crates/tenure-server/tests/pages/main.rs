@@ -1,6 +1,7 @@
 //! The dashboard without a browser: what is refused, what is shown to whom, and what may be kept.
 
 mod events;
+mod schedules;
 mod work;
 
 use std::sync::Arc;

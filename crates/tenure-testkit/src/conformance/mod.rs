@@ -21,6 +21,7 @@
 //! No claim waits for time to pass: a hint is awaited for as long as it takes, and nothing is concluded from silence.
 
 pub mod claims;
+pub mod counted;
 pub mod desk;
 pub mod differential;
 pub mod dozing;
@@ -249,7 +250,8 @@ pub fn seeded(default: u64) -> (u64, SplitMix) {
 /// each test and yields a [`Subject`](crate::conformance::Subject).
 ///
 /// Some claims are about what a server keeps for itself, and a client of a server does not have these things in its own
-/// hands: `conformance_tests!(http, subject().await, through a server)` leaves them out.
+/// hands: `conformance_tests!(http, subject().await, through a server)` leaves them out. A store that keeps nothing but elections is
+/// held to these: `conformance_tests!(etcd, subject().await, elections only)`.
 #[macro_export]
 macro_rules! conformance_tests {
     ($name:ident, $subject:expr) => {
@@ -275,6 +277,17 @@ macro_rules! conformance_tests {
             #[allow(unused_imports)]
             use super::*;
             $crate::conformance_tests! { @all $subject }
+        }
+    };
+    ($name:ident, $subject:expr, elections only) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance_tests! { @all $subject }
+            $crate::conformance_tests! { @tests $subject;
+                sessions::an_owner_is_kept_and_shown,
+                sessions::an_owner_and_a_connection_do_not_go_together,
+            }
         }
     };
     (@all $subject:expr) => {

@@ -37,6 +37,7 @@ mod builder;
 pub mod clock;
 pub mod database;
 pub mod disk;
+pub mod etcd;
 mod guard;
 pub mod netns;
 pub mod pgbouncer;
@@ -51,8 +52,10 @@ pub use builder::PgClusterBuilder;
 pub use clock::{FakeClock, SettableClock, true_boottime_ns};
 pub use database::{FreshDatabase, SHARED_CLUSTER_VARIABLE, fresh_database};
 pub use disk::SmallDisk;
+pub use etcd::EtcdCluster;
 pub use netns::Namespace;
 pub use pgbouncer::PgBouncer;
+pub use port::free as free_port;
 pub use postgres::PgCluster;
 pub use standby::PgStandby;
 

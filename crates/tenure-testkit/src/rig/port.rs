@@ -12,7 +12,7 @@ use super::{Context, Result};
 /// It lies below the range from which the kernel takes ports for outgoing connections. A client that reconnects in a
 /// loop to a stopped server on a port *within* that range can connect to itself, and then the server cannot come back.
 /// Another process may still take the port before its server binds it: callers retry.
-pub(crate) fn free() -> Result<u16> {
+pub fn free() -> Result<u16> {
     let below = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
         .and_then(|range| range.split_whitespace().next()?.parse::<u16>().ok())

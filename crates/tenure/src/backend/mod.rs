@@ -4,6 +4,8 @@
 //! know neither each other nor the drivers.
 
 mod access;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod memory;
@@ -12,11 +14,15 @@ pub mod migrations;
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod queries;
+#[cfg(feature = "raft")]
+pub mod raft;
 mod registry;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "wire")]
+mod wire;
 
 pub use access::ServerAccess;
 pub(crate) use registry::no_hints;

@@ -13,7 +13,7 @@ use super::migrations::Migrate;
 /// Which store, and how to use it.
 #[derive(Clone, Debug, Default)]
 pub struct StoreOptions {
-    /// `sqlite:PATH`, `postgres://…`, `http(s)://…` or `memory:`.
+    /// `sqlite:PATH`, `postgres://…`, `etcd://…`, `http(s)://…` or `memory:`.
     pub url: String,
     /// A direct address, where `url` leads through a pooler.
     pub direct_url: Option<String>,
@@ -59,6 +59,16 @@ const SCHEMES: &[Scheme] = &[
         script: Some(super::postgres::script),
         roles: Some(super::postgres::roles),
     },
+    #[cfg(feature = "etcd")]
+    Scheme {
+        prefixes: &["etcd:", "etcds:"],
+        open: super::etcd::open_url,
+        migrator: None,
+        script: None,
+        roles: None,
+    },
+    #[cfg(feature = "raft")]
+    Scheme { prefixes: &["raft:"], open: super::raft::open_url, migrator: None, script: None, roles: None },
     #[cfg(feature = "http")]
     Scheme {
         prefixes: &["http:", "https:", "http+unix:"],

@@ -47,8 +47,8 @@ pub(crate) struct Standing(tokio::sync::Mutex<bool>);
 /// Stands, if this process does not yet, for as long as its session.
 pub(crate) async fn stand(tenure: &Tenure) -> Result<(), Error> {
     let hub = tenure.hub();
-    if hub.store.routes_claims() {
-        // The server does.
+    if hub.store.routes_claims() || !hub.store.keeps_work() {
+        // The server does, or there is nothing to keep.
         return Ok(());
     }
     let mut stands = hub.standing.0.lock().await;

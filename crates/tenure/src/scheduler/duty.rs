@@ -10,13 +10,14 @@
 //! never for longer than a beat: however the store's clock is set, that is how soon it is noticed.
 //!
 //! One schedule must not hold up the others. What the store refuses by name is put off alone. What makes it refuse a whole parcel is
-//! found by halving. What makes it fall silent is found by smaller and smaller parcels, and then put off as well.
+//! found by halving. What makes it fall silent is found by smaller and smaller parcels, and then put off as well; and what can not even
+//! be put off, as somebody holds its row, say, comes last from then on.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use tenure_core::Moment;
-use tenure_core::port::{DueSchedule, Fire, Fired, StoreError, Trouble};
+use tenure_core::port::{DueSchedule, Fire, Fired, ScheduleKey, StoreError, Trouble};
 use tokio::sync::watch;
 
 use super::parcel::{Measure, Parcel};
@@ -28,6 +29,12 @@ const BREATH: Duration = Duration::from_millis(5);
 
 /// How many calls of one round may fail for what is in them, before the store is given a rest.
 const REFUSALS_MAX: usize = 64;
+
+/// How many calls in a row may go unanswered, before the store is given a rest.
+const SILENCES_MAX: usize = 4;
+
+/// How many schedules are remembered that come last.
+const SHUNNED_MAX: usize = 1_000;
 
 /// How many ticks are forgotten in one bite.
 const PRUNE_MAX: u32 = 1_000;
@@ -41,6 +48,8 @@ pub(super) struct Duty<'a> {
     leadership: &'a Leadership,
     halt: watch::Receiver<bool>,
     measure: Measure,
+    /// Those that could neither fire nor be put off.
+    shunned: HashSet<ScheduleKey>,
 }
 
 /// What came of a round.
@@ -58,6 +67,8 @@ struct Round {
     stale: usize,
     /// How many calls failed for what was in them.
     refusals: usize,
+    /// How many of the last calls went unanswered.
+    silences: usize,
 }
 
 /// Why a round did not come to its end.
@@ -75,7 +86,7 @@ impl From<StoreError> for Broken {
 
 impl<'a> Duty<'a> {
     pub(super) fn new(hub: &'a Hub, leadership: &'a Leadership, halt: watch::Receiver<bool>) -> Duty<'a> {
-        Duty { hub, leadership, halt, measure: Measure::new() }
+        Duty { hub, leadership, halt, measure: Measure::new(), shunned: HashSet::new() }
     }
 
     /// Fires what falls due, until somebody asks us to finish. A call that is under way then is waited for.
@@ -144,10 +155,16 @@ impl<'a> Duty<'a> {
             counted: 0,
             stale: 0,
             refusals: 0,
+            silences: 0,
         };
-        let mut due = VecDeque::from(look.schedules);
-        while !due.is_empty() {
-            let parcel = self.measure.pack(&mut due, self.leadership.token(), look.store_ms);
+        let (mut last, mut due): (VecDeque<_>, VecDeque<_>) =
+            look.schedules.into_iter().partition(|due| self.shunned.contains(&due.key));
+        while !(due.is_empty() && last.is_empty()) {
+            let (token, now_ms) = (self.leadership.token(), look.store_ms);
+            let parcel = match due.is_empty() {
+                false => self.measure.pack(&mut due, token, now_ms),
+                true => Measure::least().pack(&mut last, token, now_ms),
+            };
             self.deliver(parcel, &mut round).await?;
             if self.is_over() {
                 break;
@@ -168,39 +185,53 @@ impl<'a> Duty<'a> {
             if self.is_over() || round.refusals >= REFUSALS_MAX {
                 return Ok(());
             }
-            match self.send(&mut parcel, round).await {
+            let error = match self.send(&mut parcel, round).await {
                 Ok(fired) => {
+                    round.silences = 0;
+                    for due in &parcel.due {
+                        self.shunned.remove(&due.key);
+                    }
                     let refused = heed(parcel, fired, round, self.late_since(round));
                     if !refused.is_empty() {
                         parcels.push(Parcel::put_off(refused, round.store_ms));
                     }
                     continue;
                 }
-                Err(Broken::Store(error)) if parcel.puts_off && parcel.len() == 1 => {
-                    // It stays due, and is tried again with the others.
-                    tracing::error!(schedule = %parcel.due[0].key, "can neither fire nor be put off: {error}");
-                    if !is_about_the_parcel(&error) {
-                        return Err(error.into());
-                    }
-                }
-                Err(Broken::Store(error)) if is_about_the_parcel(&error) && parcel.len() > 1 => {
+                Err(Broken::Store(error)) if is_about_the_parcel(&error) || may_be_its_size(&error) => error,
+                Err(broken) => return Err(broken),
+            };
+            round.silences += usize::from(may_be_its_size(&error));
+            match parcel.len() {
+                2.. if parcel.puts_off || is_about_the_parcel(&error) => {
                     let [first, second] = parcel.halves();
                     parcels.extend([second, first]);
                 }
-                Err(Broken::Store(error)) if is_about_the_parcel(&error) || may_be_its_size(&error) => {
+                1 if parcel.puts_off => self.shun(&parcel.due[0].key, &error),
+                _ if may_be_its_size(&error) && parcel.ticks() > 1 => {
                     self.measure.was_too_large(&parcel);
-                    if parcel.len() > 1 {
-                        return Err(error.into());
-                    }
+                    return Err(error.into());
+                }
+                _ => {
                     let why = error.to_string();
                     let refused = parcel.due.into_iter().map(|due| (due, why.clone())).collect();
                     parcels.push(Parcel::put_off(refused, round.store_ms));
                 }
-                Err(broken) => return Err(broken),
+            }
+            if round.silences >= SILENCES_MAX {
+                return Err(error.into());
             }
             round.refusals += 1;
         }
         Ok(())
+    }
+
+    /// It stays due, and does not stand in the way of the others.
+    fn shun(&mut self, key: &ScheduleKey, error: &StoreError) {
+        tracing::error!(schedule = %key, "can neither fire nor be put off: {error}");
+        if self.shunned.len() >= SHUNNED_MAX {
+            self.shunned.clear();
+        }
+        self.shunned.insert(key.clone());
     }
 
     /// One call.
@@ -214,7 +245,8 @@ impl<'a> Duty<'a> {
         let fire = Fire { session, token, firings };
         let began = self.hub.runtime.now();
         let fired = self.hub.bounded(self.hub.store.fire(&fire)).await;
-        metrics::scheduler_called(self.hub.runtime.now().since(began));
+        let took = self.hub.runtime.now().since(began);
+        metrics::scheduler_called(took);
         parcel.firings = fire.firings;
         let fired = fired?.ok_or(Broken::NotLeading)?;
         if fired.len() != parcel.len() {
@@ -222,7 +254,9 @@ impl<'a> Duty<'a> {
             let message = format!("the store told of {told} firings, and was asked for {asked}");
             return Err(StoreError::new(Trouble::Unavailable, message).into());
         }
-        self.measure.went_well();
+        if !parcel.puts_off {
+            self.measure.arrived(parcel, took, self.hub.timing.beat());
+        }
         for due_ms in parcel.firings.iter().filter_map(|firing| firing.due_ms) {
             round.next_ms = Some(round.next_ms.map_or(due_ms, |next| next.min(due_ms)));
             round.more |= due_ms <= round.store_ms;

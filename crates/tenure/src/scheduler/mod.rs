@@ -120,6 +120,7 @@ impl SchedulerBuilder {
     }
 
     /// Whether it may fire; it may unless set. If not, it only runs its closures, and somebody else has to fire: `tenure serve`, say.
+    /// Through a server it never does: the servers fire.
     pub fn fires(mut self, fires: bool) -> Self {
         self.fires = fires;
         self
@@ -200,7 +201,14 @@ impl SchedulerBuilder {
             let nothing = "it neither fires nor has closures; give it one with `.run(…)`";
             return Err(Error::Scheduler(nothing.into()));
         }
-        let fires = match self.fires {
+        // Through a server nobody fires but the servers themselves.
+        let by_servers = self.tenure.hub().store.routes_claims();
+        if by_servers && closures.is_empty() {
+            let nothing =
+                "the servers fire by themselves, and it has no closures; give it one with `.run(…)`";
+            return Err(Error::Scheduler(nothing.into()));
+        }
+        let fires = match self.fires && !by_servers {
             true => Some(Arc::new(stand(&self.tenure, self.priority).await?)),
             false => None,
         };

@@ -2,10 +2,12 @@
 //!
 //! A look may find ten thousand schedules, each with ten thousand missed ticks, each with a payload of a mebibyte. So ticks are
 //! planned as they are packed, and a parcel is closed when it is full, by ticks or by bytes; what did not fit stays due, and is
-//! planned later from what is stored then. How much is full is learnt: a parcel that took too long is made smaller, and one that
-//! went well may grow.
+//! planned later from what is stored then. How much is full is learnt, from little on: a parcel that took long is followed by a smaller
+//! one, and one that was quick by a larger. Long is what comes near a beat: where a store has one writer, as SQLite has, a leader that
+//! fires for longer than it is trusted would lose its lease by its own firing, and so would the next.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tenure_core::Token;
 use tenure_core::port::{DUE_MAX, DueLook, DueSchedule, Firing};
@@ -22,6 +24,9 @@ const LOOK_BYTES: usize = 64 << 20;
 
 /// How many schedules the first look asks for.
 const FIRST_LOOK: u32 = 1_000;
+
+/// How many ticks are fired first.
+const FIRST_TICKS: usize = 250;
 
 /// The longest text about a trouble.
 const TROUBLE_MAX: usize = 1_000;
@@ -53,6 +58,11 @@ impl Parcel {
         self.firings.len()
     }
 
+    /// How many ticks it has; a firing without any is work, too.
+    pub(super) fn ticks(&self) -> usize {
+        self.firings.iter().map(|firing| firing.ticks.len().max(1)).sum()
+    }
+
     /// Its two halves.
     pub(super) fn halves(mut self) -> [Parcel; 2] {
         let at = self.len() / 2;
@@ -74,7 +84,12 @@ pub(super) struct Measure {
 
 impl Measure {
     pub(super) fn new() -> Measure {
-        Measure { sight: FIRST_LOOK, ticks: DUE_MAX as usize }
+        Measure { sight: FIRST_LOOK, ticks: FIRST_TICKS }
+    }
+
+    /// A tick at a time.
+    pub(super) fn least() -> Measure {
+        Measure { ticks: 1, ..Measure::new() }
     }
 
     /// How many schedules to look at.
@@ -93,14 +108,18 @@ impl Measure {
         }
     }
 
-    /// A parcel of so many firings arrived.
-    pub(super) fn went_well(&mut self) {
-        self.ticks = self.ticks.saturating_mul(4).min(DUE_MAX as usize);
+    /// A parcel arrived, after this long.
+    pub(super) fn arrived(&mut self, parcel: &Parcel, took: Duration, beat: Duration) {
+        if took > beat / 2 {
+            self.ticks = (parcel.ticks() / 4).max(1);
+        } else if took < beat / 8 && parcel.ticks() >= self.ticks / 2 {
+            self.ticks = self.ticks.saturating_mul(4).min(DUE_MAX as usize);
+        }
     }
 
     /// One did not: it may have been too large.
     pub(super) fn was_too_large(&mut self, parcel: &Parcel) {
-        self.ticks = (parcel.len() / 10).max(1);
+        self.ticks = (parcel.ticks() / 10).max(1);
     }
 
     /// Plans for the next parcel, and takes what it plans for out of what is due.
@@ -138,6 +157,12 @@ mod tests {
     use super::*;
 
     const NOW_MS: i64 = 1_000_000_000;
+    const BEAT: Duration = Duration::from_secs(2);
+
+    /// What is learnt where all is quick.
+    fn grown() -> Measure {
+        Measure { ticks: DUE_MAX as usize, ..Measure::new() }
+    }
 
     fn due(name: &str, missed: i64, payload: usize) -> DueSchedule {
         let target = serde_json::from_str(r#"{"task":{"queue":"q"}}"#).unwrap();
@@ -167,37 +192,54 @@ mod tests {
     #[test]
     fn many_schedules_with_a_tick_each_are_one_parcel() {
         let due = (0..10_000).map(|n| due(&format!("s{n}"), 1, 10)).collect();
-        assert_eq!(pack_all(Measure::new(), due), [(10_000, 10_000)]);
+        assert_eq!(pack_all(grown(), due), [(10_000, 10_000)]);
     }
 
     #[test]
     fn many_missed_ticks_do_not_make_a_parcel_larger() {
         let due = (0..3).map(|n| due(&format!("s{n}"), 8_000, 10)).collect();
-        let parcels = pack_all(Measure::new(), due);
+        let parcels = pack_all(grown(), due);
         assert_eq!(parcels, [(2, 10_000), (1, 8_000)]);
     }
 
     #[test]
     fn heavy_payloads_make_parcels_of_few_ticks_and_never_of_none() {
         let due = [due("a", 1_000, 1 << 20), due("b", 1, 1 << 20)].into();
-        let parcels = pack_all(Measure::new(), due);
+        let parcels = pack_all(grown(), due);
         assert_eq!(parcels.len(), 2);
         assert!(parcels.iter().all(|(_, ticks)| (1..=16).contains(ticks)), "{parcels:?}");
-        let small = Measure { ticks: 1, ..Measure::new() };
         let due = [self::due("a", 5, 32 << 20), self::due("b", 5, 0)].into();
-        assert_eq!(pack_all(small, due), [(1, 1), (1, 1)]);
+        assert_eq!(pack_all(Measure::least(), due), [(1, 1), (1, 1)]);
+    }
+
+    fn parcel(measure: &Measure) -> Parcel {
+        let mut due = (0..20_000).map(|n| due(&format!("s{n}"), 1, 0)).collect();
+        measure.pack(&mut due, Token::from_u64(1), NOW_MS)
     }
 
     #[test]
-    fn a_parcel_that_takes_too_long_shrinks_to_one_and_grows_again() {
-        let mut measure = Measure::new();
+    fn a_parcel_that_is_not_answered_shrinks_to_one_and_grows_again() {
+        let mut measure = grown();
         for most in [1_000, 100, 10, 1, 1] {
-            let mut due = (0..20_000).map(|n| due(&format!("s{n}"), 1, 0)).collect();
-            measure.was_too_large(&measure.pack(&mut due, Token::from_u64(1), NOW_MS));
+            measure.was_too_large(&parcel(&measure));
             assert_eq!(measure.ticks, most);
         }
-        (0..7).for_each(|_| measure.went_well());
+        for _ in 0..7 {
+            measure.arrived(&parcel(&measure), Duration::ZERO, BEAT);
+        }
         assert_eq!(measure.ticks, DUE_MAX as usize);
+    }
+
+    #[test]
+    fn a_parcel_that_comes_near_a_beat_is_followed_by_a_smaller_one() {
+        let mut measure = grown();
+        measure.arrived(&parcel(&measure), BEAT, BEAT);
+        assert_eq!(measure.ticks, 2_500);
+        measure.arrived(&parcel(&measure), BEAT / 4, BEAT);
+        assert_eq!(measure.ticks, 2_500);
+        // One that was not full proves nothing.
+        measure.arrived(&Parcel::new(false), Duration::ZERO, BEAT);
+        assert_eq!(measure.ticks, 2_500);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use tenure_core::Token;
 use tenure_core::port::ScheduleKey;
-use tenure_core::schedule::{Zone, tick_of};
+use tenure_core::schedule::{in_utc, tick_of};
 
 use crate::worker::{TaskContext, TaskError};
 
@@ -43,7 +43,7 @@ impl Tick {
 
     /// That instant in UTC: `2026-11-15T02:00:00Z`.
     pub fn at(&self) -> String {
-        Zone::utc().shown(self.at_ms)
+        in_utc(self.at_ms)
     }
 
     /// The fencing token of the leader that fired it. `None`: it was fired by hand.

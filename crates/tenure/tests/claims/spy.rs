@@ -1,6 +1,7 @@
 //! A store that counts its calls, and that a test can hold up or break.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -27,14 +28,31 @@ pub(crate) enum Fault {
     Ignored,
 }
 
+/// Schedules that spoil each call in which they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Poison {
+    pub(crate) schedules: &'static [&'static str],
+    pub(crate) kind: Trouble,
+    /// Even if they are only to be put off.
+    pub(crate) put_off_too: bool,
+}
+
+impl Poison {
+    fn spoils(&self, firing: &Firing) -> bool {
+        let named = self.schedules.contains(&firing.key.name.as_str());
+        named && (self.put_off_too || firing.trouble.is_none())
+    }
+}
+
 /// A store in memory, seen through. Clones share everything.
 #[derive(Clone)]
 pub(crate) struct Spy {
     pub(crate) store: Memory,
     calls: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     faults: Arc<watch::Sender<BTreeMap<&'static str, Fault>>>,
-    /// Calls that would fire this schedule fail so.
-    poison: Arc<Mutex<Option<(String, Trouble)>>>,
+    poison: Arc<Mutex<Option<Poison>>>,
+    /// More ticks than this take too long.
+    most: Arc<AtomicUsize>,
     /// How many ticks each call would fire.
     fired: Arc<Mutex<Vec<usize>>>,
 }
@@ -46,14 +64,21 @@ impl Spy {
             calls: Arc::default(),
             faults: Arc::new(watch::Sender::new(BTreeMap::new())),
             poison: Arc::default(),
+            most: Arc::new(AtomicUsize::new(usize::MAX)),
             fired: Arc::default(),
         }
     }
 
-    /// Calls that would fire this schedule fail, and nothing happens; unless `None`.
+    /// Calls that would fire these schedules fail, and nothing happens; unless `None`.
     #[allow(dead_code, reason = "the tests of schedules need it")]
-    pub(crate) fn poison(&self, schedule: Option<(&str, Trouble)>) {
-        *self.poison.lock().unwrap() = schedule.map(|(name, kind)| (name.to_owned(), kind));
+    pub(crate) fn poison(&self, poison: Option<Poison>) {
+        *self.poison.lock().unwrap() = poison;
+    }
+
+    /// Calls that would fire more ticks than this take too long, and nothing happens.
+    #[allow(dead_code, reason = "the tests of schedules need it")]
+    pub(crate) fn too_many(&self, ticks: usize) {
+        self.most.store(ticks, Ordering::SeqCst);
     }
 
     /// How many ticks each call to fire would have fired.
@@ -256,12 +281,16 @@ impl Scheduling for Spy {
     }
     async fn fire(&self, fire: &Fire) -> Result<Option<Vec<Fired>>, StoreError> {
         let fault = self.before("fire").await?;
-        self.fired.lock().unwrap().push(fire.firings.iter().map(|firing| firing.ticks.len()).sum());
+        let ticks: usize = fire.firings.iter().map(|firing| firing.ticks.len()).sum();
+        self.fired.lock().unwrap().push(ticks);
+        if ticks > self.most.load(Ordering::SeqCst) {
+            return Err(StoreError::new(Trouble::Timeout, "that takes too long"));
+        }
         let poison = self.poison.lock().unwrap().clone();
-        if let Some((name, kind)) = poison
-            && fire.firings.iter().any(|firing| firing.trouble.is_none() && firing.key.name.as_str() == name)
+        if let Some(poison) = poison
+            && fire.firings.iter().any(|firing| poison.spoils(firing))
         {
-            return Err(StoreError::new(kind, "the test poisoned this call"));
+            return Err(StoreError::new(poison.kind, "the test poisoned this call"));
         }
         if fault == Some(Fault::HappensLate) {
             let (spy, fire) = (self.clone(), fire.clone());

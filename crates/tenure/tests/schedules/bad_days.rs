@@ -6,7 +6,7 @@ use tenure::port::*;
 use tenure::schedule::Misfire;
 use tenure_testkit::block_on;
 
-use crate::spy::Fault;
+use crate::spy::{Fault, Poison};
 use crate::support::*;
 
 const ALL: Misfire = Misfire::FireAll { cap: 10_000 };
@@ -29,11 +29,14 @@ fn a_leader_that_is_held_up_between_looking_and_firing_fires_nothing_twice() {
         scheduler.set(tasks("x", "every 10s").misfire(ALL)).await.unwrap();
         clock.advance(15 * SECOND).await;
         held_up.fault("fire", Some(Fault::HappensLate));
+        // Nor does it come back at once.
+        held_up.fault("open", Some(Fault::Fails));
         clock.advance(5 * SECOND).await;
         expire(&store, &old.session().unwrap()).await;
         clock.advance(15 * SECOND).await;
         // Now what the old leader wanted arrives.
         held_up.fault("fire", None);
+        held_up.fault("open", None);
         clock.advance(25 * SECOND).await;
         all_once(&store, "x", 10, 60).await;
         let by: Vec<String> =
@@ -164,7 +167,7 @@ fn one_that_spoils_a_call_is_found_and_the_others_fire_on_time() {
         for n in 0..100 {
             scheduler.set(tasks(&format!("s{n}"), "every 1m").misfire(ALL)).await.unwrap();
         }
-        spy.poison(Some(("s37", Trouble::Request)));
+        spy.poison(Some(Poison { schedules: &["s37"], kind: Trouble::Request, put_off_too: false }));
         clock.advance(MINUTE + SECOND).await;
         for n in (0..100).filter(|n| *n != 37) {
             let fired = ticks(&store, &format!("s{n}"), TickState::Fired).await;
@@ -189,7 +192,7 @@ fn one_that_makes_the_store_fall_silent_does_not_hold_up_the_others_for_ever() {
         for n in 0..100 {
             scheduler.set(tasks(&format!("s{n}"), "every 1h").misfire(ALL)).await.unwrap();
         }
-        spy.poison(Some(("s37", Trouble::Timeout)));
+        spy.poison(Some(Poison { schedules: &["s37"], kind: Trouble::Timeout, put_off_too: false }));
         clock.advance(HOUR + MINUTE).await;
         for n in (0..100).filter(|n| *n != 37) {
             assert_eq!(fired_s(&store, &format!("s{n}")).await, [3_600], "s{n}");
@@ -198,6 +201,50 @@ fn one_that_makes_the_store_fall_silent_does_not_hold_up_the_others_for_ever() {
         spy.poison(None);
         clock.advance(10 * MINUTE).await;
         assert_eq!(fired_s(&store, "s37").await, [3_600]);
+    });
+}
+
+/// Somebody holds their rows, and does not let go: they can not even be put off. They are the longest due, too.
+#[test]
+fn those_that_can_neither_fire_nor_be_put_off_come_last() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let (_a, spy, scheduler) = firing(&clock, &store, "a").await;
+        let held = ["a0", "a1", "a2", "a3", "a4"];
+        for name in held {
+            scheduler.set(tasks(name, "every 1m").misfire(ALL)).await.unwrap();
+        }
+        for n in 0..100 {
+            scheduler.set(tasks(&format!("s{n}"), "1 * * * * *").misfire(ALL)).await.unwrap();
+        }
+        let kind = Trouble::Timeout;
+        spy.poison(Some(Poison { schedules: &["a0", "a1", "a2", "a3", "a4"], kind, put_off_too: true }));
+        clock.advance(3 * MINUTE).await;
+        for n in 0..100 {
+            assert_eq!(fired_s(&store, &format!("s{n}")).await, [1, 61, 121], "s{n}");
+        }
+        spy.poison(None);
+        clock.advance(MINUTE).await;
+        for name in held {
+            all_once(&store, name, 60, 240).await;
+        }
+    });
+}
+
+/// A year of missed ticks is too much for one call, and the store does not answer: with less at a time it does.
+#[test]
+fn one_whose_missed_ticks_are_too_many_for_one_call_fires_them_by_and_by() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let (_a, spy, scheduler) = firing(&clock, &store, "a").await;
+        scheduler.set(tasks("x", "every 1s").misfire(ALL)).await.unwrap();
+        spy.fault("due", Some(Fault::Fails));
+        clock.advance(HOUR).await;
+        spy.too_many(500);
+        spy.fault("due", None);
+        clock.advance(MINUTE).await;
+        all_once(&store, "x", 1, 3_660).await;
+        assert_eq!(view(&store, "x").await.trouble, None);
     });
 }
 

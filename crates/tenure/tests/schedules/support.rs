@@ -24,6 +24,8 @@ pub(crate) const START: &str = "2026-11-15T00:00:00Z";
 pub(crate) fn hand_driven() -> (Clock, Memory) {
     let clock = Clock::new(7);
     clock.set_wall(START);
+    // A tick at this very moment would count.
+    clock.step_wall(1);
     let store = Memory::with_runtime(Arc::new(clock.clone()));
     (clock, store)
 }

@@ -8,7 +8,7 @@ use tenure::backend::sqlite::{Sqlite, SqliteOptions};
 use tenure_core::port::{ClaimAnswer, NewSession, Pulse, Seat, Store, Wake};
 use tenure_testkit::conformance::{Actor, election, new_id, new_session};
 
-use super::{claims, events_shares};
+use super::{claims, events_shares, schedules_safety};
 
 /// What lines of ours begin with: the test harness prints some too.
 const MARK: &str = "child says ";
@@ -164,6 +164,7 @@ async fn play_a_part() {
             say(&format!("{} {} {}", actor.id, tasks[0][0].id, tasks[0][0].token));
             wait_for_a_line();
         }
+        "scheduler" => schedules_safety::fire_for_ever(open(database).await).await,
         "consumer" => events_shares::consume(open(database).await).await,
         "producer" => {
             let (told, hears) = std::sync::mpsc::channel();

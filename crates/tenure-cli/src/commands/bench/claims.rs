@@ -108,7 +108,7 @@ fn render_events(report: &EventsReport) -> String {
     compared(&report.rows)
 }
 
-fn compared(rows: &[Compared]) -> String {
+pub(super) fn compared(rows: &[Compared]) -> String {
     let mut table = Table::new(&["measured", "tenure", "beside", "figure", "ratio", "aim"]);
     for row in rows {
         let figure = |value: f64| match row.unit {

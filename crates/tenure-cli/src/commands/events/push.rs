@@ -3,23 +3,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use tenure::port::{GroupKey, Push};
-use tenure::runtime::random;
 
 use super::group;
 use crate::args::events::PushCommand;
 use crate::args::values::millis;
 use crate::args::{Format, Global};
-use crate::commands::input;
+use crate::commands::secret;
 use crate::exit::Failure;
 use crate::output::{self, Ink};
 use crate::store;
-
-/// What secrets of Standard Webhooks begin with.
-const SECRET: &str = "whsec_";
 
 pub(super) async fn run(global: &Global, command: PushCommand) -> Result<u8, Failure> {
     match command {
@@ -38,8 +32,8 @@ async fn set(
     timeout: Duration,
 ) -> Result<u8, Failure> {
     let (secret, made) = match secret_file {
-        Some(path) => (read(path)?, false),
-        None => (generated(), true),
+        Some(path) => (secret::read(path)?, false),
+        None => (secret::generated(), true),
     };
     let push = Push { url, secret, timeout_ms: millis(timeout) };
     tenure::event::check_push(&push).map_err(|error| Failure::usage(error.to_string()))?;
@@ -77,26 +71,4 @@ async fn unset(global: &Global, key: &GroupKey) -> Result<u8, Failure> {
     };
     output::note(global, ink, &format!("the group {key} {text}"));
     Ok(0)
-}
-
-/// A secret from a file; the line break at its end is not a part of it.
-fn read(path: &Path) -> Result<String, Failure> {
-    let bytes = input::bytes("--secret-file", path)?;
-    let text = String::from_utf8(bytes).map_err(|_| {
-        Failure::usage(format!("--secret-file {}: the secret must be text, without more", path.display()))
-    })?;
-    let secret = text.trim_end_matches(['\r', '\n']).to_owned();
-    match secret.strip_prefix(SECRET) {
-        Some(key) if STANDARD.decode(key).is_err() => Err(Failure::usage(format!(
-            "--secret-file {}: what follows {SECRET} is no base64; leave the option out, and a secret is made",
-            path.display()
-        ))),
-        _ => Ok(secret),
-    }
-}
-
-/// 256 random bits.
-fn generated() -> String {
-    let bits: Vec<u8> = (0..4).flat_map(|_| random().to_be_bytes()).collect();
-    format!("{SECRET}{}", STANDARD.encode(bits))
 }

@@ -75,6 +75,9 @@ impl Bench {
             ("TENURE_NAMESPACE", self.namespace.clone()),
             ("TENURE_ID", self.worker.clone()),
         ];
+        if let Some(key) = &task.key {
+            variables.push(("TENURE_TASK_KEY", key.clone()));
+        }
         if !task.inputs.is_empty() && inputs.len() <= VARIABLE_MAX {
             variables.push(("TENURE_INPUTS", inputs));
         }

@@ -145,7 +145,7 @@ impl Schedule {
 
 impl Ledger {
     /// Whether a task is not over. One that is forgotten was.
-    fn is_under_way(&self, task: TaskId) -> bool {
+    pub(super) fn is_under_way(&self, task: TaskId) -> bool {
         self.tasks.get(&task).is_some_and(|task| !task.state.is_final())
     }
 }

@@ -9,6 +9,7 @@ mod modes;
 mod people;
 mod pools;
 mod properties;
+mod schedules;
 mod waking;
 
 use std::time::Duration;

@@ -57,6 +57,11 @@ pub struct Post {
 /// The path of workers. Every call is atomic in the store.
 #[async_trait]
 pub trait Tasks: Send + Sync + 'static {
+    /// Whether the store keeps anything but elections: tasks, events, schedules.
+    fn keeps_work(&self) -> bool {
+        true
+    }
+
     /// Whether the store itself sees to it that exclusive queues are asked through their leader: a Tenure server does.
     fn routes_claims(&self) -> bool {
         false

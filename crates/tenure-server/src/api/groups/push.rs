@@ -156,7 +156,7 @@ pub(crate) fn address(url: &str) -> Result<String, Problem> {
 }
 
 /// What says that it is base64 has to be.
-fn check_secret(secret: &str) -> Result<(), Problem> {
+pub(in crate::api) fn check_secret(secret: &str) -> Result<(), Problem> {
     match secret.strip_prefix(SECRET) {
         Some(key) if STANDARD.decode(key).is_err() => {
             Err(unfit("secret", "what follows `whsec_` is no base64")
@@ -173,7 +173,7 @@ async fn known_secret(app: &App, group: &GroupKey) -> Result<Option<String>, Pro
 }
 
 /// 256 random bits.
-fn new_secret() -> String {
+pub(in crate::api) fn new_secret() -> String {
     let bits: Vec<u8> = (0..4).flat_map(|_| random().to_be_bytes()).collect();
     format!("{SECRET}{}", STANDARD.encode(bits))
 }

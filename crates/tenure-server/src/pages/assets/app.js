@@ -151,6 +151,34 @@ function listen() {
   });
 }
 
+// --- Forms that are checked while somebody writes: posted as to be checked, and the part that says what they mean is taken.
+
+const turns = new WeakMap();
+
+async function check(form) {
+  const turn = (turns.get(form) ?? 0) + 1;
+  turns.set(form, turn);
+  await new Promise((done) => setTimeout(done, 250));
+  if (turns.get(form) !== turn) return;
+  const body = new URLSearchParams(new FormData(form));
+  body.set("step", "check");
+  const answer = await fetch(form.action, { method: "POST", body, headers: { accept: "text/html" } });
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
+  // What was written meanwhile is asked about by itself.
+  if (!fresh || turns.get(form) !== turn) return;
+  morph(document.getElementById("preview"), fresh);
+  const wrong = new Set($("#preview [data-wrong]").map((one) => one.dataset.wrong));
+  for (const field of form.elements) {
+    if (field.id && wrong.has(field.id)) field.setAttribute("aria-invalid", "true");
+    else field.removeAttribute("aria-invalid");
+  }
+}
+
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form[data-check]");
+  if (form) check(form).catch(() => {});
+});
+
 // --- Confirmations: the page that a link leads to, shown in a dialog.
 
 async function confirmIn(link) {

@@ -69,7 +69,7 @@ impl Theatre {
             let play = async {
                 let scene = Scene::open(&url).await?;
                 script(&scene, wrong).await?;
-                let judged = history::judge(&scene.tenure).await?;
+                let judged = history::judge(&scene.tenure, 0).await?;
                 scene.tenure.close().await?;
                 Ok::<_, Failed>(judged.missed + judged.doubled + judged.astray > 0)
             };

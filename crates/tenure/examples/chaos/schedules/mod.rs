@@ -97,7 +97,9 @@ fn stage(
     for hand in 0..HANDS {
         let lease_ms = u64::try_from(LEASE.as_millis())?;
         let plan = SchedulePlan { hand, url: url.into(), lease_ms, log: Default::default() };
-        crew.hands.push(Hand { clock: theirs.clone(), ..Hand::new(plan) });
+        let mut hand = Hand::new(plan);
+        hand.clock.clone_from(&theirs);
+        crew.hands.push(hand);
     }
     crew.start_all()?;
     let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
@@ -120,7 +122,9 @@ fn stage(
     // Those who are careless have a while to say what is too late.
     std::thread::sleep(LEASE * 2);
     crew.end_all();
-    let judged = runtime.block_on(history::judge(&operator))?;
+    // Back is two steps: back, and ahead again.
+    let steps = faults.iter().filter(|fault| fault.name.starts_with("clock")).count() * 2;
+    let judged = runtime.block_on(history::judge(&operator, steps))?;
     let _ = runtime.block_on(operator.close());
     let mut verdict = Verdict::new(name, judged, &faults);
     for (_, log) in logs(&crew)? {

@@ -160,7 +160,7 @@ impl Nemesis<'_> {
             (Fault::KillServer, _) => self.cluster.ok_or(no_server)?.kill9()?,
             (Fault::FreezeServer, _) => self.cluster.ok_or(no_server)?.freeze()?,
             (Fault::EndConnections, _) => {
-                drop(self.cluster.ok_or(no_server)?.terminate_backends("postgres")?)
+                self.cluster.ok_or(no_server)?.terminate_backends("postgres")?;
             }
             (_, None) => return Err("there is nobody to hit".into()),
         }

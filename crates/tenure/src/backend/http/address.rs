@@ -1,11 +1,11 @@
 //! Where servers are.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use http::uri::Authority;
 use tenure_core::port::{StoreError, Trouble};
+
+use crate::backend::wire::Base;
 
 const FORM: &str = "give http://HOST:PORT, https://HOST:PORT, several as http://A:PORT,B:PORT, \
                     or http+unix:/PATH for a socket";
@@ -13,73 +13,6 @@ const FORM: &str = "give http://HOST:PORT, https://HOST:PORT, several as http://
 /// One or several servers on one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address(pub(super) Vec<Base>);
-
-/// One server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Base {
-    /// On the network.
-    Tcp {
-        /// Whether it is `https`.
-        tls: bool,
-        /// Host and port.
-        authority: String,
-    },
-    /// On this machine.
-    Unix(PathBuf),
-}
-
-impl Base {
-    /// For requests: scheme and authority.
-    pub(super) fn origin(&self) -> String {
-        match self {
-            Base::Tcp { tls, authority } => format!("http{}://{authority}", if *tls { "s" } else { "" }),
-            Base::Unix(_) => "http://localhost".into(),
-        }
-    }
-
-    /// For people.
-    pub(super) fn place(&self) -> String {
-        match self {
-            Base::Tcp { .. } => self.origin(),
-            Base::Unix(path) => format!("http+unix:{}", path.display()),
-        }
-    }
-
-    /// Whether what is said there can be heard by others on the way.
-    pub(super) fn is_open_to_others(&self) -> bool {
-        match self {
-            Base::Tcp { tls: false, authority } => !is_loopback(authority),
-            Base::Tcp { tls: true, .. } | Base::Unix(_) => false,
-        }
-    }
-
-    /// Whether a server that was reached at `self` may lead us to `other`: never to where less is kept secret, and never
-    /// from elsewhere to this machine, where "localhost" is not the one that was meant.
-    pub(super) fn may_lead_to(&self, other: &Base) -> bool {
-        let (Base::Tcp { tls: mine, authority: from }, Base::Tcp { tls: theirs, authority: to }) =
-            (self, other)
-        else {
-            return false;
-        };
-        let here = |authority: &str| is_loopback(authority);
-        theirs >= mine && !is_anywhere(to) && (here(from) || !here(to))
-    }
-}
-
-fn is_loopback(authority: &str) -> bool {
-    let host = host(authority);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-/// Whether it is `0.0.0.0` or `[::]`: where somebody listens, not where they are.
-fn is_anywhere(authority: &str) -> bool {
-    host(authority).parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
-}
-
-fn host(authority: &str) -> String {
-    let authority = authority.parse::<Authority>();
-    authority.map(|authority| authority.host().trim_matches(['[', ']']).to_owned()).unwrap_or_default()
-}
 
 impl FromStr for Address {
     type Err = StoreError;

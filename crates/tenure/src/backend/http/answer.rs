@@ -1,13 +1,14 @@
 //! What a server answered, and what that means.
 
-use http::header::{CONTENT_TYPE, LOCATION};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, ETAG, LOCATION};
 use hyper::body::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tenure_core::port::{StoreError, Trouble};
 
 use super::proof::{TOKEN_ENV, TOKEN_FILE_ENV};
+use crate::backend::wire::Reply;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -19,6 +20,7 @@ pub(super) struct Answer {
     pub(super) tries: usize,
     kind: String,
     location: Option<String>,
+    tag: Option<String>,
     body: Bytes,
     place: String,
 }
@@ -33,10 +35,10 @@ struct Problem {
 }
 
 impl Answer {
-    pub(super) fn new(status: StatusCode, headers: &HeaderMap, body: Bytes, place: String) -> Answer {
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let (kind, location) = (text(CONTENT_TYPE).unwrap_or_default(), text(LOCATION));
-        Answer { status, tries: 1, kind, location, body, place }
+    pub(super) fn new(reply: Reply, place: String, tries: usize) -> Answer {
+        let text = |name| reply.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (kind, location, tag) = (text(CONTENT_TYPE).unwrap_or_default(), text(LOCATION), text(ETAG));
+        Answer { status: reply.status, tries, kind, location, tag, body: reply.body, place }
     }
 
     /// Whether this replica can not do it now, and another one might.
@@ -60,6 +62,12 @@ impl Answer {
     /// Whether a Tenure server said this word.
     pub(super) fn says(&self, code: &str) -> bool {
         self.code().as_deref() == Some(code)
+    }
+
+    /// The version of what was asked about, as the `ETag` says it.
+    pub(super) fn version(&self) -> Option<u64> {
+        let tag = self.tag.as_deref()?;
+        tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"').parse().ok()
     }
 
     /// What was asked for.
@@ -152,11 +160,12 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, kind: &str, body: &str) -> Answer {
-        let mut headers = HeaderMap::new();
+        let mut headers = http::HeaderMap::new();
         headers.insert(CONTENT_TYPE, kind.parse().unwrap());
         headers.insert(LOCATION, "https://login.example/".parse().unwrap());
         let status = StatusCode::from_u16(status).unwrap();
-        Answer::new(status, &headers, Bytes::copy_from_slice(body.as_bytes()), "http://h:1".into())
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        Answer::new(Reply { status, headers, body }, "http://h:1".into(), 1)
     }
 
     fn problem(status: u16, code: &str) -> Answer {

@@ -1,11 +1,6 @@
-//! Which server is asked.
-//!
-//! Those that did not fail since they last answered come first, then those whose failure is the longest ago. So a server
-//! that works is kept to, and one that fails is left by every call at once: by those that found out, and by those that
-//! come after. A call that is given up unanswered (the machine gives a beat half a beat's time) counts as a failure.
+//! The servers that are asked, and who tells of whom.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use http::{HeaderValue, Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -14,13 +9,11 @@ use serde::{Deserialize, Serialize};
 use tenure_core::port::{StoreError, Trouble};
 
 use super::PROTOCOL;
-use super::address::{Address, Base};
+use super::address::Address;
 use super::answer::Answer;
-use super::endpoint::{Call, Endpoint, Miss};
 use super::proof::Proof;
-use super::tls;
 use crate::backend::ServerAccess;
-use crate::runtime;
+use crate::backend::wire::{Base, Call, Endpoint, Miss, Ring, rotated, tls};
 
 /// The most servers that are remembered.
 const SERVERS_MAX: usize = 32;
@@ -28,9 +21,8 @@ const SERVERS_MAX: usize = 32;
 /// All servers that we know of.
 pub(super) struct Caller {
     /// Those that we were given, then those that they told us of.
-    servers: RwLock<Vec<Arc<Endpoint>>>,
+    ring: Ring,
     given: Vec<Base>,
-    failures: AtomicU64,
     proof: Proof,
     tls: ClientConfig,
 }
@@ -67,12 +59,9 @@ impl Caller {
         }
         let needs_tls = address.0.iter().any(|base| matches!(base, Base::Tcp { tls: true, .. }));
         let tls = tls::config(access, needs_tls)?;
-        let mut given = address.0.clone();
-        // So that the clients of one address do not all crowd around the first.
-        let first = usize::try_from(runtime::random() % given.len().max(1) as u64).unwrap_or(0);
-        given.rotate_left(first);
-        let servers = given.iter().map(|base| Arc::new(Endpoint::new(base.clone(), tls.clone()))).collect();
-        Ok(Caller { servers: RwLock::new(servers), given, failures: AtomicU64::new(0), proof, tls })
+        let given = rotated(address.0.clone());
+        let servers = given.iter().map(|base| Arc::new(Endpoint::new(base.clone(), tls.clone())));
+        Ok(Caller { ring: Ring::new(servers.collect()), given, proof, tls })
     }
 
     /// Makes sure that a server is there which we understand, and learns of the others.
@@ -112,13 +101,7 @@ impl Caller {
                 bases.push(base);
             }
         }
-        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        let known = |base: &Base| servers.iter().find(|server| server.base == *base).cloned();
-        let next = bases
-            .into_iter()
-            .map(|base| known(&base).unwrap_or_else(|| Arc::new(Endpoint::new(base, self.tls.clone()))));
-        let next = next.collect();
-        *servers = next;
+        self.ring.become_those(bases, |base| Endpoint::new(base, self.tls.clone()));
     }
 
     /// The answer of the first server that gives one.
@@ -130,19 +113,17 @@ impl Caller {
         let mut last = Err(StoreError::new(Trouble::Address, "no server was named"));
         for (tried, server) in self.in_order().into_iter().enumerate() {
             // A call that is dropped before its answer is a failure too.
-            let mut watch = Watch { caller: self, server: &server, answered: false };
+            let mut watch = self.ring.watch(&server);
             let mut outcome = server.send(call, self.proof.header()).await;
-            if matches!(&outcome, Ok(answer) if answer.status == StatusCode::UNAUTHORIZED)
-                && self.proof.renew()
+            if matches!(&outcome, Ok(reply) if reply.status == StatusCode::UNAUTHORIZED) && self.proof.renew()
             {
                 outcome = server.send(call, self.proof.header()).await;
             }
             match outcome {
-                Ok(mut answer) => {
-                    answer.tries = tried + 1;
+                Ok(reply) => {
+                    let answer = Answer::new(reply, server.base.place(), tried + 1);
                     if !answer.is_passing() {
-                        watch.answered = true;
-                        server.answers();
+                        watch.answered();
                         return Ok((answer, server.clone()));
                     }
                     last = Ok((answer, server.clone()));
@@ -160,14 +141,12 @@ impl Caller {
 
     /// The servers, the best first.
     pub(super) fn in_order(&self) -> Vec<Arc<Endpoint>> {
-        let mut servers = self.servers.read().unwrap_or_else(PoisonError::into_inner).clone();
-        servers.sort_by_key(|server| server.failed());
-        servers
+        self.ring.in_order()
     }
 
     /// A server did not answer.
     pub(super) fn failed(&self, server: &Endpoint) {
-        server.fails(self.failures.fetch_add(1, Ordering::Relaxed) + 1);
+        self.ring.failed(server);
     }
 
     /// What shows who we are.
@@ -178,21 +157,6 @@ impl Caller {
     /// Reads again what shows who we are; whether it is another now.
     pub(super) fn renew_proof(&self) -> bool {
         self.proof.renew()
-    }
-}
-
-/// Counts a call without an answer as a failure, also one that is dropped while it waits.
-struct Watch<'a> {
-    caller: &'a Caller,
-    server: &'a Endpoint,
-    answered: bool,
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.caller.failed(self.server);
-        }
     }
 }
 

@@ -23,6 +23,9 @@
 //! | `join_group`, `leave_group`, `free_shares`, `doze_topic`, `set_topic`, `set_group`, `set_push` | twice is as good as once |
 //! | `take_shares` | compares and swaps on the token that was seen: of two, one at most is granted. If it was the one whose answer was lost, a look shows the slot in the session's own name, under a token that it never heard of: it gives it back, and takes it anew |
 //! | `commit_shares` | how far a slot is read is the same twice; with anything else in it, *not* sent again |
+//! | `set_schedule` | only if it expects nothing: then the last one counts, and both say the same |
+//! | `delete_schedule` | what is gone is gone |
+//! | `set_schedule_paused`, `fire_by_hand` | *not* sent again: what the first did would not be told, and *now* is another tick the second time |
 //! | `reset_group`, `order_dead`, `set_group_paused` | *not* sent again: what the first did would not be told |
 //!
 //! Claims are routed by the server: whatever the mode of a queue or pool, it is asked for here as if it were distributed.
@@ -39,7 +42,6 @@ mod caller;
 mod claims;
 mod desk;
 mod directory;
-mod endpoint;
 mod events;
 mod listen;
 mod office;
@@ -47,7 +49,6 @@ mod pools;
 mod proof;
 mod schedules;
 mod store;
-mod tls;
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ use http::HeaderValue;
 use tenure_core::port::{StoreError, Trouble};
 
 use crate::backend::ServerAccess;
+use crate::backend::wire::set;
 
 /// The variables that say who we are, for messages.
 pub(super) const TOKEN_ENV: &str = "TENURE_ACCESS_TOKEN";
@@ -44,11 +45,6 @@ impl Proof {
         *header = Some(new);
         changed
     }
-}
-
-/// A variable that is set to something.
-pub(super) fn set(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn read(file: &Path) -> Result<HeaderValue, StoreError> {

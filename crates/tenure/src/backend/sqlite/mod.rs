@@ -46,6 +46,7 @@ mod lock;
 mod migrate;
 mod office;
 mod row;
+mod rows;
 mod schedules;
 mod script;
 mod store;

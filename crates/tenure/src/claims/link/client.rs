@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::draw;
 use super::message::{ANSWER_MAX, Answer, Op, Reply, Request};
-use super::seal::{self, Seal, Seals};
 use super::server::within;
 use crate::claims::holdings::Handed;
 use crate::claims::hub::{Hub, locked};
+use crate::seal::{self, Seal, Seals};
 
 /// How long the leader may take to accept, and to greet.
 const GREETING_MAX: Duration = Duration::from_secs(2);

@@ -14,7 +14,6 @@
 mod address;
 mod client;
 mod message;
-mod seal;
 mod server;
 
 pub(crate) use self::address::bind;

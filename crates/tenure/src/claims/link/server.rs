@@ -15,9 +15,9 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::draw;
 use super::message::{ANSWER_ABOUT, Answer, Op, REQUEST_MAX, Reply, Request};
-use super::seal::{self, Seal, Seals};
 use crate::claims::hub::{Hub, locked};
 use crate::claims::line::{Asker, Lane, Line, Outcome};
+use crate::seal::{self, Seal, Seals};
 
 /// The most connections at once, those included that have not shown yet that they may be there.
 const CONNECTIONS_MAX: usize = 1_024;

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use serde::Serialize;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row};
 use tenure_core::claim::{Demand, check, effective_at};
@@ -12,6 +11,7 @@ use tenure_core::port::{NewTask, Parent, StoreError, Submission, Submitted, Task
 use super::super::Sqlite;
 use super::super::connection::query;
 use super::super::guard::PRISTINE;
+use super::super::rows::{portions, repeated};
 use super::{Failed, Told, json, ms, nonsense, number};
 use crate::backend::queries::Queries;
 use crate::runtime;
@@ -22,32 +22,14 @@ const CHUNK_BYTES: usize = 4 << 20;
 /// How many tasks go into one statement.
 const CHUNK_TASKS: usize = 1_000;
 
-/// A task's row, as `task_submit` reads it. What has its usual value is left out.
-#[derive(Serialize)]
+/// A task's row.
 struct TaskRow<'a> {
     id: i64,
     demand: i64,
-    state: &'static str,
-    effective_at: i64,
-    priority: i32,
-    max_attempts: u32,
+    state: TaskState,
     parents: usize,
-    concurrency_limit: u32,
-    backoff_first_ms: i64,
-    backoff_most_ms: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     concurrency: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    leader_token: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_wait_ms: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_run_ms: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run_at: Option<i64>,
-    payload: &'a str,
+    task: &'a NewTask,
 }
 
 /// What a submission came to.
@@ -127,21 +109,10 @@ pub(in super::super) async fn put(
         rows.push(TaskRow {
             id: number(submitted[place].id.0),
             demand: demands[place],
-            state: state.as_str(),
-            effective_at: effective_at(now, task.priority),
-            priority: task.priority,
-            max_attempts: task.max_attempts,
+            state,
             parents: parents.len(),
-            concurrency_limit: task.concurrency_limit,
-            backoff_first_ms: ms(task.backoff.first_ms),
-            backoff_most_ms: ms(task.backoff.most_ms),
             concurrency: task.concurrency_key.as_ref().map(|key| format!("{namespace}/{key}")),
-            key: task.key.as_deref(),
-            leader_token: task.leader_token.map(|token| number(token.as_u64())),
-            max_wait_ms: task.max_wait_ms.map(ms),
-            max_run_ms: task.max_run_ms.map(ms),
-            run_at: task.run_at_ms,
-            payload: task.payload.as_str(),
+            task,
         });
     }
     insert(queries, conn, queue, now, &rows).await?;
@@ -289,9 +260,37 @@ async fn insert(
     now: i64,
     rows: &[TaskRow<'_>],
 ) -> Result<(), Failed> {
-    if rows.is_empty() {
-        return Ok(());
+    for rows in portions(rows) {
+        let statement = repeated(queries.get("task_submit"), rows.len());
+        let mut put = query(&statement);
+        for row in rows {
+            let task = row.task;
+            let ready_at = (row.state == TaskState::Ready).then_some(now);
+            let max_wait_ms = task.max_wait_ms.map(ms);
+            put = put
+                .bind(row.id)
+                .bind(queue)
+                .bind(row.demand)
+                .bind(row.state.as_str())
+                .bind(effective_at(now, task.priority))
+                .bind(task.priority)
+                .bind(task.max_attempts)
+                .bind(number(row.parents as u64))
+                .bind(row.concurrency.as_deref())
+                .bind(task.concurrency_limit)
+                .bind(task.key.as_deref())
+                .bind(task.leader_token.map(|token| number(token.as_u64())))
+                .bind(ms(task.backoff.first_ms))
+                .bind(ms(task.backoff.most_ms))
+                .bind(max_wait_ms)
+                .bind(task.max_run_ms.map(ms))
+                .bind(now)
+                .bind(task.run_at_ms)
+                .bind(ready_at)
+                .bind(ready_at.zip(max_wait_ms).map(|(at, wait_ms)| at + wait_ms))
+                .bind(task.payload.as_str());
+        }
+        put.execute(&mut *conn).await?;
     }
-    query(queries.get("task_submit")).bind(queue).bind(now).bind(json(&rows)?).execute(&mut *conn).await?;
     Ok(())
 }

@@ -13,12 +13,10 @@ use super::super::Sqlite;
 use super::super::change::of_key;
 use super::super::connection::query;
 use super::super::guard::PRISTINE;
+use super::super::rows::{portions, repeated};
 use super::{Failed, Told, json, nonsense, number};
 use crate::backend::queries::Queries;
 use crate::runtime;
-
-/// How many rows go into one statement: as many as there are of the first that is not more. Each is prepared once.
-const ROWS: [usize; 6] = [1_000, 250, 60, 15, 4, 1];
 
 /// What publishing came to.
 pub(in super::super) struct Put {
@@ -97,13 +95,8 @@ pub(in super::super) async fn put(
         .filter(|(_, it)| it.new)
         .map(|(event, it)| (event, it, units.position(it)))
         .collect();
-    let mut rest = &new[..];
-    for most in ROWS {
-        while rest.len() >= most {
-            let (rows, others) = rest.split_at(most);
-            insert(queries, conn, id, now, rows).await?;
-            rest = others;
-        }
+    for rows in portions(&new) {
+        insert(queries, conn, id, now, rows).await?;
     }
     Ok(Put { dozing, published })
 }
@@ -190,9 +183,7 @@ async fn insert(
     now: i64,
     rows: &[(&NewEvent, &Published, u64)],
 ) -> Result<(), Failed> {
-    let one = queries.get("event_put");
-    let values = one.rsplit_once("VALUES").map_or("", |(_, values)| values.trim());
-    let statement = format!("{one}{}", format!(", {values}").repeat(rows.len() - 1));
+    let statement = repeated(queries.get("event_put"), rows.len());
     let mut put = query(&statement);
     for (event, it, position) in rows {
         put = put

@@ -1,4 +1,4 @@
--- Lists go in as JSON, since every statement is a trip to the connection's thread.
+-- Lists go in as JSON, or as repeated values where they are long: every statement is a trip to the connection's thread.
 
 -- name: schedule_due
 -- The longest due first. One more than wanted shows whether there are more, and since when.
@@ -19,22 +19,22 @@ FROM tenure_leases l
 WHERE l.namespace = 'tenure' AND l.name = 'scheduler' AND l.slot = 0 AND l.session = ?1 AND l.token = ?2;
 
 -- name: schedule_stand
--- Those of these that stand as they were seen: number, namespace, name, version, next tick. `ahead`: a tick that is yet to come by
--- what is stored was decided about before, as when a clock was put back and the schedule defined anew.
-SELECT j.key AS place, s.id,
-       EXISTS (SELECT 1 FROM tenure_ticks t WHERE t.schedule = s.id AND t.tick_at >= s.next_at AND t.by_hand = 0) AS ahead
-FROM json_each(?1) j
-CROSS JOIN tenure_schedules s ON s.namespace = j.value ->> 0 AND s.name = j.value ->> 1
-WHERE s.version = j.value ->> 2 AND s.next_at = j.value ->> 3 AND s.paused_at IS NULL;
+-- Those of these that stand as they were seen: number, namespace, name, version, next tick, the first that fires. `ahead`: that one,
+-- or one after it, was decided about before, as when a clock was put back and the schedule defined anew.
+-- Of one, or of many: its values are repeated.
+SELECT v.column1 AS place, s.id,
+       EXISTS (SELECT 1 FROM tenure_ticks t WHERE t.schedule = s.id AND t.tick_at >= v.column6 AND t.by_hand = 0) AS ahead
+FROM (VALUES (?, ?, ?, ?, ?, ?)) v
+CROSS JOIN tenure_schedules s ON s.namespace = v.column2 AND s.name = v.column3
+WHERE s.version = v.column4 AND s.next_at = v.column5 AND s.paused_at IS NULL;
 
 -- name: schedule_fired
--- How far each is, and how many of its ticks fired, were skipped and did nothing.
+-- How far each is, how many of its ticks fired, were skipped and did nothing, and when, if one fired. Its values are repeated.
 UPDATE tenure_schedules AS s
-SET next_at = c.value ->> 1, last_at = c.value ->> 2, due_at = c.value ->> 3, fired = s.fired + (c.value ->> 4),
-    skipped = s.skipped + (c.value ->> 5), overlapped = s.overlapped + (c.value ->> 6),
-    last_fired_at = CASE WHEN c.value ->> 4 > 0 THEN ?2 ELSE s.last_fired_at END, strikes = 0, trouble = NULL
-FROM json_each(?1) c
-WHERE s.id = c.value ->> 0;
+SET next_at = v.column2, last_at = v.column3, due_at = v.column4, fired = s.fired + v.column5, skipped = s.skipped + v.column6,
+    overlapped = s.overlapped + v.column7, last_fired_at = coalesce(v.column8, s.last_fired_at), strikes = 0, trouble = NULL
+FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?)) v
+WHERE s.id = v.column1;
 
 -- name: schedule_put_off
 UPDATE tenure_schedules AS s

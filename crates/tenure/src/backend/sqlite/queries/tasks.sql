@@ -26,17 +26,11 @@ CROSS JOIN tenure_demands d ON d.queue = ?1 AND d.kind = j.value ->> 0 AND d.req
     AND d.prefers = j.value ->> 2 AND d.workers = j.value ->> 3;
 
 -- name: task_submit
+-- Of one row, or of many: its values are repeated.
 INSERT INTO tenure_tasks
     (id, queue, demand, state, effective_at, priority, max_attempts, parents, concurrency, concurrency_limit, key,
      leader_token, backoff_first_ms, backoff_most_ms, max_wait_ms, max_run_ms, enqueued_at, run_at, ready_at, wait_until, payload)
-SELECT j.value ->> 'id', ?1, j.value ->> 'demand', j.value ->> 'state', j.value ->> 'effective_at', j.value ->> 'priority',
-       j.value ->> 'max_attempts', j.value ->> 'parents', j.value ->> 'concurrency', j.value ->> 'concurrency_limit',
-       j.value ->> 'key', j.value ->> 'leader_token', j.value ->> 'backoff_first_ms', j.value ->> 'backoff_most_ms',
-       j.value ->> 'max_wait_ms', j.value ->> 'max_run_ms', ?2, j.value ->> 'run_at',
-       CASE WHEN j.value ->> 'state' = 'ready' THEN ?2 END,
-       CASE WHEN j.value ->> 'state' = 'ready' THEN ?2 + (j.value ->> 'max_wait_ms') END,
-       j.value ->> 'payload'
-FROM json_each(?3) j;
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: task_parents_put
 INSERT INTO tenure_task_parents (parent, child)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sqlx::Row;
+use tenure_core::Token;
 use tenure_core::claim::check;
 use tenure_core::event::{check_events, no_such_topic, weight};
 use tenure_core::port::{
@@ -14,11 +15,8 @@ use super::super::change::{Change, number as token_number, of_key};
 use super::super::claims::submit_with;
 use super::super::connection::query;
 use super::super::events::publish_with;
+use super::super::rows::{portions, repeated};
 use super::{Failed, json, number};
-use tenure_core::Token;
-
-/// How many rows go into one statement: as many as there are of the first that is not more. Each is prepared once.
-const ROWS: [usize; 6] = [1_000, 250, 60, 15, 4, 1];
 
 /// A tick as it is to be written.
 pub(super) struct Tick {
@@ -147,32 +145,26 @@ impl Change<'_> {
         token: Option<Token>,
         by: &str,
     ) -> Result<(), Failed> {
-        let one = self.store.queries.get("tick_put");
-        let values = one.rsplit_once("VALUES").map_or("", |(_, values)| values.trim());
-        let (mut rest, token) = (ticks, token.map(token_number));
-        for most in ROWS {
-            let statement = format!("{one}{}", format!(", {values}").repeat(most - 1));
-            while rest.len() >= most {
-                let (rows, others) = rest.split_at(most);
-                rest = others;
-                let mut put = query(&statement);
-                for tick in rows {
-                    put = put
-                        .bind(tick.schedule)
-                        .bind(tick.at_ms)
-                        .bind(tick.cause == Cause::Trigger)
-                        .bind(tick.state.as_str())
-                        .bind(tick.cause.as_str())
-                        .bind(tick.due_ms)
-                        .bind(self.wall_ms)
-                        .bind(token)
-                        .bind(by)
-                        .bind(tick.event)
-                        .bind(tick.task)
-                        .bind(tick.tracked);
-                }
-                self.transaction.execute(put).await?;
+        let token = token.map(token_number);
+        for rows in portions(ticks) {
+            let statement = repeated(self.store.queries.get("tick_put"), rows.len());
+            let mut put = query(&statement);
+            for tick in rows {
+                put = put
+                    .bind(tick.schedule)
+                    .bind(tick.at_ms)
+                    .bind(tick.cause == Cause::Trigger)
+                    .bind(tick.state.as_str())
+                    .bind(tick.cause.as_str())
+                    .bind(tick.due_ms)
+                    .bind(self.wall_ms)
+                    .bind(token)
+                    .bind(by)
+                    .bind(tick.event)
+                    .bind(tick.task)
+                    .bind(tick.tracked);
             }
+            self.transaction.execute(put).await?;
         }
         Ok(())
     }

@@ -3,22 +3,23 @@
 use std::collections::{BTreeSet, HashSet};
 
 use sqlx::Row;
-use tenure_core::SessionId;
-use tenure_core::Token;
 use tenure_core::claim::clip;
-use tenure_core::port::{Cause, DUE_MAX, Fire, Fired, Firing, ScheduleKey, TickState};
+use tenure_core::port::{Cause, Fire, Fired, Firing, TickState};
+use tenure_core::schedule::{Progress, check_fire};
+use tenure_core::{SessionId, Token};
 
 use super::super::Sqlite;
 use super::super::change::{Change, number as token_number};
 use super::super::connection::query;
+use super::super::rows::{portions, repeated};
 use super::effects::{Effects, Tick};
-use super::{Failed, json, nonsense, number};
+use super::{Failed, json, number};
 
 /// A schedule that stands as it was seen.
 #[derive(Clone, Copy)]
 struct Standing {
     id: i64,
-    /// Ticks from the next one on were decided about before.
+    /// Ticks from the first that fires on were decided about before.
     ahead: bool,
 }
 
@@ -36,12 +37,19 @@ struct Volley {
     exclusive: BTreeSet<i64>,
 }
 
-/// Schedule; next tick, last tick, when it is due; how many fired, were skipped, did nothing.
-type Advance = (i64, Option<i64>, Option<i64>, Option<i64>, i64, i64, i64);
+/// How far a schedule is then, and how many of its ticks fired, were skipped and did nothing.
+struct Advance {
+    schedule: i64,
+    progress: Option<Progress>,
+    due_ms: Option<i64>,
+    fired: i64,
+    skipped: i64,
+    overlapped: i64,
+}
 
 impl Sqlite {
     pub(super) async fn fire_schedules(&self, fire: &Fire) -> Result<Option<Vec<Fired>>, Failed> {
-        check(fire)?;
+        check_fire(fire)?;
         let mut change = self.change().await?;
         let Some(leader) = change.scheduler(&fire.session, fire.token).await? else {
             change.commit().await?;
@@ -75,26 +83,6 @@ impl Sqlite {
     }
 }
 
-/// Refuses what makes no sense.
-fn check(fire: &Fire) -> Result<(), Failed> {
-    let most = DUE_MAX as usize;
-    if fire.firings.len() > most {
-        let message = format!(
-            "there are {} firings; at most {most} are fired together: split them",
-            fire.firings.len()
-        );
-        return Err(nonsense(message).into());
-    }
-    let mut named: HashSet<&ScheduleKey> = HashSet::with_capacity(fire.firings.len());
-    match fire.firings.iter().find(|firing| !named.insert(&firing.key)) {
-        Some(firing) => {
-            let message = format!("the schedule {} is to fire twice in one call; name it once", firing.key);
-            Err(nonsense(message).into())
-        }
-        None => Ok(()),
-    }
-}
-
 impl Volley {
     fn add(&mut self, id: i64, firing: &Firing, known: &HashSet<(i64, i64)>) {
         if let Some(trouble) = &firing.trouble {
@@ -123,9 +111,8 @@ impl Volley {
         }
         let skipped = firing.skipped.map_or(0, |skipped| number(skipped.count));
         self.skips.extend(firing.skipped.map(|range| (id, range.last_ms, range.first_ms, skipped)));
-        let next_at = firing.progress.map(|progress| progress.next_at_ms);
-        let last_at = firing.progress.and_then(|progress| progress.last_at_ms);
-        self.advances.push((id, next_at, last_at, firing.due_ms, fired, skipped, overlapped));
+        let (progress, due_ms) = (firing.progress, firing.due_ms);
+        self.advances.push(Advance { schedule: id, progress, due_ms, fired, skipped, overlapped });
     }
 }
 
@@ -143,17 +130,26 @@ impl Change<'_> {
 
     /// By place: those that stand as they were seen.
     async fn standing(&mut self, firings: &[Firing]) -> Result<Vec<Option<Standing>>, Failed> {
-        let seen = |firing: &Firing| {
-            let ScheduleKey { namespace, name } = &firing.key;
-            (namespace.clone(), name.clone(), number(firing.version), firing.next_at_ms)
-        };
-        let seen: Vec<_> = firings.iter().map(seen).collect();
-        let mut standing = vec![None; firings.len()];
-        let stand = query(self.store.queries.get("schedule_stand")).bind(json(&seen)?);
-        for row in self.transaction.all(stand).await? {
-            let place = usize::try_from(row.try_get::<i64, _>("place")?).unwrap_or(usize::MAX);
-            if let Some(standing) = standing.get_mut(place) {
-                *standing = Some(Standing { id: row.try_get("id")?, ahead: row.try_get("ahead")? });
+        let mut standing = Vec::with_capacity(firings.len());
+        for seen in portions(firings) {
+            let statement = repeated(self.store.queries.get("schedule_stand"), seen.len());
+            let mut stand = query(&statement);
+            for (place, firing) in seen.iter().enumerate() {
+                stand = stand
+                    .bind(number(place as u64))
+                    .bind(firing.key.namespace.as_str())
+                    .bind(firing.key.name.as_str())
+                    .bind(number(firing.version))
+                    .bind(firing.next_at_ms)
+                    .bind(firing.ticks.first().map_or(firing.next_at_ms, |tick| tick.at_ms));
+            }
+            let first = standing.len();
+            standing.resize(first + seen.len(), None);
+            for row in self.transaction.all(stand).await? {
+                let place = usize::try_from(row.try_get::<i64, _>("place")?).unwrap_or(usize::MAX);
+                if let Some(standing) = standing[first..].get_mut(place) {
+                    *standing = Some(Standing { id: row.try_get("id")?, ahead: row.try_get("ahead")? });
+                }
             }
         }
         Ok(standing)
@@ -185,9 +181,21 @@ impl Change<'_> {
             let put = put.bind(self.wall_ms).bind(token_number(token)).bind(leader);
             self.transaction.execute(put).await?;
         }
-        if !volley.advances.is_empty() {
-            let advance = query(self.store.queries.get("schedule_fired")).bind(json(&volley.advances)?);
-            self.transaction.execute(advance.bind(self.wall_ms)).await?;
+        for rows in portions(&volley.advances) {
+            let statement = repeated(self.store.queries.get("schedule_fired"), rows.len());
+            let mut advance = query(&statement);
+            for row in rows {
+                advance = advance
+                    .bind(row.schedule)
+                    .bind(row.progress.map(|progress| progress.next_at_ms))
+                    .bind(row.progress.and_then(|progress| progress.last_at_ms))
+                    .bind(row.due_ms)
+                    .bind(row.fired)
+                    .bind(row.skipped)
+                    .bind(row.overlapped)
+                    .bind((row.fired > 0).then_some(self.wall_ms));
+            }
+            self.transaction.execute(advance).await?;
         }
         if !volley.put_off.is_empty() {
             let put_off = query(self.store.queries.get("schedule_put_off")).bind(json(&volley.put_off)?);

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use sqlx::Row;
-use tenure_core::port::{Cause, DUE_MAX, EventId, Hand, HandFired, HandOutcome, TaskId};
-use tenure_core::schedule::{Definition, Overlap, Progress, effect};
+use tenure_core::port::{Cause, EventId, Hand, HandFired, HandOutcome, TaskId};
+use tenure_core::schedule::{Definition, Overlap, Progress, check_hand, effect};
 
 use super::super::Sqlite;
 use super::super::change::{Change, of_key};
@@ -12,7 +12,7 @@ use super::super::connection::query;
 use super::super::directory::json as read_json;
 use super::effects::{Effects, Tick};
 use super::views::progress;
-use super::{Failed, nonsense, number};
+use super::{Failed, number};
 
 /// What a schedule that fires by hand is.
 struct Subject {
@@ -23,7 +23,7 @@ struct Subject {
 
 impl Sqlite {
     pub(super) async fn hand_fire(&self, hand: &Hand) -> Result<Option<Vec<HandFired>>, Failed> {
-        check(hand)?;
+        check_hand(hand)?;
         let mut change = self.change().await?;
         let Some(row) = change.transaction.one(of_key!(self, "schedule_show", hand.key)).await? else {
             change.commit().await?;
@@ -45,16 +45,6 @@ impl Sqlite {
 
 /// What is said of a tick that fires, before it is known what came of it.
 const TO_FIRE: HandOutcome = HandOutcome::Fired { event: None, task: None };
-
-/// Refuses what makes no sense.
-fn check(hand: &Hand) -> Result<(), Failed> {
-    let (count, most) = (hand.ticks.as_ref().map_or(0, Vec::len), DUE_MAX as usize);
-    if count > most {
-        let message = format!("there are {count} ticks; at most {most} fire together: split them");
-        return Err(nonsense(message).into());
-    }
-    Ok(())
-}
 
 impl Change<'_> {
     /// Now; or a little later, if somebody has fired it by hand in this very millisecond.

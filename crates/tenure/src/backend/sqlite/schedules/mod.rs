@@ -30,7 +30,7 @@ use tenure_core::port::{
 use tenure_core::{SessionId, Token};
 
 use super::Sqlite;
-use super::call::{Failed, Told, json, nonsense, number};
+use super::call::{Failed, Told, json, number};
 
 #[async_trait]
 impl Scheduling for Sqlite {

@@ -1,7 +1,7 @@
-//! Frames that only those can read and write who read the leader's post in the store.
+//! Frames that only those can read and write who know a secret: that of the leader's post in the store, or that of a cluster.
 //!
-//! Both ends send a fresh number in the clear. From the post's secret and both numbers each derives one key per direction
-//! (HKDF-SHA256), and every frame is sealed (ChaCha20-Poly1305) under a counter. Who can not read the store can neither read a
+//! Both ends send a fresh number in the clear. From the secret and both numbers each derives one key per direction
+//! (HKDF-SHA256), and every frame is sealed (ChaCha20-Poly1305) under a counter. Who does not know the secret can neither read a
 //! frame nor make one, change one, leave one out or send one twice; and a whole conversation that was recorded is no use,
 //! because the other end's number is new.
 //!

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_core::future::BoxFuture;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -20,8 +20,7 @@ use rustls::ClientConfig;
 use tenure_core::port::{StoreError, Trouble};
 use tokio::net::UnixStream;
 
-use super::address::Base;
-use super::answer::Answer;
+use super::Base;
 
 /// How long a server may take to accept a connection. Whoever calls for a beat waits for less.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -38,18 +37,26 @@ const STRIKES: u32 = 2;
 
 /// One call of the API.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) method: Method,
+pub(in crate::backend) struct Call {
+    pub(in crate::backend) method: Method,
     /// Path and query.
-    pub(super) path: String,
+    pub(in crate::backend) path: String,
     /// JSON.
-    pub(super) body: Option<Vec<u8>>,
+    pub(in crate::backend) body: Option<Vec<u8>>,
     /// Whether it may be sent again when nobody knows whether it happened.
-    pub(super) again: bool,
+    pub(in crate::backend) again: bool,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub(in crate::backend) struct Reply {
+    pub(in crate::backend) status: StatusCode,
+    pub(in crate::backend) headers: HeaderMap,
+    pub(in crate::backend) body: Bytes,
 }
 
 /// Why there is no answer.
-pub(super) enum Miss {
+pub(in crate::backend) enum Miss {
     /// It was never sent.
     Unsent(StoreError),
     /// Whether it happened is unknown.
@@ -57,7 +64,7 @@ pub(super) enum Miss {
 }
 
 impl Miss {
-    pub(super) fn into_error(self) -> StoreError {
+    pub(in crate::backend) fn into_error(self) -> StoreError {
         match self {
             Miss::Unsent(error) | Miss::Unknown(error) => error,
         }
@@ -65,8 +72,8 @@ impl Miss {
 }
 
 /// One server.
-pub(super) struct Endpoint {
-    pub(super) base: Base,
+pub(in crate::backend) struct Endpoint {
+    pub(in crate::backend) base: Base,
     tls: ClientConfig,
     line: Mutex<Line>,
     /// When it last failed, as a number that grows with each failure of any; 0 if it did not since it last answered.
@@ -75,18 +82,18 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(super) fn new(base: Base, tls: ClientConfig) -> Endpoint {
+    pub(in crate::backend) fn new(base: Base, tls: ClientConfig) -> Endpoint {
         let line = Mutex::new(Line::to(&base, &tls));
         Endpoint { base, tls, line, failed: AtomicU64::new(0), strikes: AtomicU32::new(0) }
     }
 
     /// When it last failed.
-    pub(super) fn failed(&self) -> u64 {
+    pub(in crate::backend) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
     /// It failed, as the `nth` failure of all.
-    pub(super) fn fails(&self, nth: u64) {
+    pub(in crate::backend) fn fails(&self, nth: u64) {
         self.failed.store(nth, Ordering::Relaxed);
         if self.strikes.fetch_add(1, Ordering::Relaxed) + 1 >= STRIKES {
             // Behind a balancer that moved on, every connection that is kept may lead nowhere.
@@ -96,19 +103,23 @@ impl Endpoint {
     }
 
     /// It answers.
-    pub(super) fn answers(&self) {
+    pub(in crate::backend) fn answers(&self) {
         self.failed.store(0, Ordering::Relaxed);
         self.strikes.store(0, Ordering::Relaxed);
     }
 
     /// One try.
-    pub(super) async fn send(&self, call: &Call, proof: Option<HeaderValue>) -> Result<Answer, Miss> {
+    pub(in crate::backend) async fn send(
+        &self,
+        call: &Call,
+        proof: Option<HeaderValue>,
+    ) -> Result<Reply, Miss> {
         let exchange = async {
             let response = self.begin(call, proof, "application/json").await?;
             let (head, body) = response.into_parts();
             let read = Limited::new(body, ANSWER_MAX).collect().await;
             let body = read.map_err(|error| Miss::Unknown(self.broken(error.as_ref())))?.to_bytes();
-            Ok(Answer::new(head.status, &head.headers, body, self.base.place()))
+            Ok(Reply { status: head.status, headers: head.headers, body })
         };
         tokio::time::timeout(ANSWER_LIMIT, exchange)
             .await
@@ -116,7 +127,7 @@ impl Endpoint {
     }
 
     /// One try whose answer is a stream.
-    pub(super) async fn stream(
+    pub(in crate::backend) async fn stream(
         &self,
         call: &Call,
         proof: Option<HeaderValue>,

@@ -9,11 +9,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tenure_core::port::{StoreError, Trouble};
 
-use super::proof::set;
+use super::set;
 use crate::backend::ServerAccess;
 
 /// How to speak TLS; for servers that are spoken to in the open, nothing is read.
-pub(super) fn config(access: &ServerAccess, needed: bool) -> Result<ClientConfig, StoreError> {
+pub(in crate::backend) fn config(access: &ServerAccess, needed: bool) -> Result<ClientConfig, StoreError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

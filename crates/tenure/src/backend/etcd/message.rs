@@ -1,0 +1,205 @@
+//! What is said to etcd and what it answers, in the JSON of its gateway: numbers of 64 bits are text, bytes are base64.
+
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A transaction: if all comparisons hold, the first operations, else the others.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Txn {
+    pub(super) compare: Vec<Compare>,
+    pub(super) success: Vec<Op>,
+    pub(super) failure: Vec<Op>,
+}
+
+/// Something that must be so.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Compare {
+    key: String,
+    result: &'static str,
+    target: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mod_revision: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    create_revision: Option<String>,
+}
+
+impl Compare {
+    /// The key was changed last at this revision; 0: it is not there.
+    pub(super) fn unchanged(key: &str, revision: i64) -> Compare {
+        let mod_revision = Some(revision.to_string());
+        Compare { key: coded(key), result: "EQUAL", target: "MOD", mod_revision, create_revision: None }
+    }
+
+    /// The key is there.
+    pub(super) fn exists(key: &str) -> Compare {
+        let create_revision = Some("0".into());
+        Compare { key: coded(key), result: "GREATER", target: "CREATE", mod_revision: None, create_revision }
+    }
+}
+
+/// Something that is done.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Op {
+    /// Reads.
+    RequestRange(Range),
+    /// Writes.
+    RequestPut(Put),
+    /// Deletes.
+    RequestDeleteRange(Range),
+}
+
+/// A key, or all that begin with it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Range {
+    pub(super) key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) range_end: Option<String>,
+}
+
+impl Range {
+    pub(super) fn one(key: &str) -> Range {
+        Range { key: coded(key), range_end: None }
+    }
+
+    pub(super) fn below(prefix: &str) -> Range {
+        // Prefixes of ours end in a slash: the next character ends them all.
+        let end = format!("{}0", prefix.strip_suffix('/').unwrap_or(prefix));
+        Range { key: coded(prefix), range_end: Some(coded(&end)) }
+    }
+}
+
+/// A key and its new value.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Put {
+    key: String,
+    value: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<String>,
+}
+
+impl Put {
+    pub(super) fn new(key: &str, value: &impl Serialize, lease: Option<i64>) -> Put {
+        // The types of the port are plain; writing them can not fail.
+        let value = serde_json::to_vec(value).unwrap_or_default();
+        Put { key: coded(key), value: STANDARD.encode(value), lease: lease.map(|lease| lease.to_string()) }
+    }
+}
+
+/// What came of a transaction.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct TxnAnswer {
+    pub(super) header: Header,
+    #[serde(default)]
+    pub(super) succeeded: bool,
+    #[serde(default)]
+    responses: Vec<Response>,
+}
+
+impl TxnAnswer {
+    /// What was read, by the order of the reads.
+    pub(super) fn reads(self) -> impl Iterator<Item = Vec<Kv>> {
+        self.responses.into_iter().filter_map(|response| response.response_range).map(|range| range.kvs)
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Header {
+    #[serde(default, deserialize_with = "number")]
+    pub(super) cluster_id: u64,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) revision: i64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Response {
+    response_range: Option<RangeAnswer>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct RangeAnswer {
+    #[serde(default)]
+    kvs: Vec<Kv>,
+}
+
+/// A key and its value.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Kv {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) key: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) value: String,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) mod_revision: i64,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) lease: i64,
+}
+
+/// A lease of etcd's own.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct LeaseAnswer {
+    #[serde(rename = "ID", default, deserialize_with = "number")]
+    pub(super) id: i64,
+}
+
+/// What a watch says.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct WatchLine {
+    pub(super) result: Option<WatchAnswer>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct WatchAnswer {
+    #[serde(default)]
+    pub(super) canceled: bool,
+    #[serde(default)]
+    pub(super) events: Vec<Happened>,
+}
+
+/// Something that happened to a key.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Happened {
+    /// `DELETE`, or nothing: it was written.
+    #[serde(rename = "type", default)]
+    pub(super) kind: String,
+    pub(super) kv: Kv,
+    pub(super) prev_kv: Option<Kv>,
+}
+
+/// What a member says of itself.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Status {
+    pub(super) version: String,
+    #[serde(rename = "dbSize", default, deserialize_with = "number")]
+    pub(super) db_size: u64,
+    #[serde(default, deserialize_with = "number")]
+    pub(super) leader: u64,
+}
+
+/// What went wrong, as the gateway tells it.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Problem {
+    #[serde(default)]
+    pub(super) code: u32,
+    #[serde(default, alias = "error")]
+    pub(super) message: String,
+}
+
+/// A key as the gateway wants it.
+pub(super) fn coded(key: &str) -> String {
+    STANDARD.encode(key)
+}
+
+fn number<'de, D: Deserializer<'de>, N: FromStr>(from: D) -> Result<N, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map_err(|_| serde::de::Error::custom(format!("{text:?} is no number")))
+}
+
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let coded = String::deserialize(from)?;
+    let bytes = STANDARD.decode(coded).map_err(serde::de::Error::custom)?;
+    String::from_utf8(bytes).map_err(serde::de::Error::custom)
+}

@@ -1,0 +1,222 @@
+//! Raft: a few processes that agree with each other, and no database.
+//!
+//! `raft:FOLDER?node=1&peers=1@HOST:PORT,2@HOST:PORT,3@HOST:PORT` is a member, `raft:?peers=…` uses a cluster without being one of it, and
+//! `raft:FOLDER` is a cluster of one. Members keep their log in their folder, and speak under the secret in `$TENURE_RAFT_SECRET`.
+//!
+//! What is agreed on is each change of the reference store ([`Book`](tenure_core::book::Book)), in one order (openraft). So a member that has applied the same
+//! entries has the same state, and what the reference store promises, the cluster does:
+//!
+//! - A change counts when a majority has it on disk. A beat is a change: a holder that is cut off from the majority has its beats counted no
+//!   more, and stops to trust at two thirds of its lease, before anybody else may take over.
+//! - A look is answered by the leader, after a majority has said that it still leads: it shows every change that was told of before.
+//! - The *token* of a grant is the index of its entry.
+//! - The minority of a netsplit has no leader, grants nothing and answers nothing.
+//!
+//! A member whose disk is lost has forgotten what it voted for, and must not vote again under its number: it waits, and says so. Remove it, and add it under
+//! another number.
+
+mod address;
+mod log;
+mod machine;
+mod net;
+mod node;
+mod store;
+mod types;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_core::future::BoxFuture;
+use serde::de::DeserializeOwned;
+use tenure_core::port::{
+    Backend, Bureau, Calendar, Desk, Events, Pools, Scheduling, StoreError, Tasks, Trouble, Wake,
+};
+use tenure_core::{ElectionKey, Token};
+use tokio::sync::mpsc;
+
+use self::address::{Address, SECRET_ENV, is_here};
+use self::net::{Lines, Question};
+use self::node::Node;
+pub use self::node::{Member, Status};
+use self::types::{Change, Entry, Look, NodeId, Outcome, Put};
+use super::StoreOptions;
+use crate::runtime;
+
+/// How long a client waits before it listens again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A cluster, as one of its members or as somebody who uses it. Clones share it.
+#[derive(Clone)]
+pub struct Raft {
+    kind: Kind,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Member(Arc<Node>),
+    Client { lines: Lines, peers: Arc<BTreeMap<NodeId, String>>, first: Arc<AtomicUsize> },
+}
+
+impl Raft {
+    /// Becomes the member that the address names, or finds the cluster.
+    pub async fn connect(options: &StoreOptions) -> Result<Raft, StoreError> {
+        let address: Address = options.url.parse()?;
+        let secret = std::env::var(SECRET_ENV).unwrap_or_default();
+        match address {
+            Address::Member { folder, node, peers, listen } => {
+                check_secret(&secret, &peers)?;
+                let node = Node::start(&folder, node, &peers, listen.as_deref(), secret.as_bytes()).await?;
+                Ok(Raft { kind: Kind::Member(node) })
+            }
+            Address::Client { peers } => {
+                check_secret(&secret, &peers)?;
+                let (lines, first) = (Lines::new(None, secret.as_bytes()), Arc::default());
+                let raft = Raft { kind: Kind::Client { lines, peers: Arc::new(peers), first } };
+                raft.status().await?;
+                Ok(raft)
+            }
+        }
+    }
+
+    /// Keeps a small value in the cluster, or forgets it; with a lease, only while it is held under that token.
+    pub async fn put(
+        &self,
+        key: &str,
+        value: Option<&str>,
+        under: Option<(&ElectionKey, u32, Token)>,
+    ) -> Result<(), StoreError> {
+        let under = under.map(|(key, slot, token)| (key.clone(), slot, token));
+        let put = Put { key: key.into(), value: value.map(Into::into), under };
+        self.change(Change::Put(put)).await?.read()
+    }
+
+    /// A value that is kept.
+    pub async fn get(&self, key: &str) -> Result<Option<String>, StoreError> {
+        self.look(Look::Get(key.into())).await?.read()
+    }
+
+    async fn change(&self, change: Change) -> Result<Outcome, StoreError> {
+        let entry = Entry { change, wall_ms: runtime::wall_ms() };
+        match &self.kind {
+            Kind::Member(node) => node.change(entry).await,
+            Kind::Client { .. } => self.ask_any(&Question::Change(Box::new(entry))).await,
+        }
+    }
+
+    async fn look(&self, look: Look) -> Result<Outcome, StoreError> {
+        match &self.kind {
+            Kind::Member(node) => node.look(look).await,
+            Kind::Client { .. } => self.ask_any(&Question::Look(look)).await,
+        }
+    }
+
+    async fn manage(&self, question: Question) -> Result<(), StoreError> {
+        match &self.kind {
+            Kind::Member(node) => node.manage(question).await?.read(),
+            Kind::Client { .. } => self.ask_any::<Outcome>(&question).await?.read(),
+        }
+    }
+
+    /// The answer of the first member that gives one. Every question may be asked twice, as over HTTP: what changes something compares.
+    async fn ask_any<T: DeserializeOwned>(&self, question: &Question) -> Result<T, StoreError> {
+        let Kind::Client { lines, peers, first } = &self.kind else {
+            return Err(StoreError::new(Trouble::Other, "a member asks itself"));
+        };
+        let mut last = String::new();
+        for _ in 0..peers.len() {
+            let asked = Asked { first, at: first.load(Ordering::Relaxed) };
+            let Some((node, place)) = peers.iter().nth(asked.at % peers.len()) else { break };
+            match lines.ask(*node, place, question).await {
+                Ok(answer) => {
+                    std::mem::forget(asked);
+                    return Ok(answer);
+                }
+                Err(error) => last = format!("node {node} at {place}: {error}"),
+            }
+        }
+        let remedy = "check that the members run, that the addresses are right, and that $TENURE_RAFT_SECRET is theirs";
+        Err(StoreError::new(
+            Trouble::Unreachable,
+            format!("no member of the cluster answers ({last}); {remedy}"),
+        ))
+    }
+}
+
+/// A question that is under way: unless it is answered, the next one goes to another member, also if it was given up.
+struct Asked<'a> {
+    first: &'a AtomicUsize,
+    at: usize,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let _ = self.first.compare_exchange(
+            self.at,
+            self.at.wrapping_add(1),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+}
+
+impl Tasks for Raft {
+    fn keeps_work(&self) -> bool {
+        false
+    }
+}
+
+impl Desk for Raft {}
+impl Pools for Raft {}
+impl Events for Raft {}
+impl Bureau for Raft {}
+impl Scheduling for Raft {}
+impl Calendar for Raft {}
+
+/// Passes on what any member says, until nobody listens.
+fn follow(lines: Lines, peers: Arc<BTreeMap<NodeId, String>>) -> mpsc::Receiver<Wake> {
+    let (sender, receiver) = mpsc::channel(256);
+    tokio::spawn(async move {
+        let listening = async {
+            loop {
+                for (node, place) in peers.iter() {
+                    let Ok((mut line, _)) = lines.open(*node, place).await else { continue };
+                    if line.say(&Question::Wakes).await.is_err() {
+                        continue;
+                    }
+                    while let Ok(Some(wake)) = line.hear::<Wake>().await {
+                        if sender.send(wake).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+                runtime::sleep_until(runtime::now() + PAUSE).await;
+            }
+        };
+        tokio::select! {
+            () = sender.closed() => {}
+            () = listening => {}
+        }
+    });
+    receiver
+}
+
+/// What is said between machines is sealed under a secret that others do not know.
+fn check_secret(secret: &str, peers: &BTreeMap<NodeId, String>) -> Result<(), StoreError> {
+    let far = peers.values().find(|place| !is_here(place));
+    match far {
+        Some(place) if secret.len() < 16 => Err(StoreError::new(
+            Trouble::Denied,
+            format!(
+                "members speak with {place} under a secret of at least 16 characters; set ${SECRET_ENV} to the same on all"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// For the registry.
+pub(super) fn open_url(options: &StoreOptions) -> BoxFuture<'_, Result<Arc<dyn Backend>, StoreError>> {
+    Box::pin(async { Ok(Arc::new(Raft::connect(options).await?) as Arc<dyn Backend>) })
+}
