@@ -3,8 +3,8 @@
 use tenure::backend::postgres::{Postgres, PostgresOptions};
 use tenure_core::port::{
     Bureau, Calendar, Expect, Fire, Fired, Hand, HandOutcome, NewTask, Pause, ScheduleFilter, ScheduleKey,
-    ScheduleSet, Scheduling, SetSchedule, Tasks, TickFilter, TickState, TickView, TopicSettings,
-    Trouble, Wake, scheduler_election,
+    ScheduleSet, Scheduling, SetSchedule, Tasks, TickFilter, TickState, TickView, TopicSettings, Trouble,
+    Wake, scheduler_election,
 };
 use tenure_core::schedule::{Definition, Overlap, When, plan, tick_of};
 use tenure_core::{Name, Token};
