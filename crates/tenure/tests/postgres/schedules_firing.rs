@@ -93,7 +93,7 @@ async fn a_death_between_two_statements_leaves_nothing_behind() {
         ("tenure.write_ticks", "    IF event_places IS NOT NULL THEN"),
         ("tenure.write_ticks", "    INSERT INTO tenure.ticks"),
         ("tenure.write_ticks", "    IF tracked IS NOT NULL"),
-        ("tenure.place", "    PERFORM tenure.ring_topic"),
+        ("tenure.place_batch", "        IF rings THEN"),
     ];
     for (function, place) in places {
         let (database, store) = crate::events::with_topic(4).await;

@@ -89,6 +89,7 @@ async fn a_look_and_a_firing_read_what_they_find() {
             let later =
                 "UPDATE tenure.schedule_progress SET due_ms = due_ms + 1e15::bigint WHERE due_ms < 1e9";
             database.psql(later).unwrap();
+            database.psql("VACUUM tenure.schedule_progress").unwrap();
             let none = reads(&database, &before, "SELECT count(*) FROM tenure.due(20)");
             assert!(
                 none.iter().sum::<i64>() <= 150,
