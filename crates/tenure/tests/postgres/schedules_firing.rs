@@ -93,7 +93,7 @@ async fn a_death_between_two_statements_leaves_nothing_behind() {
         ("tenure.write_ticks", "    IF event_places IS NOT NULL THEN"),
         ("tenure.write_ticks", "    INSERT INTO tenure.ticks"),
         ("tenure.write_ticks", "    IF tracked IS NOT NULL"),
-        ("tenure.place", "    PERFORM tenure.ring_topic"),
+        ("tenure.place_batch", "        IF rings THEN"),
     ];
     for (function, place) in places {
         let (database, store) = crate::events::with_topic(4).await;
@@ -104,7 +104,7 @@ async fn a_death_between_two_statements_leaves_nothing_behind() {
         let token = leading(&store, "a", &scheduler_election()).await;
         let fire = planned(&store, "a", token).await;
         let whole = database.psql(&format!("SELECT pg_get_functiondef('{function}'::regproc)")).unwrap();
-        let death = format!("    PERFORM pg_terminate_backend(pg_backend_pid());\n{place}");
+        let death = format!("    PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(3600);\n{place}");
         sabotage_function(&database, function, &[(place, &death)]);
         store.fire(&fire).await.unwrap_err();
         assert_eq!(written(&database), [0; 6], "{function}: {place}");

@@ -56,8 +56,8 @@ SELECT t.max_bytes FROM tenure.topics t WHERE t.namespace = $1 AND t.name = $2;
 
 -- name: schedule_set
 -- $1 namespace, $2 name, $3 version, $4 next tick, $5 last tick and $6 pause as seen, $7 definition, $8 whether runs count,
--- $9 next tick, $10 last tick, $11 when it is due, $12 secret, $13 source, $14 by whom. See tenure.set_schedule.
-SELECT tenure.set_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) AS version;
+-- $9 next tick, $10 last tick, $11 when it is due, $12 secret, $13 source, $14 by whom, $15 as of when (ms). See tenure.set_schedule.
+SELECT tenure.set_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AS version;
 
 -- name: schedule_delete
 -- $1 namespace, $2 name, $3 its version, or null for any. See tenure.delete_schedule.

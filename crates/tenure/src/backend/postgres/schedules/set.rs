@@ -116,6 +116,7 @@ impl Postgres {
             set.secret.as_deref().into(),
             set.source.as_deref().into(),
             set.by.as_str().into(),
+            Value::Int(now_ms),
         ];
         let message = Message::fresh(&self.queries).then("schedule_set", &values)?;
         let rows = self.shared.calls.run(message).await?;

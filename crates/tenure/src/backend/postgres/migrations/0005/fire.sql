@@ -368,7 +368,8 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-    now_ CONSTANT bigint := tenure.now_ms();
+    -- What is wanted now is decided now.
+    now_ CONSTANT bigint := CASE WHEN is_now THEN ats[1] ELSE tenure.now_ms() END;
     progress record;
     topic_ids integer[];
     topic_most bigint[];

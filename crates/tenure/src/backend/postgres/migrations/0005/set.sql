@@ -2,10 +2,12 @@
 -- here it is compared with what is so, under the lock of the schedule's row, and nothing happens if that is something else by now.
 
 -- Makes a schedule, or defines it anew. `seen`: the version that was seen, null if there was none; and the ticks and the pause that
--- were. `in_secret`: null to keep what there is. Its version from now on; null: what was seen is not so.
+-- were. `in_secret`: null to keep what there is. `now_ms`: the moment as of which it was decided. Its version from now on; null: what was
+-- seen is not so.
 CREATE FUNCTION tenure.set_schedule(
     in_namespace text, in_name text, seen bigint, seen_next bigint, seen_last bigint, seen_paused boolean, in_definition json,
-    in_counted boolean, in_next bigint, in_last bigint, in_due bigint, in_secret text, in_source text, in_by text
+    in_counted boolean, in_next bigint, in_last bigint, in_due bigint, in_secret text, in_source text, in_by text,
+    now_ms bigint
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -14,8 +16,8 @@ DECLARE
     version_ bigint := 1;
 BEGIN
     IF seen IS NULL THEN
-        INSERT INTO tenure.schedules (namespace, name, definition, source, updated_by)
-        VALUES (in_namespace, in_name, in_definition, in_source, in_by)
+        INSERT INTO tenure.schedules (namespace, name, definition, source, created_at, updated_at, updated_by)
+        VALUES (in_namespace, in_name, in_definition, in_source, tenure.at(now_ms), tenure.at(now_ms), in_by)
         ON CONFLICT (namespace, name) DO NOTHING RETURNING id INTO schedule_;
         IF schedule_ IS NULL THEN
             RETURN NULL;
@@ -34,7 +36,7 @@ BEGIN
         IF schedule_ IS NULL THEN
             RETURN NULL;
         END IF;
-        UPDATE tenure.schedules s SET definition = in_definition, source = in_source, updated_by = in_by, updated_at = now()
+        UPDATE tenure.schedules s SET definition = in_definition, source = in_source, updated_by = in_by, updated_at = tenure.at(now_ms)
         WHERE s.id = schedule_;
     END IF;
     IF in_secret IS NOT NULL THEN
