@@ -206,8 +206,8 @@ mod tests {
     fn heavy_payloads_make_parcels_of_few_ticks_and_never_of_none() {
         let due = [due("a", 1_000, 1 << 20), due("b", 1, 1 << 20)].into();
         let parcels = pack_all(grown(), due);
-        assert_eq!(parcels.len(), 2);
-        assert!(parcels.iter().all(|(_, ticks)| (1..=16).contains(ticks)), "{parcels:?}");
+        // Fifteen fit, and whatever the last one weighs.
+        assert_eq!(parcels, [(2, 16)]);
         let due = [self::due("a", 5, 32 << 20), self::due("b", 5, 0)].into();
         assert_eq!(pack_all(Measure::least(), due), [(1, 1), (1, 1)]);
     }
