@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn parcel(measure: &Measure) -> Parcel {
-        let mut due = (0..20_000).map(|n| due(&format!("s{n}"), 1, 0)).collect();
+        let mut due = (0..=measure.ticks).map(|n| due(&format!("s{n}"), 1, 0)).collect();
         measure.pack(&mut due, Token::from_u64(1), NOW_MS)
     }
 
@@ -254,9 +254,10 @@ mod tests {
         assert_eq!(measure.sight(), FIRST_LOOK);
         measure.looked(&look(10, true));
         assert_eq!(measure.sight(), FIRST_LOOK * 4);
-        measure.looked(&look(1 << 20, true));
+        let heavy = look(1 << 20, true);
+        measure.looked(&heavy);
         assert_eq!(measure.sight(), FIRST_LOOK);
-        (0..9).for_each(|_| measure.looked(&look(1 << 20, true)));
+        (0..9).for_each(|_| measure.looked(&heavy));
         assert_eq!(measure.sight(), 1);
     }
 
