@@ -41,11 +41,11 @@ fn a_year_under_changing_leaders_has_all_of_its_ticks_and_no_other() {
             closed.await.unwrap();
         }
         let now_ms = start_ms() + 360 * 86_400_000 + 12_000;
-        for n in 0..SCHEDULES.len() {
+        for (n, (when, zone)) in SCHEDULES.iter().enumerate() {
             let name = format!("s{n}");
             let view = view(&store, &name).await;
             let ticks = submitted(&store, &name).await;
-            assert_eq!(ticks, expected(&view.definition, now_ms), "{} in {}", SCHEDULES[n].0, SCHEDULES[n].1);
+            assert_eq!(ticks, expected(&view.definition, now_ms), "{when} in {zone}");
             assert_eq!((view.fired, view.skipped), (ticks.len() as u64, 0));
         }
     });

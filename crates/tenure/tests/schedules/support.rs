@@ -98,6 +98,8 @@ pub(crate) async fn submitted(store: &Memory, name: &str) -> Vec<i64> {
 pub(crate) async fn expire(store: &Memory, session: &tenure::SessionId) {
     let sessions = store.sessions(Some(std::slice::from_ref(session))).await.expect("memory answers");
     let beat = sessions.first().map(|view| view.beat);
-    let expire = Expire { session: session.clone(), timeline: 1, beat };
+    let scope = Scope::Only(vec![scheduler_election()]);
+    let timeline = store.observe(session, &scope).await.expect("memory answers").timeline;
+    let expire = Expire { session: session.clone(), timeline, beat };
     store.expire(&expire).await.expect("memory answers");
 }

@@ -14,7 +14,7 @@ use tenure_testkit::{Clock, block_on};
 use crate::spy::{Fault, Spy};
 use crate::support::*;
 
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 8;
 const STEPS: usize = 40;
 
 struct World {

@@ -125,8 +125,12 @@ impl Judged {
         let name = &view.definition.name;
         let timetable = view.definition.timetable(&view.namespace);
         let until = view.progress.map_or(i64::MAX, |progress| progress.next_at_ms);
+        // It began with the first tick after the store looked at its clock, which was a moment before it wrote it down.
+        let first = ticks.first().map(|tick| tick.first_ms.unwrap_or(tick.at_ms));
+        let made = view.created_ms - CALL_MS..view.created_ms;
+        let from = first.filter(|first| made.contains(first)).unwrap_or(view.created_ms);
         let mut decided: BTreeMap<i64, usize> =
-            timetable.ticks_between(view.created_ms, until).map(|at| (at, 0)).collect();
+            timetable.ticks_between(from, until).map(|at| (at, 0)).collect();
         for tick in ticks {
             let those: Vec<i64> = match tick.first_ms {
                 Some(first) => timetable.ticks_between(first, tick.at_ms + 1).collect(),
