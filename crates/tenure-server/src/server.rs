@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::port::{Backend, StoreError, Trouble};
+use tenure::port::{Backend, StoreError};
 use tenure::{Scheduler, Tenure};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
@@ -145,15 +145,13 @@ impl Drop for Server {
     }
 }
 
-/// One of those who would fire what falls due, unless it is not wanted, the store keeps no schedules, or others fire them.
+/// One of those who would fire what falls due, unless it is not wanted, the store keeps no work, or others fire it.
 async fn schedule(
     settings: &Settings,
     tenure: &Tenure,
     store: &dyn Backend,
 ) -> Result<Option<Scheduler>, StartError> {
-    // Whatever else is the matter with it passes, and nothing is lost meanwhile.
-    let unfit = store.due(1).await.is_err_and(|error| error.kind == Trouble::Unfit);
-    if !settings.scheduler || unfit || store.routes_claims() {
+    if !settings.scheduler || !store.keeps_work() || store.routes_claims() {
         return Ok(None);
     }
     let scheduler = tenure.scheduler().priority(settings.priority).start().await;

@@ -43,6 +43,8 @@ schedules_conformance_tests!(schedules_over_memory, served(support::memory()).aw
 
 schedules_conformance_tests!(schedules_over_sqlite, served(support::sqlite().await).await, through a server);
 
+schedules_conformance_tests!(schedules_over_postgres, served(support::postgres().await).await, through a server);
+
 /// Two servers on one store, and clients of either in turn.
 async fn served(store: Kept) -> Subject {
     let replicas = [Replica::start(store.backend()).await, Replica::start(store.backend()).await];

@@ -37,8 +37,6 @@ pub(crate) use self::deeds::By;
 pub(crate) use self::document::bare as document;
 pub(crate) use self::events::{fitting, no_event as no_such_event};
 pub(crate) use self::groups::{PushWish, none as no_such_group, order_dead, push_address, set_push};
-// For the pages: there is one way to do each.
-#[allow(unused_imports)]
 pub(crate) use self::schedules::{
     Range as TickRange, ScheduleWish, backfill_range, changed_meanwhile, checked as check_schedule,
     none as no_such_schedule, set_schedule, trigger_now,

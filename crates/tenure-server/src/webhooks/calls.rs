@@ -78,6 +78,9 @@ impl Drop for Calls {
 }
 
 async fn run(app: &App, tenure: &Tenure) {
+    if !app.store.keeps_work() {
+        return;
+    }
     let poster = Arc::new(Poster::new(app.runtime.clone(), app.push_private));
     let mut closing = app.closing.subscribe();
     while !*closing.borrow() {
@@ -90,7 +93,7 @@ async fn run(app: &App, tenure: &Tenure) {
                 }
                 return;
             }
-            // A store that keeps no tasks.
+            // A schema that is not what it must be, say: somebody has to see to it.
             Err(Error::Store(error)) if error.kind == Trouble::Unfit => UNFIT,
             Err(Error::Closed) => return,
             Err(error) => {
