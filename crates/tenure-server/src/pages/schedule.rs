@@ -146,8 +146,8 @@ fn stuck(view: &ScheduleView, wall: i64) -> Markup {
 }
 
 fn counts(view: &ScheduleView, ticks: Result<&[TickView], &StoreError>, wall: i64) -> Markup {
-    let mut late: Vec<_> =
-        ticks.unwrap_or_default().iter().filter(|tick| by_clock(tick)).map(|tick| tick.late_ms).collect();
+    let shown = ticks.unwrap_or_default().iter().take(PAGE as usize);
+    let mut late: Vec<_> = shown.filter(|tick| by_clock(tick)).map(|tick| tick.late_ms).collect();
     late.sort_unstable();
     html! {
         dl.card.facts.counts.even.tile {
@@ -262,7 +262,7 @@ fn came(view: &ScheduleView, tick: &TickView, visit: &Visit) -> Markup {
             (None, Some(id), _) => { "task " (id) },
             (None, None, _) => span.soft { @match tick.state {
                 TickState::Overlapped => "nothing: an earlier run was under way",
-                TickState::Skipped => "nothing: it was missed, and its policy leaves it out",
+                TickState::Skipped => "nothing: its policy leaves it out",
                 TickState::Fired => "–",
             } },
         }
