@@ -20,11 +20,14 @@ use crate::pages::{Ahead, Laid};
 /// How many schedules are read at once.
 pub(crate) const PIECE: u32 = 200;
 
+/// Of which namespace, and after which schedule.
+type Piece = (Option<Name>, Option<ScheduleKey>);
+
 /// What is known of schedules.
 pub(crate) struct Agenda {
     store: Arc<dyn Backend>,
     runtime: Arc<dyn Runtime>,
-    pieces: Shelf<(Option<Name>, Option<ScheduleKey>), Arc<[ScheduleView]>>,
+    pieces: Shelf<Piece, Arc<[ScheduleView]>>,
     one: Shelf<ScheduleKey, Option<Arc<Planned>>>,
     ticks: Shelf<(ScheduleKey, Option<i64>, u32), Arc<[TickView]>>,
     stats: Shelf<(), Arc<[ScheduleStats]>>,

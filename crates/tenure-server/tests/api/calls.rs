@@ -142,8 +142,7 @@ async fn servers_fire_what_is_due_and_call_once_for_each_tick() {
     // Whoever fired, another goes on.
     let leader = async || {
         let election = store.election(&tenure::port::scheduler_election()).await.unwrap().unwrap();
-        let holder = election.holders().next().map(|(_, session)| session.name.clone());
-        holder
+        election.holders().next().map(|(_, session)| session.name.clone())
     };
     until("somebody leads", async || leader().await.is_some()).await;
     let first = leader().await.unwrap();

@@ -17,7 +17,9 @@ use tenure_core::{ElectionKey, Name, SessionId, Token};
 
 /// The grants of all slots, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Grants(Arc<Mutex<BTreeMap<(ElectionKey, u32), Vec<Token>>>>);
+pub struct Grants(Arc<Mutex<BTreeMap<Slot, Vec<Token>>>>);
+
+type Slot = (ElectionKey, u32);
 
 impl Grants {
     fn granted(&self, key: &ElectionKey, slot: u32, token: Token) -> Token {

@@ -42,14 +42,16 @@ impl Compare {
 
 /// Something that is done.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
 pub(super) enum Op {
     /// Reads.
-    RequestRange(Range),
+    #[serde(rename = "request_range")]
+    Range(Range),
     /// Writes.
-    RequestPut(Put),
+    #[serde(rename = "request_put")]
+    Put(Put),
     /// Deletes.
-    RequestDeleteRange(Range),
+    #[serde(rename = "request_delete_range")]
+    Delete(Range),
 }
 
 /// A key, or all that begin with it.

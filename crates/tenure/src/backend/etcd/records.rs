@@ -141,7 +141,7 @@ impl Reading {
                 leave_open(&mut written, slot);
             }
             txn.compare.push(Compare::unchanged(&at, revision));
-            txn.success.push(Op::RequestPut(Put::new(&at, &written, None)));
+            txn.success.push(Op::Put(Put::new(&at, &written, None)));
             self.leases(key, before, after, &mut txn.success);
             asks(key, before, after, &mut txn.success);
         }
@@ -150,8 +150,8 @@ impl Reading {
                 let at = session_key(id);
                 let over = SessionView { live: false, ..seen.view.clone() };
                 txn.compare.push(Compare::unchanged(&at, seen.revision));
-                txn.success.push(Op::RequestDeleteRange(Range::one(&at)));
-                txn.success.push(Op::RequestPut(Put::new(&ended_key(id), &over, Some(seen.lease))));
+                txn.success.push(Op::Delete(Range::one(&at)));
+                txn.success.push(Op::Put(Put::new(&ended_key(id), &over, Some(seen.lease))));
             }
         }
         if txn.success.is_empty() {
@@ -175,9 +175,9 @@ impl Reading {
             match is {
                 Some(id) if was != is || token_was != Some(lease.token) => {
                     let hangs_on = self.sessions.get(id).map(|seen| seen.lease);
-                    ops.push(Op::RequestPut(Put::new(&at, id, hangs_on)));
+                    ops.push(Op::Put(Put::new(&at, id, hangs_on)));
                 }
-                None if was.is_some() => ops.push(Op::RequestDeleteRange(Range::one(&at))),
+                None if was.is_some() => ops.push(Op::Delete(Range::one(&at))),
                 _ => {}
             }
         }
@@ -199,11 +199,11 @@ fn asks(key: &ElectionKey, before: Option<&Election>, after: &Election, ops: &mu
     let (were, are) = (before.map(of).unwrap_or_default(), of(after));
     for (at, ask) in &are {
         if were.get(at) != Some(ask) {
-            ops.push(Op::RequestPut(Put::new(at, ask, None)));
+            ops.push(Op::Put(Put::new(at, ask, None)));
         }
     }
     for at in were.keys().filter(|at| !are.contains_key(*at)) {
-        ops.push(Op::RequestDeleteRange(Range::one(at)));
+        ops.push(Op::Delete(Range::one(at)));
     }
 }
 

@@ -99,7 +99,7 @@ impl Etcd {
         };
         let count = ranges.len();
         let ranges = ranges.into_iter().chain([Range::below(SESSIONS)]);
-        let txn = Txn { success: ranges.map(Op::RequestRange).collect(), ..Txn::default() };
+        let txn = Txn { success: ranges.map(Op::Range).collect(), ..Txn::default() };
         let answer = self.gateway.txn(&txn).await?;
         let mut reading = Reading { timeline: self.memo.timeline(&answer), ..Reading::default() };
         for (i, kvs) in answer.reads().enumerate() {
@@ -186,7 +186,7 @@ impl Store for Etcd {
         let at = session_key(&session.id);
         let txn = Txn {
             compare: vec![Compare::unchanged(&at, 0), Compare::unchanged(&ended_key(&session.id), 0)],
-            success: vec![Op::RequestPut(Put::new(&at, &view, Some(lease)))],
+            success: vec![Op::Put(Put::new(&at, &view, Some(lease)))],
             failure: Vec::new(),
         };
         let answer = self.gateway.txn(&txn).await?;
@@ -203,7 +203,7 @@ impl Store for Etcd {
 
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
         let at = session_key(session);
-        let look = || Op::RequestRange(Range::one(&at));
+        let look = || Op::Range(Range::one(&at));
         let mut known = self.memo.known(session);
         for _ in 0..TRIES {
             let Some(mut last) = known.take() else {
@@ -229,8 +229,8 @@ impl Store for Etcd {
             let txn = Txn {
                 compare: vec![Compare::unchanged(&at, last.revision)],
                 success: vec![
-                    Op::RequestPut(Put::new(&at, &last.view, Some(last.lease))),
-                    Op::RequestRange(Range::below(&asks_of(session))),
+                    Op::Put(Put::new(&at, &last.view, Some(last.lease))),
+                    Op::Range(Range::below(&asks_of(session))),
                 ],
                 failure: vec![look()],
             };
@@ -352,7 +352,7 @@ impl Store for Etcd {
 impl Etcd {
     /// Sessions that are over, as far as etcd remembers them.
     pub(super) async fn ended(&self) -> Result<Vec<SessionView>, StoreError> {
-        let txn = Txn { success: vec![Op::RequestRange(Range::below(ENDED))], ..Txn::default() };
+        let txn = Txn { success: vec![Op::Range(Range::below(ENDED))], ..Txn::default() };
         self.gateway.txn(&txn).await?.reads().flatten().map(|kv| value(&kv)).collect()
     }
 

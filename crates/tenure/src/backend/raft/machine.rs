@@ -181,6 +181,7 @@ fn failed(verb: ErrorVerb, error: impl std::error::Error + 'static) -> Failed {
     StorageIOError::new(ErrorSubject::Snapshot(None), verb, AnyError::new(&error)).into()
 }
 
+#[allow(clippy::result_large_err)] // The error is openraft's.
 fn sent(kept: &Kept) -> Result<Snapshot<Types>, Failed> {
     let bytes = serde_json::to_vec(&kept.state).map_err(|error| failed(ErrorVerb::Read, error))?;
     Ok(Snapshot { meta: kept.meta.clone(), snapshot: Box::new(Cursor::new(bytes)) })
