@@ -48,7 +48,7 @@ const EVERYWHERE: &str = "For every command";
 /// What every command takes.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Global {
-    /// Where the truth is: `sqlite:PATH`, `postgres://USER@HOST/DB`, or a server, `http://HOST:PORT`. Else $TENURE_STORE, $DATABASE_URL, or a file in
+    /// Where the truth is: `sqlite:PATH`, `postgres://USER@HOST/DB`, `etcd://HOST:PORT`, `raft:…`, or a server, `http://HOST:PORT`. Else $TENURE_STORE, $DATABASE_URL, or a file in
     /// your state folder
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,

@@ -97,7 +97,7 @@
 //!
 //! # Features
 //!
-//! `sqlite` and `postgres` (both on by default) compile those backends, `http` the one that uses a Tenure server;
+//! `sqlite` and `postgres` (both on by default) compile those backends, `etcd` and `raft` those that only elect, `http` the one that uses a Tenure server;
 //! `memory` is always there.
 
 pub mod backend;
