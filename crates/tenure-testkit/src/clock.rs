@@ -43,7 +43,7 @@ const TURNS: usize = 200;
 ///
 /// # async fn quarter() -> Result<(), tenure::Error> {
 /// let clock = Clock::new(1);
-/// clock.set_wall("2026-02-01T00:00:00Z");
+/// clock.set_wall("2026-01-10T00:00:00Z");
 /// let runtime = Arc::new(clock.clone());
 /// let store = Memory::with_runtime(runtime.clone());
 /// let tenure = Tenure::builder().store(store).runtime(runtime).lease(DAY).open().await?;
@@ -52,8 +52,9 @@ const TURNS: usize = 200;
 /// scheduler.set(nightly).await?;
 ///
 /// clock.advance(90 * DAY).await;
+/// assert_eq!(scheduler.schedules().show("nightly").await?.fired, 90);
+/// // Of the last thirty days, ticks are remembered one by one.
 /// let ticks = scheduler.schedules().ticks("nightly", 100).await?;
-/// assert_eq!(ticks.len(), 90);
 /// // On the 29th of March there was no 02:30 in Berlin.
 /// let at: Vec<i64> = ticks.iter().rev().map(|tick| tick.at_ms).collect();
 /// let hours: Vec<i64> = at.windows(2).map(|two| (two[1] - two[0]) / 3_600_000).collect();
