@@ -72,6 +72,11 @@ pub fn wall_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Between a half of a time and one and a half of it, so that two hundred processes do not all come back at once.
+pub fn jittered(time: Duration) -> Duration {
+    time / 2 + time.mul_f64((random() % 1024) as f64 / 1024.0)
+}
+
 /// 64 bits from the operating system.
 pub fn random() -> u64 {
     getrandom::u64().expect("the operating system has no randomness")

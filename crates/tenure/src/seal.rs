@@ -129,6 +129,15 @@ pub(crate) async fn open(
     }
 }
 
+/// A fresh number.
+pub(crate) fn draw(mut random: impl FnMut() -> u64) -> [u8; NUMBER] {
+    let mut bytes = [0; NUMBER];
+    for part in bytes.chunks_mut(8) {
+        part.copy_from_slice(&random().to_le_bytes()[..part.len()]);
+    }
+    bytes
+}
+
 /// Exchanges numbers.
 pub(crate) async fn exchange(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),

@@ -25,5 +25,5 @@ pub mod sqlite;
 mod wire;
 
 pub use access::ServerAccess;
-pub(crate) use registry::no_hints;
+pub(crate) use registry::{Heard, no_hints};
 pub use registry::{StoreOptions, migration_sql, migrator, open, roles_sql};

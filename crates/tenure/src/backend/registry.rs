@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_core::future::BoxFuture;
 use tenure_core::port::{Backend, StoreError, Trouble, Wake, WakeSource, Wakes};
+use tokio::sync::broadcast;
 
 use super::access::ServerAccess;
 use super::memory::Memory;
@@ -125,6 +126,20 @@ fn scheme(url: &str) -> Result<&'static Scheme, StoreError> {
         );
         StoreError::new(Trouble::Address, message)
     })
+}
+
+/// Hints that are told to all in this process; who was too slow looks at everything.
+pub(crate) struct Heard(pub(crate) broadcast::Receiver<Wake>);
+
+#[async_trait]
+impl WakeSource for Heard {
+    async fn next(&mut self) -> Option<Wake> {
+        match self.0.recv().await {
+            Ok(wake) => Some(wake),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Wake::Resync),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
 }
 
 /// Hints that never come.

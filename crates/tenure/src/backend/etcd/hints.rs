@@ -77,8 +77,7 @@ async fn listen(gateway: &Gateway, ask: &Value, sender: &mpsc::Sender<Wake>) {
             }
             Err(error) => tracing::debug!("no hints from etcd: {error}"),
         }
-        let wait = pause / 2 + pause.mul_f64((runtime::random() % 1024) as f64 / 1024.0);
-        runtime::sleep_until(runtime::now() + wait).await;
+        runtime::sleep_until(runtime::now() + runtime::jittered(pause)).await;
         pause = (pause * 2).min(PAUSE.1);
     }
 }

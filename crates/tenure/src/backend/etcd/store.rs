@@ -134,9 +134,7 @@ impl Etcd {
             }
             // Whoever got ahead is done: a short while, and not the same for all.
             let pause = Duration::from_micros(500 << tried.min(6));
-            let now = runtime::now();
-            runtime::sleep_until(now + pause / 2 + pause.mul_f64((runtime::random() % 1024) as f64 / 1024.0))
-                .await;
+            runtime::sleep_until(runtime::now() + runtime::jittered(pause)).await;
         }
         Err(StoreError::new(
             Trouble::Unavailable,

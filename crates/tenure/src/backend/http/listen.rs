@@ -11,7 +11,7 @@ use tenure_core::port::{Wake, WakeSource, Wakes};
 use tokio::sync::mpsc;
 
 use super::caller::{Caller, get};
-use crate::runtime::random;
+use crate::runtime::jittered;
 
 /// How many hints wait for their reader. When it is slower, the server waits, and tells it to look at everything instead.
 const HINTS_KEPT: usize = 256;
@@ -144,11 +144,6 @@ impl Events {
             Ok(wake) => Some(wake),
         }
     }
-}
-
-/// Between a half of the time and one and a half of it, so that two hundred clients do not all come back at once.
-fn jittered(time: Duration) -> Duration {
-    time / 2 + time.mul_f64((random() % 1024) as f64 / 1024.0)
 }
 
 #[cfg(test)]

@@ -16,11 +16,12 @@ use tenure_core::ledger::Ledger;
 use tenure_core::port::{
     Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Joined, NewSession, Observation,
     Office, Pause, Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble,
-    Wake, WakeSource, Wakes,
+    Wake, Wakes,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 use tokio::sync::broadcast;
 
+use super::Heard;
 use crate::runtime::{Runtime, System};
 
 /// A store in memory. Clones share it.
@@ -142,7 +143,7 @@ impl Store for Memory {
     }
 
     fn wakes(&self) -> Wakes {
-        Box::new(Hints(self.wakes.subscribe()))
+        Box::new(Heard(self.wakes.subscribe()))
     }
 }
 
@@ -214,17 +215,4 @@ pub(crate) fn no_such_election(key: &ElectionKey) -> StoreError {
         Trouble::Request,
         format!("there is no election {key}; `tenure leader list` shows those that there are"),
     )
-}
-
-struct Hints(broadcast::Receiver<Wake>);
-
-#[async_trait]
-impl WakeSource for Hints {
-    async fn next(&mut self) -> Option<Wake> {
-        match self.0.recv().await {
-            Ok(wake) => Some(wake),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(Wake::Resync),
-            Err(broadcast::error::RecvError::Closed) => None,
-        }
-    }
 }

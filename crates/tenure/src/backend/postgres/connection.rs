@@ -25,9 +25,10 @@ use tokio::sync::broadcast;
 use super::QUERIES;
 use super::error::{explain, timed_out};
 use super::lane::{Lane, connect, last_rows};
-use super::listen::{Task, direct_listener, jittered, locked, sign_of_life};
+use super::listen::{Task, direct_listener, locked, sign_of_life};
 use super::literal::render;
 use super::message::{FRESH_SNAPSHOTS, Message};
+use crate::runtime::jittered;
 
 /// How many sessions are watched at most, each on a connection of its own. The others' leases are waited out.
 const WATCHED_MAX: usize = 32;

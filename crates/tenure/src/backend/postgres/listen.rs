@@ -12,16 +12,16 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::{Executor, Row};
-use tenure_core::port::{Wake, WakeSource, Wakes};
+use tenure_core::port::{Wake, Wakes};
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
 
 use super::lane::{Lane, last_rows};
 use super::literal::{Value, render};
-use crate::runtime::random;
+use crate::backend::Heard;
+use crate::runtime::{jittered, random};
 
 /// The channel of all hints. The statements name it too.
 const CHANNEL: &str = "tenure_wake";
@@ -119,7 +119,7 @@ impl Ears {
 
     /// A receiver of hints; the first one starts the listening.
     pub(super) fn open(&self) -> Wakes {
-        let hints = Hints(self.inner.hub.subscribe());
+        let hints = Heard(self.inner.hub.subscribe());
         let mut task = locked(&self.task);
         if task.as_ref().is_none_or(Task::is_over) {
             *task = Task::spawn(self.inner.clone().listen_forever());
@@ -269,24 +269,6 @@ pub(super) fn broken() -> sqlx::Error {
     sqlx::Error::Io(std::io::ErrorKind::ConnectionAborted.into())
 }
 
-/// Between a half and one and a half of it, so that two hundred replicas do not all come back at once.
-pub(super) fn jittered(time: Duration) -> Duration {
-    time / 2 + time.mul_f64((random() % 1024) as f64 / 1024.0)
-}
-
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-struct Hints(broadcast::Receiver<Wake>);
-
-#[async_trait]
-impl WakeSource for Hints {
-    async fn next(&mut self) -> Option<Wake> {
-        match self.0.recv().await {
-            Ok(wake) => Some(wake),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(Wake::Resync),
-            Err(broadcast::error::RecvError::Closed) => None,
-        }
-    }
 }

@@ -18,7 +18,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::types::{Entry, Look, NodeId, Types};
 use crate::runtime;
-use crate::seal::{self, NUMBER, Seal, Seals};
+use crate::seal::{self, Seal, Seals};
 
 /// The longest message.
 pub(super) const MESSAGE_MAX: usize = 64 << 20;
@@ -82,7 +82,7 @@ impl Line {
         let opening = async {
             let mut stream = TcpStream::connect(place).await?;
             stream.set_nodelay(true)?;
-            let ours = draw();
+            let ours = seal::draw(runtime::random);
             let theirs = seal::exchange(&mut stream, &ours).await?;
             let Seals { from_asker, from_leader } = Seals::derive(secret, &ours, &theirs)?;
             Ok(Line::of(stream, from_asker, from_leader))
@@ -93,7 +93,7 @@ impl Line {
     /// From somebody.
     pub(super) async fn from(mut stream: TcpStream, secret: &[u8]) -> io::Result<Line> {
         stream.set_nodelay(true)?;
-        let ours = draw();
+        let ours = seal::draw(runtime::random);
         let theirs = within(GREETING_LIMIT, seal::exchange(&mut stream, &ours)).await?;
         let Seals { from_asker, from_leader } = Seals::derive(secret, &theirs, &ours)?;
         Ok(Line::of(stream, from_leader, from_asker))
@@ -193,12 +193,4 @@ pub(super) async fn within<T>(
         done = doing => done,
         () = runtime::sleep_until(runtime::now() + limit) => Err(io::ErrorKind::TimedOut.into()),
     }
-}
-
-fn draw() -> [u8; NUMBER] {
-    let mut bytes = [0; NUMBER];
-    for part in bytes.chunks_mut(8) {
-        part.copy_from_slice(&runtime::random().to_le_bytes()[..part.len()]);
-    }
-    bytes
 }

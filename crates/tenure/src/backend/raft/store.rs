@@ -8,12 +8,13 @@ use tenure_core::port::{
     Takeover, Term, Trouble, Verdict, Wake, WakeSource, Wakes,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 use super::Raft;
 use super::net::Question;
 use super::types::{Change, Look};
 use super::{Kind, follow};
+use crate::backend::Heard;
 
 impl Raft {
     async fn write<T: DeserializeOwned>(&self, change: Change) -> Result<T, StoreError> {
@@ -78,19 +79,6 @@ impl Store for Raft {
         match &self.kind {
             Kind::Member(node) => Box::new(Heard(node.wakes.subscribe())),
             Kind::Client { lines, peers, .. } => Box::new(Told(follow(lines.clone(), peers.clone()))),
-        }
-    }
-}
-
-struct Heard(broadcast::Receiver<Wake>);
-
-#[async_trait]
-impl WakeSource for Heard {
-    async fn next(&mut self) -> Option<Wake> {
-        match self.0.recv().await {
-            Ok(wake) => Some(wake),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(Wake::Resync),
-            Err(broadcast::error::RecvError::Closed) => None,
         }
     }
 }

@@ -21,12 +21,9 @@ pub(crate) use self::client::{Client, Connection, Told};
 pub(crate) use self::server::{Remote, serve};
 
 use crate::runtime::Runtime;
+use crate::seal;
 
 /// Fresh random bytes.
 pub(crate) fn draw(runtime: &dyn Runtime) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    for part in bytes.chunks_mut(8) {
-        part.copy_from_slice(&runtime.random().to_le_bytes()[..part.len()]);
-    }
-    bytes
+    seal::draw(|| runtime.random())
 }
