@@ -12,6 +12,9 @@ use crate::output::{self, Ink, paint};
 use crate::store;
 
 pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure> {
+    if args.soft {
+        return super::soft::elect::run(global, &args).await;
+    }
     let mut signals = Signals::ending()?;
     let tenure = store::session(global, &args.name, &args.standing).await?;
     let elector =
