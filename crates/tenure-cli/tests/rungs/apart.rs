@@ -8,7 +8,8 @@ const CLAIMS: &str = "namespace = 'tenure' AND name = 'claims' AND slot = 0";
 
 /// Who holds the claims' lease where the work is.
 fn held(world: &World) -> Option<(u64, String)> {
-    let row = world.psql(&format!("SELECT token || ' ' || session FROM tenure.leases WHERE {CLAIMS}")).ok()?;
+    let row =
+        world.psql(&format!("SELECT token || ' ' || session FROM tenure.leases WHERE {CLAIMS}")).ok()?;
     let (token, session) = row.split_once(' ')?;
     Some((token.parse().ok()?, session.to_owned()))
 }
@@ -30,13 +31,19 @@ fn a_stopped_leader_is_refused_by_the_database(elect: [String; 3], for_all: &str
         let starting = [("a", elect[0]), ("b", elect[1]), ("c", elect[2])].map(start);
         starting.map(|server| server.join().expect("a server"))
     });
-    let show = || world.run(&["leader", "show", "claims", "--namespace", "tenure", "--elect", for_all, "-o", "json"]);
+    let show = || {
+        world.run(&["leader", "show", "claims", "--namespace", "tenure", "--elect", for_all, "-o", "json"])
+    };
     let shown = || serde_json::from_slice::<serde_json::Value>(&show().stdout).unwrap_or_default();
     let standing = || shown()["candidates"].as_array().map_or(0, Vec::len);
     until("all three stand", || standing() == 3, || world.logs());
     until("one of them leads where the work is", || held(&world).is_some(), || world.logs());
     let old = held(&world).expect("a leader");
-    assert_eq!(world.psql("SELECT count(*) FROM tenure.elections").unwrap(), "0", "nobody stands in the database");
+    assert_eq!(
+        world.psql("SELECT count(*) FROM tenure.elections").unwrap(),
+        "0",
+        "nobody stands in the database"
+    );
     guard(&world, &old).expect("who leads writes");
     let leader = shown()["leader"].as_str().expect("somebody leads").to_owned();
     let (_, stopped) = servers.iter().find(|(name, _)| *name == leader).expect("one of the three");
@@ -87,5 +94,8 @@ fn what_can_not_be_apart_says_so() {
     refused(&["leader", "list", "--elect", &store], "leave out --elect");
     refused(&["serve", "--listen", "127.0.0.1:0", "--elect", "memory:"], "forgets");
     refused(&["run", "nightly", "--and-store", &store, "--", "true"], "--and-store is --store");
-    refused(&["run", "nightly", "--elect", "memory:", "--takeover", "connection", "--", "true"], "needs PostgreSQL");
+    refused(
+        &["run", "nightly", "--elect", "memory:", "--takeover", "connection", "--", "true"],
+        "needs PostgreSQL",
+    );
 }

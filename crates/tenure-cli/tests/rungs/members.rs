@@ -8,6 +8,18 @@ fn status(world: &World, through: &str) -> serde_json::Value {
     world.json(&["raft", "status", "--store", through, "-o", "json"])
 }
 
+/// The front page.
+fn page(server: &str) -> String {
+    use std::io::{Read, Write};
+    let address = server.trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(address).expect("connected");
+    let request = format!("GET / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
 #[test]
 fn members_come_and_go_and_leadership_moves_through_any_server() {
     let world = World::raft();
@@ -18,6 +30,8 @@ fn members_come_and_go_and_leadership_moves_through_any_server() {
     let next = 1 + leader % 3;
     world.ok(&["raft", "transfer", &next.to_string(), "--store", &server]);
     assert_eq!(status(&world, &world.store.clone())["leader"], next);
+    let page = page(&server);
+    assert!(page.contains(&format!("node {next} leads")) && page.contains("votes"), "{page}");
 
     let place = format!("127.0.0.1:{}", free_port().expect("a port"));
     let peers = world.store.split_once("peers=").expect("peers").1.to_owned();

@@ -52,12 +52,19 @@ impl Fleet<'_> {
 
 fn is_moved_with_no_moment_of_two_leaders(old: &World, new: &World) {
     let (a, b) = (old.store.as_str(), new.store.as_str());
-    let args: [(&str, &[&str]); 4] = [
-        ("A", &["--store", a]),
-        ("A and B", &["--store", a, "--and-store", b]),
-        ("B and A", &["--store", b, "--and-store", a]),
-        ("B", &["--store", b]),
-    ];
+    rolls_with_no_moment_of_two_leaders(
+        old,
+        &[
+            ("A", &["--store", a]),
+            ("A and B", &["--store", a, "--and-store", b]),
+            ("B and A", &["--store", b, "--and-store", a]),
+            ("B", &["--store", b]),
+        ],
+    );
+}
+
+/// The first step is how the fleet begins.
+fn rolls_with_no_moment_of_two_leaders(old: &World, args: &[(&str, &[&str])]) {
     let start = |name| old.candidate(name, &[args[0].1, &["--lease", LEASE]].concat());
     let mut fleet = Fleet { world: old, nodes: ["a", "b", "c"].map(start).into() };
     until("somebody works", || old.signs().len() > 2, || old.logs());
@@ -65,7 +72,7 @@ fn is_moved_with_no_moment_of_two_leaders(old: &World, new: &World) {
         fleet.roll(step, args);
     }
     drop(fleet);
-    assert!(lives(old).len() >= 4, "leadership moved with the nodes");
+    assert!(lives(old).len() >= args.len(), "leadership moved with the nodes");
     assert_eq!(overlap(old), 0, "{:?}\n{}", lives(old), old.logs());
 }
 
@@ -82,6 +89,16 @@ fn from_postgres_to_etcd() {
 #[test]
 fn from_etcd_to_raft() {
     is_moved_with_no_moment_of_two_leaders(&World::etcd(), &World::raft());
+}
+
+#[test]
+fn elections_leave_postgres_and_the_work_stays() {
+    let (old, etcd) = (World::postgres(), World::etcd());
+    let apart: [&str; 4] = ["--store", &old.store, "--elect", &etcd.store];
+    rolls_with_no_moment_of_two_leaders(
+        &old,
+        &[("A", &["--store", &old.store]), ("A, elected by B", &apart)],
+    );
 }
 
 #[test]
@@ -105,9 +122,21 @@ fn candidates_that_ask_in_different_orders_do_not_wait_for_each_other_for_ever()
 #[test]
 fn the_tokens_of_both_are_told() {
     let (one, other) = (World::sqlite(), World::sqlite());
-    let said = one.ok(&["run", "nightly", "--and-store", &other.store, "--", "sh", "-c", "echo $TENURE_TOKEN $TENURE_AND_TOKEN"]);
+    let said = one.ok(&[
+        "run",
+        "nightly",
+        "--and-store",
+        &other.store,
+        "--",
+        "sh",
+        "-c",
+        "echo $TENURE_TOKEN $TENURE_AND_TOKEN",
+    ]);
     assert_eq!(said.trim(), "1 1");
     let lines = one.ok(&["elect", "nightly", "--and-store", &other.store, "--for", "2s", "-o", "json"]);
     let line: serde_json::Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
-    assert_eq!((&line["change"], &line["token"], &line["and_token"]), (&"leading".into(), &2.into(), &2.into()));
+    assert_eq!(
+        (&line["change"], &line["token"], &line["and_token"]),
+        (&"leading".into(), &2.into(), &2.into())
+    );
 }

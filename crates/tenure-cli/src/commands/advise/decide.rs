@@ -306,7 +306,10 @@ fn configuration(case: &Case, rung: Rung, mode: &str) -> Vec<String> {
             format!("tenure work mail -- ./send.sh   # {replicas} of it"),
         ],
         Need::Resources => {
-            vec![format!("tenure pool set hosts --mode {mode}"), "tenure pool add hosts node-1 node-2".to_owned()]
+            vec![
+                format!("tenure pool set hosts --mode {mode}"),
+                "tenure pool add hosts node-1 node-2".to_owned(),
+            ]
         }
     });
     lines

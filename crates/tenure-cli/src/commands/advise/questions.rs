@@ -117,7 +117,7 @@ mod tests {
             (wishes.need, wishes.place, wishes.load),
             (Some(Need::Leader), Some(Place::Machine), Some(Load::Light))
         );
-        assert!(!said.contains("already") && !said.contains("order"), "{said}");
+        assert!(!said.contains("already") && !said.contains("handed out"), "{said}");
         let (wishes, said) = answered("4\n3\npostgres, kubernetes\nstrict\ncontended\n");
         assert_eq!((wishes.need, wishes.order), (Some(Need::Tasks), Some(Order::Strict)));
         assert_eq!(wishes.have, [Have::Postgres, Have::Kubernetes]);

@@ -43,13 +43,15 @@ use tenure_core::port::{Backend, Expire, StoreError, Trouble};
 /// How often a session that is over is declared dead where the work is, if it still beats there.
 const BURIALS: usize = 3;
 
+/// How many sessions' beginnings are remembered; then it begins anew.
+const BEGINNINGS_KEPT: usize = 100_000;
+
 /// Elections in one store, all else in another.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use tenure::backend::memory::Memory;
 /// use tenure::backend::paired::Paired;
-/// use tenure::port::Store;
 /// use tenure::Tenure;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
@@ -87,6 +89,10 @@ impl Paired {
     fn is_of_its_time(&self, session: &SessionId, timeline: u32) -> bool {
         self.timeline.store(timeline, Ordering::Relaxed);
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        // Sessions of others that come through a server may end through another one.
+        if began.len() >= BEGINNINGS_KEPT {
+            began.clear();
+        }
         *began.entry(session.clone()).or_insert(timeline) == timeline
     }
 

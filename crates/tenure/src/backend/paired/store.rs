@@ -15,6 +15,7 @@ use crate::backend::no_hints;
 #[async_trait]
 impl Store for Paired {
     async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
+        session.check()?;
         // A connection to the keeper says nothing about who leads.
         let kept = NewSession { takeover: Takeover::Lease, ..session.clone() };
         let Pulse::Alive { timeline, .. } = self.keeper.open(&kept).await? else { return Ok(Pulse::Gone) };
@@ -63,29 +64,16 @@ impl Store for Paired {
     }
 
     async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
-        let Some(token) = self.elector.take(take).await? else { return Ok(None) };
+        let token = self.elector.take(take).await?;
+        let taken = match token {
+            Some(token) => self.adopted(take, token).await,
+            None => Ok(None),
+        };
+        // Who was silent for a lease is dead whether or not the lease could be had. After the adoption, which others wait for.
         if let Some(expired) = &take.expire {
-            let (paired, session) = (self.clone(), expired.session.clone());
-            tokio::spawn(async move { paired.buried(&session).await });
+            self.buried_if_over(&expired.session).await;
         }
-        // After the grant: a cluster that was restored in between has another name, and does not compare.
-        let by = self.elector.identity().await?;
-        let (session, election, slot) = (take.session.clone(), take.election.clone(), take.slot);
-        let adopt = Adopt { session, election, slot, token, by };
-        // An error leaves it unknown, and what is found in one's own name is given back. Nobody believes before this is told.
-        if self.keeper.adopt(&adopt).await? {
-            return Ok(Some(token));
-        }
-        let Adopt { session, election, slot, token, by } = adopt;
-        let message = format!(
-            "{by} granted {election} under token {token}, and {} does not accept it: another leader holds it there, elected later or elsewhere; if this \
-             goes on, give all processes the same --elect",
-            self.keeper.promises().backend
-        );
-        let release =
-            Release { session, election, slot, token, successor: None, via: Via::Release, leave: false };
-        self.elector.release(&release).await?;
-        Err(StoreError::new(Trouble::Unavailable, message))
+        taken
     }
 
     async fn release(&self, release: &Release) -> Result<(), StoreError> {
@@ -133,6 +121,36 @@ impl Store for Paired {
 }
 
 impl Paired {
+    /// The other half of a take: what the elector granted is held where the work is, or given back.
+    async fn adopted(&self, take: &Take, token: Token) -> Result<Option<Token>, StoreError> {
+        // After the grant: a cluster that was restored in between has another name, and does not compare.
+        let by = self.elector.identity().await?;
+        let (session, election, slot) = (take.session.clone(), take.election.clone(), take.slot);
+        let adopt = Adopt { session, election, slot, token, by };
+        // An error leaves it unknown, and what is found in one's own name is given back. Nobody believes before this is told.
+        if self.keeper.adopt(&adopt).await? {
+            return Ok(Some(token));
+        }
+        let Adopt { session, election, slot, token, by } = adopt;
+        let message = format!(
+            "{by} granted {election} under token {token}, and {} does not accept it: another leader holds it there, elected later or elsewhere; if this \
+             goes on, give all processes the same --elect",
+            self.keeper.promises().backend
+        );
+        let release =
+            Release { session, election, slot, token, successor: None, via: Via::Release, leave: false };
+        self.elector.release(&release).await?;
+        Err(StoreError::new(Trouble::Unavailable, message))
+    }
+
+    async fn buried_if_over(&self, session: &SessionId) {
+        match self.elector.sessions(Some(std::slice::from_ref(session))).await {
+            Ok(views) if views.iter().any(|view| view.live) => {}
+            Ok(_) => self.buried(session).await,
+            Err(error) => tracing::debug!(session = session.short(), "not known to be over: {error}"),
+        }
+    }
+
     async fn buried(&self, session: &SessionId) {
         if let Err(error) = self.bury(session).await {
             // The claims' leader finds that it is silent.
