@@ -254,11 +254,11 @@ impl Definition {
                 field: "overlap",
                 remedy: "an event has no end to wait for; make the target a task, or leave `overlap` out",
             }),
-            Target::Task { ref task, .. } if self.overlap != Overlap::Allow && !is_one_by_one(task) => {
+            Target::Task { ref task, .. } if self.overlap == Overlap::Queue && !is_one_by_one(task) => {
                 Err(DefinitionError::Fixed {
                     field: "overlap",
-                    remedy: "its task has a concurrency key of its own with a limit above 1, which lets runs overlap; make that limit 1, \
-                             leave the key out, or leave `overlap` out",
+                    remedy: "its task has a concurrency key with a limit above 1, which lets runs overlap; make the limit 1, or \
+                             leave the key or `overlap` out",
                 })
             }
             // It is carried in an envelope.
