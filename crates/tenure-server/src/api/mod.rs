@@ -14,6 +14,7 @@ mod operate;
 mod owned;
 mod pools;
 mod queues;
+mod raft;
 mod replicas;
 mod room;
 mod schedules;
@@ -76,6 +77,7 @@ pub(crate) fn routes() -> Routes {
         .merge(schedules::routes())
         .merge(sessions::routes())
         .merge(replicas::routes())
+        .merge(raft::routes())
         .merge(audit::routes())
         .merge(tokens::routes())
 }

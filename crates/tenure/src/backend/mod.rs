@@ -10,6 +10,7 @@ pub mod etcd;
 pub mod http;
 pub mod memory;
 pub mod migrations;
+pub mod paired;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -119,6 +119,11 @@ impl Memo {
         }
     }
 
+    /// The cluster that answered last.
+    pub(super) fn cluster(&self) -> Option<u64> {
+        locked(&self.time).cluster
+    }
+
     /// The greatest revision that was seen before the cluster went back: tokens must be greater.
     pub(super) fn lost(&self) -> i64 {
         locked(&self.time).lost

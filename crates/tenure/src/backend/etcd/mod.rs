@@ -60,6 +60,7 @@ use tenure_core::port::{
 };
 
 use self::address::Address;
+pub use self::directory::PROMISES;
 use self::gateway::Gateway;
 use self::memo::Memo;
 use super::StoreOptions;

@@ -43,6 +43,7 @@ use self::address::{Address, SECRET_ENV, is_here};
 use self::net::{Lines, Question};
 pub use self::node::{Member, Status};
 use self::node::{Node, Start};
+pub use self::store::PROMISES;
 use self::types::{Change, Entry, Look, NodeId, Outcome, Put};
 use super::StoreOptions;
 use crate::runtime;
