@@ -127,7 +127,7 @@ pub use tenure_core::lease::Loss;
 pub use tenure_core::port;
 pub use tenure_core::{
     ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, claim, election, event,
-    schedule,
+    schedule, soft,
 };
 
 pub use crate::claims::{Claimed, Claims, Stop};

@@ -6,6 +6,8 @@
 mod access;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "gossip")]
+pub mod gossip;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod memory;

@@ -73,6 +73,8 @@ const SCHEMES: &[Scheme] = &[
     },
     #[cfg(feature = "raft")]
     Scheme { prefixes: &["raft:"], open: super::raft::open_url, migrator: None, script: None, roles: None },
+    #[cfg(feature = "gossip")]
+    Scheme { prefixes: &["gossip:"], open: super::gossip::refuse, migrator: None, script: None, roles: None },
     #[cfg(feature = "http")]
     Scheme {
         prefixes: &["http:", "https:", "http+unix:"],
