@@ -26,6 +26,7 @@ $TENURE_BROKER_LISTEN (HOST:PORT); the others are told $TENURE_BROKER_ADVERTISE,
 Examples:
   tenure serve                                          SQLite, http://127.0.0.1:8368, a page in the browser
   tenure serve --store postgres://app@db/app --name a --priority 100
+  tenure serve --elect etcd://a:2379,b:2379,c:2379 --store postgres://app@db/app   etcd elects, PostgreSQL is fenced
   tenure serve --listen unix:/run/tenure.sock --listen 127.0.0.1:8368
   tenure token create --name ops --grant '*:admin'      then:
   tenure serve --listen 0.0.0.0:8368 --tls-cert cert.pem --tls-key key.pem --auth
@@ -44,6 +45,10 @@ pub(crate) struct ServeArgs {
     /// What people call this replica [default: host name and process number]
     #[arg(long, env = "NODE_ID", value_name = "NAME")]
     pub(crate) name: Option<String>,
+
+    /// How long this replica may be silent before another does what it did
+    #[arg(long, env = "TENURE_LEASE", default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Duration,
 
     /// The highest priority alive does the housekeeping
     #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_name = "N")]
@@ -142,7 +147,9 @@ fn socket_mode(text: &str) -> Result<u32, String> {
 
 pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<u8, Failure> {
     let mut signals = Signals::ending()?;
-    durable(&store::options(global)?.url)?;
+    let options = store::options(global)?;
+    durable(&options.url)?;
+    options.elect.as_deref().map_or(Ok(()), durable)?;
     let gossip = args.gossip.clone();
     let mut settings = settings(args);
     let starting = async {
@@ -221,7 +228,7 @@ fn settings(args: ServeArgs) -> Settings {
         auth: args.auth,
         limits,
         timeouts,
-        lease: defaults.lease,
+        lease: args.lease,
         runtime: defaults.runtime,
         push_private: args.push_private,
         scheduler: !args.no_scheduler,

@@ -15,6 +15,7 @@ mod operate;
 mod owned;
 mod pools;
 mod queues;
+mod raft;
 mod replicas;
 mod room;
 mod schedules;
@@ -78,6 +79,7 @@ pub(crate) fn routes() -> Routes {
         .merge(schedules::routes())
         .merge(sessions::routes())
         .merge(replicas::routes())
+        .merge(raft::routes())
         .merge(members::routes())
         .merge(audit::routes())
         .merge(tokens::routes())

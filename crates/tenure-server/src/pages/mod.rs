@@ -8,6 +8,7 @@
 //! | module | what it shows |
 //! |---|---|
 //! | `home` | the front page: elections, replicas, the store's health |
+//! | `raft` | the members of the store, where it is a cluster of its own |
 //! | `first` | the first command, while there is nothing to see |
 //! | `election` | one election: leaders, candidates, terms |
 //! | `timeline` | terms, drawn as a picture |
@@ -57,6 +58,7 @@ mod pretty;
 mod queue;
 mod queue_act;
 mod queues;
+mod raft;
 mod schedule;
 mod schedule_act;
 mod schedule_backfill;
