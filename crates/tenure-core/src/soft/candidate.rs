@@ -120,11 +120,13 @@ impl SoftCandidate {
     }
 
     /// When it leads, if nothing changes. All are to have heard that it is ready; and somebody worse who leads is to have stopped, unless
-    /// it does not hear us at all.
+    /// it does not hear us at all. It may also have been stopped itself before it heard us: then it believes for its trust, and is found
+    /// silent before the wait is over.
     fn turn(&self) -> Option<Moment> {
         let (ready, first) = (self.ready?, self.first?);
         let settled = ready + self.pace.settle();
-        Some(if self.is_contested() { settled.max(first + self.pace.hold_down()) } else { settled })
+        let yielded = first + self.pace.settle() + self.pace.patience() + self.pace.hold_down();
+        Some(if self.is_contested() { settled.max(yielded) } else { settled })
     }
 
     /// Whether somebody else says that it leads.

@@ -83,12 +83,14 @@ fn a_better_one_waits_until_the_leader_has_stopped() {
 }
 
 #[test]
-fn a_worse_leader_that_does_not_hear_us_is_waited_for_a_hold_down_and_no_longer() {
+fn a_worse_leader_that_does_not_hear_us_is_waited_for_as_long_as_a_stopped_one_would_believe() {
     let mut now = Moment::ZERO;
     let pace = Pace::default();
     let mut better = SoftCandidate::new(rank(5, 2), pace, now);
     let led = sight(&[(rank(0, 1), Stance::Leading)]);
-    assert_eq!(watch(&mut better, &mut now, pace.hold_down() * 2 + STEP, &led), Stance::Leading);
+    let wait = pace.hold_down() * 2 + pace.settle() + pace.patience();
+    assert_eq!(watch(&mut better, &mut now, wait - STEP, &led), Stance::Ready);
+    assert_eq!(watch(&mut better, &mut now, STEP * 2, &led), Stance::Leading);
 }
 
 #[test]

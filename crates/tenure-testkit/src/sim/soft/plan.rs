@@ -145,7 +145,7 @@ impl Plan {
             _ => pace,
         };
         Plan {
-            nodes: 2 + rng.below(6) as usize,
+            nodes: 3 + rng.below(5) as usize,
             pace,
             believed,
             round: round.as_nanos() as u64,

@@ -13,7 +13,7 @@ use super::{HEALING, SoftFailure, SoftStats};
 use crate::sim::failure::Diary;
 use crate::sim::network::Draw as _;
 
-/// Whom all know of from the start.
+/// Whom all know of from the start. They are always there: who finds nobody that it knows of leads alone, and that is no fault.
 const SEEDS: usize = 2;
 
 /// With how many others each gossips in a round.
@@ -79,7 +79,7 @@ impl World {
             plan,
         };
         for at in 0..world.plan.nodes {
-            let when = world.rng.below(world.plan.round * 20);
+            let when = if at < SEEDS { 0 } else { world.rng.below(world.plan.round * 20) };
             world.after(when, Step::Start(at));
         }
         let first = world.settled() + world.plan.round * 20;
@@ -116,7 +116,7 @@ impl World {
     /// How long everything takes to be as it should, once nothing is disturbed any more.
     fn settled(&self) -> u64 {
         let pace = &self.plan.pace;
-        let waits = pace.patience() + pace.hold_down() * 2 + pace.settle() * 2;
+        let waits = pace.patience() * 2 + pace.hold_down() * 2 + pace.settle() * 3;
         // Clocks may be a tenth slow.
         waits.as_nanos() as u64 * 12 / 10 + self.plan.round * u64::from(HEALING)
     }
@@ -143,7 +143,7 @@ impl World {
                     .broken("one soon after healing", format!("{believers:?} lead for {rounds} rounds"));
             }
         }
-        let calm = self.now - self.calm_since;
+        let calm = self.now.saturating_sub(self.calm_since);
         if !cut && believers.is_empty() {
             self.stats.vacant_most = self.stats.vacant_most.max(Duration::from_nanos(calm));
         }
@@ -233,7 +233,7 @@ impl World {
         }
         let seed = self.rng.below(SEEDS as u64) as usize;
         if targets.is_empty() || self.rng.chance(300) {
-            targets.push(seed.min(self.plan.nodes - 1));
+            targets.push(seed);
         }
         targets.sort_unstable();
         targets.dedup();
@@ -334,7 +334,7 @@ impl World {
     }
 
     fn stop(&mut self) {
-        let at = self.rng.below(self.plan.nodes as u64) as usize;
+        let at = self.victim();
         let lasts = self.rng.between(self.plan.round, self.settled() / 2);
         let until = self.now + lasts;
         if let Some((_, node)) = self.nodes[at].as_mut() {
@@ -348,7 +348,7 @@ impl World {
 
     /// Crashes or leaves, and most come back.
     fn churn(&mut self) {
-        let at = self.rng.below(self.plan.nodes as u64) as usize;
+        let at = self.victim();
         let Some((_, mut node)) = self.nodes[at].take() else { return };
         self.stats.ends += 1;
         let leaves = self.rng.chance(400) && node.paused_until <= self.now;
@@ -363,6 +363,10 @@ impl World {
             let back = self.rng.between(self.plan.round, self.settled());
             self.after(back, Step::Start(at));
         }
+    }
+
+    fn victim(&mut self) -> usize {
+        self.rng.between(SEEDS as u64, self.plan.nodes as u64) as usize
     }
 
     fn runs(&self, at: usize, start: u64) -> bool {
