@@ -3,7 +3,7 @@
 use tenure_testkit::sim::soft::{self, HEALING, SoftMistake, SoftScenario, SoftStats};
 
 /// Days of each scenario.
-const DAYS: u64 = 60;
+const DAYS: u64 = 20;
 
 fn live(scenario: SoftScenario) -> SoftStats {
     let mut stats = SoftStats::default();
