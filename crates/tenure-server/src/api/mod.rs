@@ -10,6 +10,7 @@ mod elections;
 mod events;
 mod given;
 mod groups;
+mod names;
 mod operate;
 mod owned;
 mod pools;
@@ -75,6 +76,7 @@ pub(crate) fn routes() -> Routes {
         .merge(groups::routes())
         .merge(schedules::routes())
         .merge(sessions::routes())
+        .merge(names::routes())
         .merge(replicas::routes())
         .merge(audit::routes())
         .merge(tokens::routes())
