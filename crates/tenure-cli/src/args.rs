@@ -1,9 +1,11 @@
 //! What can be typed.
 
+pub(crate) mod advise;
 mod bench;
 pub(crate) mod claims;
 pub(crate) mod events;
 pub(crate) mod point;
+pub(crate) mod raft;
 pub(crate) mod schedules;
 pub(crate) mod tasks;
 pub(crate) mod values;
@@ -16,9 +18,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use tenure::port::Grant;
 
+use self::advise::AdviseArgs;
 pub(crate) use self::bench::{BenchArgs, BenchCommand};
 use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
 use self::events::EventsArgs;
+use self::raft::RaftArgs;
 use self::schedules::ScheduleArgs;
 use self::tasks::TasksArgs;
 use self::work::WorkArgs;
@@ -54,6 +58,11 @@ pub(crate) struct Global {
     /// your state folder
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
+
+    /// Where elections live, if not in --store: `etcd://…`, `raft:…`, or any other address. What the store keeps is then fenced by
+    /// the tokens that are granted there
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_ELECT", hide_env_values = true, value_name = "URL")]
+    pub(crate) elect: Option<String>,
 
     /// A direct address of the same database, where --store leads through a pooler
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
@@ -138,6 +147,12 @@ pub(crate) enum Command {
     /// Make, list and take back tokens: who may do what at a server
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
+    /// See and change the members of a Raft cluster
+    #[command(after_help = raft::EXAMPLES)]
+    Raft(RaftArgs),
+    /// Which store, which mode, and what it promises: by a few questions, or flags
+    #[command(after_help = advise::EXAMPLES)]
+    Advise(AdviseArgs),
     /// Is this store fit, and how fast is it?
     #[command(
         after_help = "Examples:\n  tenure doctor\n  tenure doctor --store postgres://app@db/app -o json"
@@ -174,7 +189,7 @@ Examples:
 
 const RUN_EXAMPLES: &str = "\
 The command sees TENURE_ELECTION, TENURE_TOKEN (the fencing token, as a number), TENURE_ID, TENURE_NAMESPACE and
-TENURE_SLOT. It is ended, with its whole process group, before leadership can be another's: also when tenure itself is
+TENURE_SLOT; with --and-store, TENURE_AND_TOKEN is the other store's. It is ended, with its whole process group, before leadership can be another's: also when tenure itself is
 stopped or killed.
 
 Examples:
@@ -211,6 +226,10 @@ pub(crate) struct Standing {
     /// broken connection is not a dead process; tokens still fence
     #[arg(long, default_value = "lease", value_name = "MODE")]
     pub(crate) takeover: TakeoverMode,
+
+    /// Lead only while leading there too: for candidates that move from one store to the other (see docs/MOVING.md)
+    #[arg(long, env = "TENURE_AND_STORE", hide_env_values = true, value_name = "URL")]
+    pub(crate) and_store: Option<String>,
 
     /// Something this candidate can do (repeatable)
     #[arg(long = "capability", value_name = "WORD")]
@@ -440,6 +459,9 @@ pub(crate) struct DoctorArgs {
     /// How many hand-overs to measure
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
+
+    #[command(flatten)]
+    pub(crate) wishes: advise::Wishes,
 }
 
 /// Reads `250ms`, `10s`, `2m`, `1h`, `1h30m` or `90d`.

@@ -69,6 +69,8 @@ async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
         Command::Schedule(args) => commands::schedule::run(&global, args).await,
         Command::Migrate(args) => commands::migrate::run(&global, args).await,
         Command::Token(args) => commands::token::run(&global, args).await,
+        Command::Raft(args) => commands::raft::run(&global, args).await,
+        Command::Advise(args) => commands::advise::run(&global, args),
         Command::Doctor(args) => commands::doctor::run(&global, args).await,
         Command::Bench(args) => commands::bench::run(&global, args).await,
         Command::Completions { shell } => commands::shell::completions(shell),

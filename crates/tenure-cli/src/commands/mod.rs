@@ -1,9 +1,11 @@
 //! One file per command.
 
+pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod elect;
 pub(crate) mod events;
+pub(crate) mod held;
 pub(crate) mod input;
 pub(crate) mod keeper;
 pub(crate) mod leader;
@@ -14,6 +16,7 @@ pub(crate) mod names;
 pub(crate) mod pool;
 pub(crate) mod program;
 pub(crate) mod queue;
+pub(crate) mod raft;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod screen;

@@ -12,6 +12,7 @@ pub mod gossip;
 pub mod http;
 pub mod memory;
 pub mod migrations;
+pub mod paired;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

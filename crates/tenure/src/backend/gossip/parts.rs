@@ -15,10 +15,10 @@ pub(super) const MESSAGE_MAX: usize = PARTS_MAX * PART_MAX;
 
 /// Cuts a message into the bodies of datagrams; `None` if it is too long.
 pub(super) fn cut(number: u32, message: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let count = message.len().div_ceil(PART_MAX).max(1);
-    if count > PARTS_MAX {
+    if message.len() > MESSAGE_MAX {
         return None;
     }
+    let count = message.len().div_ceil(PART_MAX).max(1);
     let body = |at: usize| {
         let part = &message[at * PART_MAX..message.len().min((at + 1) * PART_MAX)];
         let mut body = Vec::with_capacity(HEAD + part.len());
