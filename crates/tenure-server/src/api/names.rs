@@ -1,10 +1,11 @@
-//! Names: who has which, answered from the board.
+//! Names: who has which, answered from the board; and those of the cluster that this server has joined by gossip.
 
+use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
-use tenure::cluster::{NAMES, NameView};
+use tenure::cluster::{NAMES, NameView, Registry};
 use tenure::port::Verb;
 use tenure::{ElectionKey, Name};
 use utoipa::{IntoParams, ToSchema};
@@ -35,6 +36,10 @@ pub(crate) struct Where {
     /// Ask the store, instead of answering with what was seen last.
     #[serde(default)]
     consistent: bool,
+    /// The names of the cluster that this server has joined by gossip, instead of the store's. They have no token, and in a netsplit each
+    /// side may have its own.
+    #[serde(default)]
+    soft: bool,
 }
 
 /// The namespace of names, unless another is chosen.
@@ -59,6 +64,9 @@ pub(crate) async fn list(
     In(at): In<Where>,
 ) -> Result<Response, Problem> {
     principal.must(Verb::Read, Some(&at.namespace))?;
+    if at.soft {
+        return Ok(Json(Names { names: softly(&app).await? }).into_response());
+    }
     let seen = if at.consistent { app.board.look_at_all().await? } else { app.board.known().await? };
     let all = seen.elections.iter().filter(|(key, _)| key.namespace == at.namespace);
     let names = all.filter_map(|(_, entry)| NameView::of(entry)).collect();
@@ -82,14 +90,26 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     principal.must(Verb::Read, Some(&at.namespace))?;
+    if at.soft {
+        let found = softly(&app).await?.into_iter().find(|view| view.name == name);
+        return found.map(|view| Json(view).into_response()).ok_or_else(|| nobody(&name));
+    }
     let key = ElectionKey::new(at.namespace, name);
     let seen = if at.consistent { app.board.look(&key).await? } else { app.board.known().await? };
     let found = seen.elections.get(&key).and_then(|entry| Some((entry, NameView::of(entry)?)));
-    let (entry, view) = found.ok_or_else(|| {
-        let detail = format!("nobody has the name {}", key.name);
-        Problem::new(StatusCode::NOT_FOUND, "no-such-name", detail)
-            .field("name")
-            .remedy("GET /v1/names lists those that somebody has")
-    })?;
+    let (entry, view) = found.ok_or_else(|| nobody(&key.name))?;
     Ok(tagged(&app, &seen, &headers, entry.version(), Some(shape::json(&view))))
+}
+
+/// The names of the cluster that this server has joined by gossip.
+async fn softly(app: &App) -> Result<Vec<NameView>, Problem> {
+    let gossip = app.gossip.as_ref().ok_or_else(super::members::none)?;
+    // What is heard is in memory: there is nothing that could fail.
+    Ok(Registry::soft(gossip).list().await.unwrap_or_default())
+}
+
+fn nobody(name: &Name) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no-such-name", format!("nobody has the name {name}"))
+        .field("name")
+        .remedy("GET /v1/names lists those that somebody has")
 }

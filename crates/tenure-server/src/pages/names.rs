@@ -1,11 +1,10 @@
 //! The names: who has which; and the singletons: where each runs.
 
-use std::sync::Arc;
-
 use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use tenure::cluster::{NAMES, NameView, SINGLETONS};
+use tenure::Name;
+use tenure::cluster::{NAMES, NameView, Registry, SINGLETONS};
 use tenure::port::Verb;
 
 use super::frame::{Visit, page, trouble};
@@ -13,10 +12,12 @@ use super::given::Got;
 use super::queues::Filter;
 use super::{parts, words};
 use crate::App;
-use crate::board::Entry;
 
 /// More than this are not read by anybody; the filter finds the others.
 const SHOWN: usize = 200;
+
+/// A name, and where more of it is shown.
+type Row = (Option<String>, NameView);
 
 pub(super) async fn show(
     State(app): State<App>,
@@ -27,18 +28,26 @@ pub(super) async fn show(
         Ok(seen) => seen,
         Err(error) => return trouble(&visit, &error.into()),
     };
-    let of = |namespace: &str| -> Vec<(&Arc<Entry>, NameView)> {
+    let fits = |namespace: &Name, view: &NameView| {
+        let words = [view.name.as_str(), view.holder.as_str()];
+        let said = view.metadata.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]);
+        filter.lets_through(namespace, words.into_iter().chain(said))
+    };
+    let of = |namespace: &str| -> Vec<Row> {
         let here = seen.elections.values().filter(|entry| entry.key.namespace.as_str() == namespace);
         let mine = here.filter(|entry| visit.may(Verb::Read, Some(&entry.key.namespace)));
-        mine.filter_map(|entry| Some((entry, NameView::of(entry)?)))
-            .filter(|(entry, view)| {
-                let words = [view.name.as_str(), view.holder.as_str()];
-                let said = view.metadata.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]);
-                filter.lets_through(&entry.key.namespace, words.into_iter().chain(said))
-            })
-            .collect()
+        let named = mine.filter_map(|entry| Some((entry, NameView::of(entry)?)));
+        let found = named.filter(|(entry, view)| fits(&entry.key.namespace, view));
+        found.map(|(entry, view)| (Some(parts::href(&entry.key, "")), view)).collect()
     };
     let (names, singletons) = (of(NAMES), of(SINGLETONS));
+    let namespace = crate::api::names_namespace();
+    let soft = match app.gossip.as_ref().filter(|_| visit.may(Verb::Read, Some(&namespace))) {
+        Some(gossip) => Some(Registry::soft(gossip).list().await.unwrap_or_default()),
+        None => None,
+    };
+    let soft: Option<Vec<Row>> = soft
+        .map(|all| all.into_iter().filter(|view| fits(&namespace, view)).map(|view| (None, view)).collect());
     let wall = app.runtime.wall_ms();
     let content = html! {
         div.head { div {
@@ -56,19 +65,19 @@ pub(super) async fn show(
                 "No singleton runs. A process offers some with " code { "Supervisor::strict(&tenure).singleton(…)" } "."
             }))
         }
+        @if let Some(soft) = soft {
+            div #soft data-live {
+                (card("gossip", &format!("{} by gossip", words::count(soft.len(), "name")), &soft, &filter, wall, html! {
+                    "Nobody has a name in the cluster that this server hears. Names there have no token, and in a netsplit each side may have its own."
+                }))
+            }
+        }
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
     page(&visit, "Names", "Names", content)
 }
 
-fn card(
-    id: &str,
-    title: &str,
-    found: &[(&Arc<Entry>, NameView)],
-    filter: &Filter,
-    wall: i64,
-    first: Markup,
-) -> Markup {
+fn card(id: &str, title: &str, found: &[Row], filter: &Filter, wall: i64, first: Markup) -> Markup {
     html! {
         section.card aria-labelledby=(id) {
             header {
@@ -83,16 +92,16 @@ fn card(
     }
 }
 
-fn table(found: &[(&Arc<Entry>, NameView)], wall: i64) -> Markup {
+fn table(found: &[Row], wall: i64) -> Markup {
     html! {
         table.stack {
             thead { tr {
                 th scope="col" { "Name" } th scope="col" { "Process" } th scope="col" { "Token" }
                 th scope="col" { "Since" } th scope="col" { "Says" }
             } }
-            tbody { @for (entry, view) in found {
+            tbody { @for (href, view) in found {
                 tr data-key=(format!("name-{}", view.name)) {
-                    th scope="row" { a href=(parts::href(&entry.key, "")) { (view.name) } }
+                    th scope="row" { @match href { Some(href) => a href=(href) { (view.name) }, None => (view.name) } }
                     td data-label="Process" { (view.holder) }
                     td data-label="Token" { @if let Some(token) = view.token { (token) } }
                     td data-label="Since" { @if let Some(since) = view.since_ms { (words::ago(since, wall)) } }

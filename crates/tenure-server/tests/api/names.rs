@@ -1,9 +1,16 @@
 //! Names, shown.
 
-use tenure::Tenure;
-use tenure::cluster::Registry;
+use std::sync::Arc;
 
-use super::support::inside;
+use tenure::Tenure;
+use tenure::backend::gossip::{Gossip, GossipOptions};
+use tenure::backend::memory::Memory;
+use tenure::cluster::Registry;
+use tenure::port::Backend;
+use tenure_server::access::Access;
+use tenure_server::{App, Settings};
+
+use super::support::{Inside, inside};
 
 #[tokio::test]
 async fn a_name_is_shown_with_who_has_it_and_what_it_says() {
@@ -34,4 +41,23 @@ async fn a_name_is_shown_with_who_has_it_and_what_it_says() {
     inside.get("/v1/names/printer?namespace=prod&consistent=true").await.of(200);
     inside.get("/v1/names?colour=red").await.problem(400, "malformed-query", Some("colour"));
     tenure.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn names_of_a_cluster_that_gossips_have_no_token() {
+    let store: Arc<dyn Backend> = Arc::new(Memory::new());
+    let gossip = Gossip::join(GossipOptions::new("127.0.0.1:0").name("web-1")).await.unwrap();
+    let settings = Settings { gossip: Some(gossip.clone()), ..Settings::default() };
+    let inside = Inside::of(App::with(store.clone(), Access::default(), &settings), store);
+    let _held = Registry::soft(&gossip).register("printer", [("zone", "a")]).await.unwrap();
+    let shown = inside.get("/v1/names/printer?soft=true").await.of(200);
+    assert_eq!((&shown["holder"], &shown["metadata"]["zone"]), (&"web-1".into(), &"a".into()));
+    assert!(shown.get("token").is_none(), "{shown}");
+    assert_eq!(inside.get("/v1/names?soft=true").await.of(200)["names"][0], shown);
+    inside.get("/v1/names/scanner?soft=true").await.problem(404, "no-such-name", Some("name"));
+    assert!(inside.get("/v1/names").await.of(200)["names"].as_array().unwrap().is_empty(), "the store has none");
+    let page = inside.get("/names").await;
+    assert!(String::from_utf8_lossy(&page.bytes).contains("by gossip"));
+    gossip.leave().await;
+    super::support::inside().get("/v1/names?soft=true").await.problem(404, "no-gossip", None);
 }
