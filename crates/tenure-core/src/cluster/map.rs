@@ -183,7 +183,9 @@ mod tests {
 
     fn map(said: &[Said]) -> NameMap {
         let mut map = NameMap::default();
-        said.iter().cloned().for_each(|(name, by, entry)| drop(map.say(name, by, entry)));
+        for (name, by, entry) in said.iter().cloned() {
+            map.say(name, by, entry);
+        }
         map
     }
 

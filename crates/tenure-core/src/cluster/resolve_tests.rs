@@ -77,16 +77,24 @@ fn meet(resolver: Resolver, since: &[i64], order: &[(usize, usize)]) -> Vec<bool
             map
         })
         .collect();
-    let act = |at: usize, heard: &mut Vec<NameMap>| {
-        let entry = match settle(resolver, &heard[at], &name(), &ids[at], |_| true) {
-            Verdict::GiveUp { .. } => Entry { version: 2, claim: None, ruling: None },
-            Verdict::StopAll(ruling) => Entry { version: 2, claim: None, ruling: Some(ruling) },
-            Verdict::Ask(of) => {
-                let claim = Some(Claim { since_ms: since[at], metadata: Metadata::new() });
-                Entry { version: 2, claim, ruling: Some(Ruling { keep: of.last().cloned(), of }) }
-            }
+    // What each said last, and how it settled a conflict, which it goes on to say when it gives its claim up.
+    let mut said: Vec<(u64, Option<Ruling>)> = vec![(1, None); ids.len()];
+    let mut act = |at: usize, heard: &mut Vec<NameMap>| {
+        let (version, ruling) = &mut said[at];
+        let claim = match settle(resolver, &heard[at], &name(), &ids[at], |_| true) {
             Verdict::Keep | Verdict::Wait => return,
+            Verdict::GiveUp { .. } => None,
+            Verdict::StopAll(ruled) => {
+                *ruling = Some(ruled);
+                None
+            }
+            Verdict::Ask(of) => {
+                *ruling = Some(Ruling { keep: of.last().cloned(), of });
+                Some(Claim { since_ms: since[at], metadata: Metadata::new() })
+            }
         };
+        *version += 1;
+        let entry = Entry { version: *version, claim, ruling: ruling.clone() };
         heard[at].say(name(), ids[at].clone(), entry);
     };
     // Whatever they hear first; then each hears all, until nothing changes.

@@ -55,7 +55,10 @@ async fn names_of_a_cluster_that_gossips_have_no_token() {
     assert!(shown.get("token").is_none(), "{shown}");
     assert_eq!(inside.get("/v1/names?soft=true").await.of(200)["names"][0], shown);
     inside.get("/v1/names/scanner?soft=true").await.problem(404, "no-such-name", Some("name"));
-    assert!(inside.get("/v1/names").await.of(200)["names"].as_array().unwrap().is_empty(), "the store has none");
+    assert!(
+        inside.get("/v1/names").await.of(200)["names"].as_array().unwrap().is_empty(),
+        "the store has none"
+    );
     let page = inside.get("/names").await;
     assert!(String::from_utf8_lossy(&page.bytes).contains("by gossip"));
     gossip.leave().await;
