@@ -8,6 +8,8 @@ mod access;
 pub mod etcd;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "k8s")]
+pub mod kubernetes;
 pub mod memory;
 pub mod migrations;
 #[cfg(feature = "postgres")]
