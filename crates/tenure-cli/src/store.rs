@@ -64,7 +64,9 @@ pub(crate) async fn visitor(global: &Global) -> Result<Tenure, Failure> {
 /// A session with the timing of a candidate. Names are checked before anything is opened.
 pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) -> Result<Tenure, Failure> {
     key(global, name)?;
-    tenure::Timing::new(standing.lease, standing.beat).map_err(tenure::Error::from)?;
+    let lease = standing.lease.unwrap_or(tenure::Timing::default().lease());
+    let timing = tenure::Timing::new(lease, standing.beat).map_err(tenure::Error::from)?;
+    check_deadline(standing, &timing)?;
     let options = options(global)?;
     if standing.takeover == TakeoverMode::Connection && !is_postgres(&options.url) {
         return Err(Failure::usage("--takeover connection needs PostgreSQL; elsewhere leave it out"));
@@ -73,8 +75,10 @@ pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) ->
         TakeoverMode::Lease => Takeover::Lease,
         TakeoverMode::Connection => Takeover::Connection,
     };
-    let mut builder =
-        Tenure::builder().url(options.url).strict(options.strict).takeover(takeover).lease(standing.lease);
+    let mut builder = Tenure::builder().url(options.url).strict(options.strict).takeover(takeover);
+    if let Some(lease) = standing.lease {
+        builder = builder.lease(lease);
+    }
     if let Some(url) = options.direct_url {
         builder = builder.direct_url(url);
     }
@@ -84,7 +88,23 @@ pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) ->
     if let Some(beat) = standing.beat {
         builder = builder.beat(beat);
     }
-    Ok(builder.open().await?)
+    let tenure = builder.open().await?;
+    // The address may have its own idea of the lease.
+    check_deadline(standing, &tenure.timing())?;
+    Ok(tenure)
+}
+
+/// client-go's third time is not ours to choose: a beat is trusted for two thirds of the lease. Who wants to stop sooner wants a shorter lease.
+fn check_deadline(standing: &Standing, timing: &tenure::Timing) -> Result<(), Failure> {
+    match standing.renew_deadline {
+        Some(deadline) if deadline < timing.trust() => Err(Failure::usage(format!(
+            "--renew-deadline {deadline:?} is less than two thirds of the lease, {:?}, which is how long a leader goes on without a beat that \
+             counts; shorten the lease: --lease-duration {:?}",
+            timing.trust(),
+            deadline * 3 / 2
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A candidate as the arguments describe it.
@@ -102,5 +122,6 @@ pub(crate) fn candidate(tenure: &Tenure, global: &Global, name: &str, standing: 
 
 /// Whether an address leads to PostgreSQL, in any of the forms that it is written in.
 pub(crate) fn is_postgres(url: &str) -> bool {
-    url.starts_with("postgres") || url.contains('=') && !url.contains("://") && !url.starts_with("sqlite:")
+    let words = ["postgres:", "postgresql:", "host=", "user=", "dbname=", "port="];
+    words.iter().any(|word| url.starts_with(word))
 }

@@ -51,13 +51,13 @@ async fn campaign(
     elector: &Elector,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let mut first = true;
+    // After a failover nobody may lead for a lease; who leads is seen at once.
+    let mut first = Some(FIRST_LOOK + tenure.timing().lease() * 11 / 10);
     loop {
-        let leadership = match wait_to_lead(global, args, elector, signals, first).await? {
+        let leadership = match wait_to_lead(global, args, elector, signals, first.take()).await? {
             Ok(leadership) => leadership,
             Err(code) => return Ok(code),
         };
-        first = false;
         let token = leadership.token();
         output::note(
             global,
@@ -79,19 +79,18 @@ async fn campaign(
     }
 }
 
-/// Waits until we lead. `Err`: the code to leave with instead.
+/// Waits until we lead; the first time, `--no-wait` waits for as long as it takes to know. `Err`: the code to leave with instead.
 async fn wait_to_lead(
     global: &Global,
     args: &RunArgs,
     elector: &Elector,
     signals: &mut Signals,
-    first: bool,
+    first: Option<Duration>,
 ) -> Result<Result<Leadership, u8>, Failure> {
     let limit = match (first, args.no_wait, args.wait) {
-        // After a failover nobody may lead for a lease; who leads is seen at once.
-        (true, true, _) => Some(FIRST_LOOK + args.standing.lease * 11 / 10),
-        (true, false, wait) => wait,
-        (false, _, _) => None,
+        (Some(look), true, _) => Some(look),
+        (Some(_), false, wait) => wait,
+        (None, _, _) => None,
     };
     let deadline = limit.map(|limit| now() + limit);
     let too_late = async {

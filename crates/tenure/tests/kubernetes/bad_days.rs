@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure::port::{AskKind, Backend, Directory, Expire, Scope, Store, Take, Trouble, Verdict, Wake, Wakes};
+use tenure::port::{AskKind, Expire, Scope, Take, Trouble, Verdict, Wake, Wakes};
 use tenure_testkit::conformance::{Actor, ask, election};
 use tenure_testkit::rig::{KubeApi, KubeFault};
 
@@ -257,7 +257,7 @@ async fn until(hints: &mut Wakes, expected: &Wake) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_taken_over_by_client_go_is_told_so_by_its_next_beat() {
     let api = api();
-    let (a, b, key, token) = led(&api).await;
+    let (a, b, _, token) = led(&api).await;
     let mut theirs = lease(&api, "e");
     theirs["spec"]["holderIdentity"] = json!("go");
     theirs["spec"]["leaseTransitions"] = json!(token.as_u64());
@@ -282,5 +282,4 @@ async fn a_copy_of_a_lease_is_not_its_election() {
     assert_eq!(b.lease(&key, 0).await.token, token);
     let take = Take { election: election("copy"), ..b.bid(&key, 0).await };
     assert_eq!(b.store.take(&take).await, Ok(None));
-    let _: &dyn Backend = &*b.store;
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tenure::{Elector, Tenure, runtime};
-use tenure_core::Moment;
+use tenure_core::{Entropy, Moment};
 use tenure_testkit::rig::{KubeApi, KubeFault};
 
 use super::client_go::{Config, Elector as Theirs};
@@ -125,7 +125,7 @@ async fn tenure_and_client_go_hand_one_lease_to_each_other_and_never_both_lead()
     elector.resign().unwrap();
     let closing = tokio::spawn(async move { tenure.close().await });
     until(&theirs, &elector, || theirs.leads().is_some()).await;
-    closing.await.unwrap();
+    closing.await.unwrap().unwrap();
     let last = theirs.leads().expect("it renews");
     assert!(lease(&api, NAME)["spec"]["holderIdentity"] == "go-2" && last > 2);
     // Stopped while it leads: waited out by our own clock.
@@ -144,4 +144,43 @@ async fn tenure_and_client_go_hand_one_lease_to_each_other_and_never_both_lead()
     theirs.stop();
     api.heal();
     drop(tenure);
+}
+
+/// Two of each, on an API server that has one bad moment after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_of_each_never_both_lead_whatever_goes_wrong() {
+    let api = api();
+    let (seed, mut dice) = tenure_testkit::conformance::seeded(0x1ea5e);
+    let mut controllers = [Controller::start(&api, "go-1"), Controller::start(&api, "go-2")];
+    let (one, two) = (ours(&api).await, ours(&api).await);
+    let mut roll = move |sides: u64| dice.next_u64() % sides;
+    let mut terms = std::collections::BTreeSet::new();
+    let mut rounds = 0;
+    // Until leadership has changed often enough, however long that takes.
+    while terms.len() < 12 {
+        rounds += 1;
+        let looks = || [controllers[0].leads(), controllers[1].leads(), leads(&one.1), leads(&two.1)];
+        let (before, after) = (looks(), looks());
+        // Who says the same twice believed all the while.
+        let believe: Vec<u64> = before.iter().zip(after).filter_map(|(a, b)| a.filter(|_| *a == b)).collect();
+        assert!(believe.len() <= 1, "several lead, TENURE_SEED={seed}: {before:?}, {after:?}");
+        terms.extend(believe);
+        if rounds % 40 == 0 {
+            match roll(8) {
+                0 => api.fail("update", NAME, KubeFault::Refuse(500), 3),
+                1 => api.fail("update", NAME, KubeFault::Forget(500), 2),
+                2 => api.fail("*", "", KubeFault::Hang, 4),
+                3 => api.close_watches(),
+                4 => controllers[0].hangs.store(roll(2) == 0, Ordering::SeqCst),
+                5 => controllers[1].hangs.store(roll(2) == 0, Ordering::SeqCst),
+                6 => drop(one.1.resign()),
+                _ => {
+                    drop(two.1.resign());
+                    api.compact();
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    controllers.iter_mut().for_each(Controller::stop);
 }

@@ -1,7 +1,7 @@
 //! What is written, and how often.
 
 use serde_json::json;
-use tenure::port::{Directory, Scope, Store};
+use tenure::port::Scope;
 use tenure_testkit::conformance::{Actor, election, new_id, new_session};
 
 use super::{NAMESPACE, actor, api, client, lease};
@@ -151,4 +151,26 @@ async fn a_lease_that_only_others_use_is_shown() {
     assert_eq!(lease(&api, "go")["spec"]["leaseTransitions"].as_u64(), Some(5));
     let terms: Vec<_> = a.store.history(&key, 9).await.unwrap().into_iter().map(|term| (term.token.as_u64(), term.id)).collect();
     assert_eq!(terms, [(6, "candidate".to_owned()), (5, "go-1".to_owned())]);
+}
+
+/// For services that select by it; the truth is the Lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pod_of_the_leader_is_labelled_if_that_is_wanted() {
+    let api = api();
+    let pod = tenure::runtime::host_name();
+    api.add_pod(NAMESPACE, &pod);
+    let url = format!("{}&label_leader=acme.io/leads", api.url(NAMESPACE));
+    let options = tenure::backend::StoreOptions { url, ..Default::default() };
+    let store = tenure::backend::open(&options).await.unwrap();
+    let (a, key) = (Actor::open(store, "a").await, election("nightly"));
+    a.stand(&key).await;
+    let token = a.take(&key, 0).await;
+    let label = || api.pod_label(NAMESPACE, &pod, "acme.io/leads");
+    while label().as_deref() != Some("nightly") {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    a.release(&key, 0, token).await;
+    while label().is_some() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
 }

@@ -20,6 +20,8 @@ use crate::runtime;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How many objects come in one answer.
 const CHUNK: u32 = 500;
+/// How often a list is begun anew.
+const LISTS: u32 = 8;
 /// The longest that we let ourselves be told to wait.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// After how many seconds the server ends a watch.
@@ -55,13 +57,14 @@ impl Api {
 
     /// All objects of ours, at one moment.
     pub(super) async fn list(&self) -> Result<List, StoreError> {
-        loop {
-            match self.list_once().await? {
-                Some(list) => return Ok(list),
-                // What the rest of the list would be read from is forgotten: from the beginning.
-                None => continue,
+        for _ in 0..LISTS {
+            // Else what the rest of the list would be read from is forgotten: from the beginning.
+            if let Some(list) = self.list_once().await? {
+                return Ok(list);
             }
         }
+        let message = "the API server forgets its lists before they can be read; is it overloaded?";
+        Err(StoreError::new(Trouble::Unavailable, message))
     }
 
     async fn list_once(&self) -> Result<Option<List>, StoreError> {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use tenure_core::port::{
     AskKind, Directory, ElectionView, Finding, Pause, Promises, SessionView, StoreError, Term, Trouble, Verdict,
 };
-use tenure_core::{ElectionKey, Name, SessionId};
+use tenure_core::{ElectionKey, Name, SessionId, Timing};
 
 use super::Kubernetes;
 use super::store::{TRIES, changing, hold_on};
@@ -85,6 +85,10 @@ impl Directory for Kubernetes {
 
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
         Ok(self.read(&[]).await?.book(runtime::wall_ms()).sessions(which))
+    }
+
+    fn pace(&self) -> Option<Timing> {
+        self.pace
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {

@@ -84,12 +84,14 @@ pub struct Kubernetes {
     pod: Arc<Pod>,
     /// What `holderIdentity` begins with: the pod's name.
     host: String,
+    pace: Option<Timing>,
 }
 
 impl Kubernetes {
     /// Finds the API server, and looks whether it lets us in.
     pub async fn connect(options: &StoreOptions) -> Result<Kubernetes, StoreError> {
         let address: Address = options.url.parse()?;
+        let pace = address.pace();
         let mut config = config(&address).await?;
         // A call is repeated by whoever knows what it means.
         config.default_retry = false;
@@ -104,7 +106,7 @@ impl Kubernetes {
         let pod = Arc::new(Pod::new(address.label_leader, name));
         let api = Arc::new(Api::new(client, namespace));
         api.list().await?;
-        Ok(Kubernetes { api, memo: Arc::default(), pod, host })
+        Ok(Kubernetes { api, memo: Arc::default(), pod, host, pace })
     }
 }
 
@@ -123,11 +125,6 @@ async fn config(address: &Address) -> Result<kube::Config, StoreError> {
         let remedy = "in a pod, it needs a service account whose token is mounted; elsewhere, set $KUBECONFIG or name a file: k8s:NAMESPACE?kubeconfig=FILE";
         StoreError::new(Trouble::Unfit, format!("no way to the API server is known ({error}); {remedy}"))
     })
-}
-
-/// The pace that an address asks for, if it does.
-pub(super) fn pace(url: &str) -> Option<Timing> {
-    url.parse::<Address>().ok()?.pace()
 }
 
 impl Office for Kubernetes {}

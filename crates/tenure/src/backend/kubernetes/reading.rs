@@ -114,6 +114,8 @@ impl Reading {
             if slot == 0 {
                 (election.slots, election.requires) = (row.record.slots, row.record.requires);
                 election.paused = row.record.paused;
+                let rows = election.leases.len().max(row.record.rows as usize);
+                election.leases.resize(rows, Lease::default());
             }
         }
         for (id, (_, record)) in self.sessions.iter().filter(|(_, (_, record))| record.view.live) {

@@ -20,6 +20,8 @@ pub(super) const SESSION_RECORD: &str = "tenure.dev/session";
 #[serde(default)]
 pub(super) struct Record {
     pub(super) slots: u32,
+    /// How many slots there ever were.
+    pub(super) rows: u32,
     pub(super) requires: Vec<String>,
     pub(super) paused: Option<Pause>,
     /// The session that holds it: as long as nobody else does, and it was not released.

@@ -10,11 +10,11 @@ use tenure_core::port::{
 };
 use tenure_core::{ElectionKey, SessionId, Token};
 
-use super::memo::{Held, Known};
+use super::memo::{Held, Known, is_held};
 use super::names::{lease_name, session_name};
 use super::object::Object;
 use super::reading::{Reading, Slot, slot_of};
-use super::record::{Hold, SessionRecord, Standing};
+use super::record::{Hold, RECORD, Record, SessionRecord, Standing};
 use super::writing::{changed, freed, lease_object};
 use super::{Kubernetes, hints};
 use crate::runtime;
@@ -137,7 +137,14 @@ impl Kubernetes {
             let lease_ms = i64::try_from(record.view.lease_ms).unwrap_or(i64::MAX);
             match record.over_at_ms {
                 Some(at) => now - at > REST_MS,
-                None => silent_ms > ABANDONED.1.max(lease_ms.saturating_mul(ABANDONED.0)) && record.holds.is_empty(),
+                None => {
+                    let held = |hold: &Hold| {
+                        let object = reading.leases.get(&(hold.election.clone(), hold.slot));
+                        object.is_some_and(|object| is_held(object, &record.identity, hold.token))
+                    };
+                    let patience_ms = ABANDONED.1.max(lease_ms.saturating_mul(ABANDONED.0));
+                    silent_ms > patience_ms && !record.holds.iter().any(held)
+                }
             }
         };
         let idle = reading.sessions.values().find(|(_, record)| is_idle(record)).map(|(object, _)| object);
@@ -159,7 +166,7 @@ impl Kubernetes {
         }
         // Whether an election is paused is said by its first slot.
         let first = self.api.get(&lease_name(&take.election, 0)).await?;
-        let record = first.and_then(|first| first.note::<super::record::Record>(super::record::RECORD));
+        let record = first.and_then(|first| first.note::<Record>(RECORD));
         Ok(record.is_none_or(|record| record.paused.is_none()))
     }
 
@@ -173,6 +180,14 @@ impl Kubernetes {
             .find(|other| other.election == candidacy.election && other.slots != candidacy.slots);
         let Some(slots) = other.map(|other| other.slots) else { return Ok(Joined::Standing) };
         self.leave(&candidacy.session, &candidacy.election).await?;
+        // Whoever of the two wrote last had no claim to.
+        let first = reading.leases.get(&(candidacy.election.clone(), 0));
+        if let Some(mut object) = first.cloned() {
+            let mut record: Record = object.note(RECORD).unwrap_or_default();
+            record.slots = slots;
+            object.set_note(RECORD, &record);
+            self.api.put(&object).await?;
+        }
         Ok(Joined::SlotsDiffer { slots })
     }
 }
@@ -227,6 +242,8 @@ impl Store for Kubernetes {
                     let known =
                         Known { object, record, held: Default::default(), beat: 0, gone: false };
                     self.memo.learn(known);
+                    // A pod that comes back may still have its label.
+                    self.pod.leads_nothing(&self.api, &session.id);
                     return Ok(Pulse::Alive { timeline: 0, asks: Vec::new() });
                 }
                 // It once was this session's, and is another's now.
@@ -338,7 +355,9 @@ impl Store for Kubernetes {
                 if let Some(expire) = &take.expire {
                     rest.expire(expire, runtime::wall_ms());
                 }
-                let _ = self.close_rest(&reading, (&before, &rest), id, &at).await;
+                if let Err(error) = self.close_rest(&reading, (&before, &rest), id, &at).await {
+                    tracing::debug!("what {id} held is not free yet: {error}");
+                }
             }
             let held = Held { token, object };
             if !self.settle(&reading, take, token).await? {

@@ -16,16 +16,20 @@ struct Said<'a> {
     asks: Vec<&'a Ask>,
     terms: Vec<&'a Term>,
     /// Of the election: only the first slot says it.
-    head: Option<(u32, &'a [String], Option<&'a Pause>)>,
+    head: Option<Head<'a>>,
 }
+
+/// Slots, how many there ever were, what a leader must be able to do, and whether it is paused.
+type Head<'a> = (u32, u32, &'a [String], Option<&'a Pause>);
 
 fn said(election: Option<&Election>, slot: u32) -> Option<Said<'_>> {
     let election = election?;
+    let rows = u32::try_from(election.leases.len()).unwrap_or(u32::MAX);
     Some(Said {
         lease: election.leases.get(slot as usize).cloned().unwrap_or_default(),
         asks: election.asks.iter().filter(|ask| ask.slot == slot).collect(),
         terms: election.terms.iter().filter(|term| term.slot == slot).collect(),
-        head: (slot == 0).then(|| (election.slots, election.requires.as_slice(), election.paused.as_ref())),
+        head: (slot == 0).then(|| (election.slots, rows, election.requires.as_slice(), election.paused.as_ref())),
     })
 }
 
@@ -100,8 +104,9 @@ pub(super) fn lease_object(
     if let Some(said) = said(after.kept(key), slot) {
         record.asks = said.asks.into_iter().cloned().collect();
         record.terms = said.terms.into_iter().cloned().collect();
-        if let Some((slots, requires, paused)) = said.head {
-            (record.slots, record.requires, record.paused) = (slots, requires.to_vec(), paused.cloned());
+        if let Some((slots, rows, requires, paused)) = said.head {
+            (record.slots, record.rows) = (slots, rows);
+            (record.requires, record.paused) = (requires.to_vec(), paused.cloned());
         }
     }
     object.set_kind(ELECTION);
