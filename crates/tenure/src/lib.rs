@@ -109,6 +109,7 @@ mod events;
 mod guard;
 mod leadership;
 pub mod metrics;
+mod moving;
 pub mod operator;
 mod pool;
 pub mod runtime;
@@ -121,7 +122,7 @@ pub use tenure_core::lease::Loss;
 pub use tenure_core::port;
 pub use tenure_core::{
     ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, claim, election, event,
-    schedule,
+    schedule, soft,
 };
 
 pub use crate::claims::{Claimed, Claims, Stop};
@@ -132,6 +133,7 @@ pub use crate::events::{Batch, Cause, Consumer, ConsumerBuilder, Handled, Handle
 pub use crate::events::{OutboxDatabase, Tx};
 pub use crate::guard::{Claim, Fenced, Guarded, fence};
 pub use crate::leadership::{Leadership, Over};
+pub use crate::moving::{Both, Moving};
 pub use crate::pool::{Grant, Pool, PoolRequest};
 pub use crate::scheduler::{ScheduleBuilder, Scheduler, SchedulerBuilder, Schedules, Tick};
 pub use crate::tenure::{Tenure, TenureBuilder};

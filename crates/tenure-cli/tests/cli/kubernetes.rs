@@ -27,13 +27,22 @@ fn lease_during(world: &World, args: &[&str]) -> serde_json::Value {
 #[test]
 fn the_times_have_client_gos_names_and_defaults() {
     let mut world = World::kubernetes();
-    let lease = lease_during(&world, &["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"]);
+    let lease =
+        lease_during(&world, &["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"]);
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 6);
     world.store += "&pace=client-go";
     assert_eq!(lease_during(&world, &[])["spec"]["leaseDurationSeconds"], 15);
-    assert_eq!(lease_during(&world, &["--lease", "9s"])["spec"]["leaseDurationSeconds"], 9, "what is said goes first");
-    for (args, lease) in [(&["--lease-duration", "6s", "--renew-deadline", "2s"][..], "3s"), (&["--renew-deadline", "8s"], "12s")] {
-        let refused = world.command(&["run", "nightly"]).args(args).args(["--", "true"]).output().expect("tenure runs");
+    assert_eq!(
+        lease_during(&world, &["--lease", "9s"])["spec"]["leaseDurationSeconds"],
+        9,
+        "what is said goes first"
+    );
+    for (args, lease) in [
+        (&["--lease-duration", "6s", "--renew-deadline", "2s"][..], "3s"),
+        (&["--renew-deadline", "8s"], "12s"),
+    ] {
+        let refused =
+            world.command(&["run", "nightly"]).args(args).args(["--", "true"]).output().expect("tenure runs");
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && said.contains(&format!("--lease-duration {lease}")), "{said}");
     }

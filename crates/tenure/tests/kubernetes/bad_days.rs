@@ -53,7 +53,8 @@ async fn a_deleted_lease_that_client_go_made_anew_is_taken_over_above_its_tokens
     let token = a.take(&key, 0).await;
     b.view(&key).await;
     assert!(b.lives().await && api.delete(NAMESPACE, "e"));
-    let mut theirs = super::client_go::Elector::new(api.clone(), NAMESPACE, super::client_go::Config::of("go", "e", 15));
+    let mut theirs =
+        super::client_go::Elector::new(api.clone(), NAMESPACE, super::client_go::Config::of("go", "e", 15));
     assert!(theirs.try_acquire_or_renew(), "client-go knows of nobody");
     assert!(!a.lives().await);
     let bid = b.overbid(&key, 0).await;
@@ -79,7 +80,11 @@ async fn notes_that_make_no_sense_are_written_anew() {
     let (a, b, key, token) = led(&api).await;
     let nonsense = json!({ "metadata": { "annotations": { "tenure.dev/record": "{" } } });
     assert_eq!(api.patch(NAMESPACE, "e", &nonsense), 200);
-    assert_eq!(b.lease(&key, 0).await.holder.map(|holder| holder.id), Some(a.id.clone()), "its identity says it");
+    assert_eq!(
+        b.lease(&key, 0).await.holder.map(|holder| holder.id),
+        Some(a.id.clone()),
+        "its identity says it"
+    );
     assert_eq!(b.store.take(&b.bid(&key, 0).await).await, Ok(None));
     assert!(a.lives().await);
     assert_eq!(b.lease(&key, 0).await.token, token);
@@ -168,7 +173,10 @@ async fn a_beat_counts_only_if_all_that_is_held_was_renewed() {
     api.fail("update", "two", KubeFault::Refuse(500), 1);
     assert!(a.store.beat(&a.id).await.is_err());
     assert!(a.lives().await);
-    assert_eq!(api.patch(NAMESPACE, "two", &json!({ "spec": { "holderIdentity": "x", "leaseTransitions": 9 } })), 200);
+    assert_eq!(
+        api.patch(NAMESPACE, "two", &json!({ "spec": { "holderIdentity": "x", "leaseTransitions": 9 } })),
+        200
+    );
     assert!(!a.lives().await, "one is lost: all is");
     assert!(!a.lives().await);
 }

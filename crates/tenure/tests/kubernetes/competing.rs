@@ -42,7 +42,8 @@ impl Controller {
             hangs: Arc::default(),
             thread: None,
         };
-        let (belief, runs, hangs) = (controller.belief.clone(), controller.runs.clone(), controller.hangs.clone());
+        let (belief, runs, hangs) =
+            (controller.belief.clone(), controller.runs.clone(), controller.hangs.clone());
         let thread = std::thread::spawn(move || {
             while runs.load(Ordering::SeqCst) {
                 if hangs.load(Ordering::SeqCst) {
@@ -102,7 +103,10 @@ async fn until(theirs: &Controller, elector: &Elector, mut done: impl FnMut() ->
     while !done() {
         // One of them before and after the other: then both at once.
         let (before, between, after) = (theirs.leads(), leads(elector), theirs.leads());
-        assert!(before.is_none() || before != after || between.is_none(), "both lead: {before:?}, {between:?}");
+        assert!(
+            before.is_none() || before != after || between.is_none(),
+            "both lead: {before:?}, {between:?}"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -33,12 +33,21 @@ async fn a_lease_says_what_client_go_says_and_keeps_what_others_said() {
     }
     a.release(&key, 0, token).await;
     let free = lease(&api, "e");
-    assert_eq!((free["spec"]["holderIdentity"].as_str(), free["spec"]["leaseDurationSeconds"].as_u64()), (Some(""), Some(1)));
+    assert_eq!(
+        (free["spec"]["holderIdentity"].as_str(), free["spec"]["leaseDurationSeconds"].as_u64()),
+        (Some(""), Some(1))
+    );
     assert_eq!(free["spec"]["leaseTransitions"].as_u64(), Some(0), "counted as before");
     assert_eq!(free["spec"]["renewTime"], free["spec"]["acquireTime"]);
     for object in [&held, &renewed, &free] {
-        assert_eq!((&object["spec"]["strategy"], &object["spec"]["preferredHolder"]), (&json!("OldestEmulationVersion"), &json!("x")));
-        assert_eq!((&object["metadata"]["labels"]["team"], &object["metadata"]["annotations"]["note"]), (&json!("a"), &json!("b")));
+        assert_eq!(
+            (&object["spec"]["strategy"], &object["spec"]["preferredHolder"]),
+            (&json!("OldestEmulationVersion"), &json!("x"))
+        );
+        assert_eq!(
+            (&object["metadata"]["labels"]["team"], &object["metadata"]["annotations"]["note"]),
+            (&json!("a"), &json!("b"))
+        );
     }
     assert_eq!(a.take(&key, 0).await.as_u64(), 2);
     assert_eq!(lease(&api, "e")["spec"]["leaseTransitions"].as_u64(), Some(1));
@@ -74,8 +83,10 @@ async fn the_object_of_a_session_that_is_over_is_used_again() {
     let b = actor(&api, "b").await;
     assert_eq!(api.leases(NAMESPACE).len(), 2, "its id is remembered for a while");
     let name = format!("tenure--session--{}", a.id);
-    let mut record: serde_json::Value =
-        serde_json::from_str(lease(&api, &name)["metadata"]["annotations"]["tenure.dev/session"].as_str().unwrap()).unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(
+        lease(&api, &name)["metadata"]["annotations"]["tenure.dev/session"].as_str().unwrap(),
+    )
+    .unwrap();
     record["over_at_ms"] = json!(1);
     let patch = json!({ "metadata": { "annotations": { "tenure.dev/session": record.to_string() } } });
     assert_eq!(api.patch(NAMESPACE, &name, &patch), 200);
@@ -112,16 +123,27 @@ async fn a_session_with_an_owner_is_beaten_through_any_client() {
     let id = new_id();
     let session = tenure::port::NewSession { owner: Some("ci".into()), ..new_session(&id, "remote") };
     one.open(&session).await.unwrap();
-    let through = |store: &std::sync::Arc<dyn tenure::port::Backend>| Actor { store: store.clone(), id: id.clone(), timeline: 0 };
+    let through = |store: &std::sync::Arc<dyn tenure::port::Backend>| Actor {
+        store: store.clone(),
+        id: id.clone(),
+        timeline: 0,
+    };
     let (first, second) = (through(&one), through(&two));
     assert!(first.lives().await);
     second.stand(&key).await;
     second.take(&key, 0).await;
     let before = lease(&api, "e")["spec"]["renewTime"].clone();
     assert!(first.lives().await);
-    assert_ne!(lease(&api, "e")["spec"]["renewTime"], before, "what it holds is renewed by whoever beats for it");
+    assert_ne!(
+        lease(&api, "e")["spec"]["renewTime"],
+        before,
+        "what it holds is renewed by whoever beats for it"
+    );
     // And whoever beats for it notices that it is lost.
-    assert_eq!(api.patch(NAMESPACE, "e", &json!({ "spec": { "holderIdentity": "x", "leaseTransitions": 7 } })), 200);
+    assert_eq!(
+        api.patch(NAMESPACE, "e", &json!({ "spec": { "holderIdentity": "x", "leaseTransitions": 7 } })),
+        200
+    );
     assert!(!first.lives().await && !second.lives().await);
 }
 
@@ -137,19 +159,41 @@ async fn a_lease_that_only_others_use_is_shown() {
     let (a, key) = (actor(&api, "a").await, election("go"));
     let view = a.view(&key).await;
     let (seen, holder) = (&view.leases[0], view.leases[0].holder.clone().unwrap());
-    assert_eq!((seen.token.as_u64(), holder.name.as_str(), holder.lease_ms, holder.live), (5, "go-1", 15_000, true));
+    assert_eq!(
+        (seen.token.as_u64(), holder.name.as_str(), holder.lease_ms, holder.live),
+        (5, "go-1", 15_000, true)
+    );
     a.stand(&key).await;
-    let look = || async { a.store.observe(&a.id, &Scope::Standing).await.unwrap().elections[0].leases[0].holder.clone().unwrap().beat };
+    let look = || async {
+        a.store.observe(&a.id, &Scope::Standing).await.unwrap().elections[0].leases[0]
+            .holder
+            .clone()
+            .unwrap()
+            .beat
+    };
     let before = look().await;
     assert_eq!(look().await, before, "its beat stands still while its record does");
     assert_eq!(a.store.take(&a.bid(&key, 0).await).await, Ok(None), "it lives");
-    assert_eq!(api.patch(NAMESPACE, "go", &json!({ "spec": { "renewTime": "2026-01-01T00:00:02.000000Z" } })), 200);
-    let stale = tenure::port::Take { expire: Some(tenure::port::Expire { session: holder.id.clone(), timeline: 0, beat: Some(before) }), ..a.bid(&key, 0).await };
+    assert_eq!(
+        api.patch(NAMESPACE, "go", &json!({ "spec": { "renewTime": "2026-01-01T00:00:02.000000Z" } })),
+        200
+    );
+    let stale = tenure::port::Take {
+        expire: Some(tenure::port::Expire { session: holder.id.clone(), timeline: 0, beat: Some(before) }),
+        ..a.bid(&key, 0).await
+    };
     assert_eq!(a.store.take(&stale).await, Ok(None), "it was renewed since");
     let bid = a.overbid(&key, 0).await;
     assert_eq!(a.store.take(&bid).await.unwrap().map(|token| token.as_u64()), Some(6));
     assert_eq!(lease(&api, "go")["spec"]["leaseTransitions"].as_u64(), Some(5));
-    let terms: Vec<_> = a.store.history(&key, 9).await.unwrap().into_iter().map(|term| (term.token.as_u64(), term.id)).collect();
+    let terms: Vec<_> = a
+        .store
+        .history(&key, 9)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|term| (term.token.as_u64(), term.id))
+        .collect();
     assert_eq!(terms, [(6, "candidate".to_owned()), (5, "go-1".to_owned())]);
 }
 
@@ -173,4 +217,13 @@ async fn the_pod_of_the_leader_is_labelled_if_that_is_wanted() {
     while label().is_some() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+}
+
+/// Where elections and data live apart, tokens compare only with those of the same namespace of the same cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_knows_itself() {
+    let (api, other) = (api(), super::api());
+    let identity = client(&api).await.identity().await.unwrap();
+    assert_eq!(client(&api).await.identity().await.unwrap(), identity);
+    assert_ne!(client(&other).await.identity().await.unwrap(), identity);
 }

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
-pub use self::faults::KubeFault;
 use self::faults::Faults;
+pub use self::faults::KubeFault;
 use self::serve::Shared;
 use self::world::World;
 
@@ -70,7 +70,8 @@ impl KubeApi {
 
     fn config(&self) -> String {
         let cluster = json!({ "name": "rig", "cluster": { "server": format!("http://{}", self.address) } });
-        let context = json!({ "name": "rig", "context": { "cluster": "rig", "user": "rig", "namespace": "default" } });
+        let context =
+            json!({ "name": "rig", "context": { "cluster": "rig", "user": "rig", "namespace": "default" } });
         let user = json!({ "name": "rig", "user": { "token": TOKEN } });
         // JSON is YAML too.
         json!({

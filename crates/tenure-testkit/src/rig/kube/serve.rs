@@ -48,7 +48,10 @@ type Asked = Query<BTreeMap<String, String>>;
 pub(super) async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases";
     let router = Router::new()
-        .route("/version", get(|| async { answer(Reply { status: 200, body: json!({ "gitVersion": "v1.99.0-rig" }) }) }))
+        .route(
+            "/version",
+            get(|| async { answer(Reply { status: 200, body: json!({ "gitVersion": "v1.99.0-rig" }) }) }),
+        )
         .route("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", post(review))
         .route("/api/v1/namespaces/{namespace}/pods/{name}", any(pod))
         .route(leases, any(many))
@@ -100,7 +103,8 @@ async fn admit(
             return Err(answer(status(401, "Unauthorized", "Unauthorized")));
         }
         if faults.is_denied(verb, resource) {
-            let message = format!("{resource} {name:?} is forbidden: User \"rig\" cannot {verb} resource {resource:?}");
+            let message =
+                format!("{resource} {name:?} is forbidden: User \"rig\" cannot {verb} resource {resource:?}");
             return Err(answer(status(403, "Forbidden", message)));
         }
         faults.of(verb, name)
@@ -109,9 +113,10 @@ async fn admit(
         None => Ok(None),
         Some(KubeFault::Forget(code)) => Ok(Some(code)),
         Some(KubeFault::Refuse(code)) => Err(answer(status(code, "InternalError", "the rig has a bad day"))),
-        Some(KubeFault::RetryAfter(seconds)) => {
-            Err(respond(status(429, "TooManyRequests", "too many requests, please try again later"), Some(seconds)))
-        }
+        Some(KubeFault::RetryAfter(seconds)) => Err(respond(
+            status(429, "TooManyRequests", "too many requests, please try again later"),
+            Some(seconds),
+        )),
         Some(KubeFault::Hang) => std::future::pending().await,
     }
 }
@@ -208,7 +213,8 @@ async fn pod(
 async fn review(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Body> {
     let Ok(mut review) = parse(&body) else { return answer(status(400, "BadRequest", "no review")) };
     let asked = &review["spec"]["resourceAttributes"];
-    let (verb, resource) = (asked["verb"].as_str().unwrap_or_default(), asked["resource"].as_str().unwrap_or_default());
+    let (verb, resource) =
+        (asked["verb"].as_str().unwrap_or_default(), asked["resource"].as_str().unwrap_or_default());
     let faults = shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
     let is_allowed = !faults.is_denied(verb, resource);
     review["status"] = json!({ "allowed": is_allowed });
@@ -261,7 +267,9 @@ fn follow(shared: Arc<Shared>, namespace: String, query: &BTreeMap<String, Strin
             match look(&shared, &mut version) {
                 Ok(more) => events = more,
                 Err(expired) => {
-                    let _ = sender.send(Ok(format!("{}\n", json!({ "type": "ERROR", "object": expired.body })))).await;
+                    let _ = sender
+                        .send(Ok(format!("{}\n", json!({ "type": "ERROR", "object": expired.body }))))
+                        .await;
                     return;
                 }
             }

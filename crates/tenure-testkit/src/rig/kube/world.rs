@@ -99,7 +99,9 @@ impl World {
                 self.drawn += 1;
                 format!("{prefix}{:05x}", self.drawn.wrapping_mul(0x9e37_79b9) & 0xf_ffff)
             }
-            (true, None) => return invalid("", "metadata.name: Required value: name or generateName is required"),
+            (true, None) => {
+                return invalid("", "metadata.name: Required value: name or generateName is required");
+            }
             (false, _) => name,
         };
         object["metadata"]["name"] = name.clone().into();
@@ -108,11 +110,16 @@ impl World {
         }
         let at = (namespace.to_owned(), name.clone());
         if self.leases.contains_key(&at) {
-            return status(409, "AlreadyExists", format!("leases.coordination.k8s.io {name:?} already exists"));
+            return status(
+                409,
+                "AlreadyExists",
+                format!("leases.coordination.k8s.io {name:?} already exists"),
+            );
         }
         let now = jiff::Timestamp::from_second(tenure::runtime::wall_ms() / 1000).unwrap_or_default();
         object["metadata"]["namespace"] = namespace.into();
-        object["metadata"]["uid"] = format!("{:08x}-0000-4000-8000-{:012x}", self.version, now.as_second()).into();
+        object["metadata"]["uid"] =
+            format!("{:08x}-0000-4000-8000-{:012x}", self.version, tenure::runtime::random() >> 16).into();
         object["metadata"]["creationTimestamp"] = now.to_string().into();
         match self.set(at, Some(object)) {
             Some(object) => ok(201, object),
@@ -135,17 +142,26 @@ impl World {
                 object["metadata"]["resourceVersion"] = Value::Null;
                 return self.create(namespace, object);
             }
-            return conflict(name, format!("Precondition failed: UID in precondition: {uid}, UID in object meta: "));
+            return conflict(
+                name,
+                format!("Precondition failed: UID in precondition: {uid}, UID in object meta: "),
+            );
         };
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         if version.is_empty() {
-            return invalid(name, "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update");
+            return invalid(
+                name,
+                "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update",
+            );
         }
         if !uid.is_empty() && Some(uid.as_str()) != found["metadata"]["uid"].as_str() {
             return conflict(name, format!("Precondition failed: UID in precondition: {uid}"));
         }
         if Some(version) != found["metadata"]["resourceVersion"].as_str() {
-            return conflict(name, "the object has been modified; please apply your changes to the latest version and try again");
+            return conflict(
+                name,
+                "the object has been modified; please apply your changes to the latest version and try again",
+            );
         }
         if let Some(refused) = refuse(name, &object) {
             return refused;
@@ -190,7 +206,11 @@ impl World {
         let (version, mut items) = match query.get("continue") {
             Some(token) => match self.parts.remove(token) {
                 Some(rest) => rest,
-                None => return expired("The provided continue parameter is too old to display a consistent list result."),
+                None => {
+                    return expired(
+                        "The provided continue parameter is too old to display a consistent list result.",
+                    );
+                }
             },
             None => {
                 let selector = Selector::read(query.get("labelSelector").map_or("", String::as_str));
@@ -209,15 +229,24 @@ impl World {
             metadata["remainingItemCount"] = rest.len().into();
             self.parts.insert(token, (version, rest));
         }
-        ok(200, json!({ "kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": metadata, "items": items }))
+        ok(
+            200,
+            json!({ "kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": metadata, "items": items }),
+        )
     }
 
     /// What happened after a version to what is selected; `Err` if that is forgotten.
-    pub(super) fn since(&self, version: u64, namespace: &str, selector: &Selector) -> Result<Vec<Value>, Reply> {
+    pub(super) fn since(
+        &self,
+        version: u64,
+        namespace: &str,
+        selector: &Selector,
+    ) -> Result<Vec<Value>, Reply> {
         if version < self.compacted {
             return Err(expired(&format!("too old resource version: {version} ({})", self.compacted)));
         }
-        let new = self.log.iter().filter(|happened| happened.version > version && happened.namespace == namespace);
+        let new =
+            self.log.iter().filter(|happened| happened.version > version && happened.namespace == namespace);
         Ok(new.filter_map(|happened| selector.tells(happened)).collect())
     }
 }
@@ -254,8 +283,12 @@ impl Selector {
         self.0.iter().all(|demand| match demand {
             Demand::Has(key) => labels[key].is_string(),
             Demand::Lacks(key) => !labels[key].is_string(),
-            Demand::In(key, values) => labels[key].as_str().is_some_and(|is| values.iter().any(|value| value == is)),
-            Demand::NotIn(key, values) => labels[key].as_str().is_none_or(|is| values.iter().all(|value| value != is)),
+            Demand::In(key, values) => {
+                labels[key].as_str().is_some_and(|is| values.iter().any(|value| value == is))
+            }
+            Demand::NotIn(key, values) => {
+                labels[key].as_str().is_none_or(|is| values.iter().all(|value| value != is))
+            }
         })
     }
 
@@ -341,68 +374,113 @@ fn invalid(name: &str, why: &str) -> Reply {
 fn foreign(object: &Value, namespace: &str) -> Option<Reply> {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     if version != "coordination.k8s.io/v1" || object["kind"].as_str() != Some("Lease") {
-        return Some(status(400, "BadRequest", "the object provided is unrecognized: no Lease of coordination.k8s.io/v1"));
+        return Some(status(
+            400,
+            "BadRequest",
+            "the object provided is unrecognized: no Lease of coordination.k8s.io/v1",
+        ));
     }
     let of = object["metadata"]["namespace"].as_str().unwrap_or(namespace);
-    (of != namespace).then(|| status(400, "BadRequest", "the namespace of the object does not match the namespace on the request"))
+    (of != namespace).then(|| {
+        status(400, "BadRequest", "the namespace of the object does not match the namespace on the request")
+    })
 }
 
 /// Refuses what the API server refuses of a Lease.
 fn refuse(name: &str, object: &Value) -> Option<Reply> {
     if !is_subdomain(name) {
-        return Some(invalid(name, "metadata.name: Invalid value: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"));
+        return Some(invalid(
+            name,
+            "metadata.name: Invalid value: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'",
+        ));
     }
     let spec = &object["spec"];
     let texts = ["holderIdentity", "strategy", "preferredHolder"];
     let numbers = ["leaseDurationSeconds", "leaseTransitions"];
     let times = ["acquireTime", "renewTime"];
     for field in texts.iter().filter(|field| !spec[**field].is_null() && !spec[**field].is_string()) {
-        return Some(status(400, "BadRequest", format!("cannot unmarshal into Go struct field LeaseSpec.spec.{field} of type string")));
+        return Some(status(
+            400,
+            "BadRequest",
+            format!("cannot unmarshal into Go struct field LeaseSpec.spec.{field} of type string"),
+        ));
     }
     for field in numbers {
         let is_int32 = spec[field].as_i64().is_some_and(|number| i32::try_from(number).is_ok());
         if !spec[field].is_null() && !is_int32 {
-            return Some(status(400, "BadRequest", format!("cannot unmarshal into Go struct field LeaseSpec.spec.{field} of type int32")));
+            return Some(status(
+                400,
+                "BadRequest",
+                format!("cannot unmarshal into Go struct field LeaseSpec.spec.{field} of type int32"),
+            ));
         }
     }
     for field in times {
         if !spec[field].is_null() && !spec[field].as_str().is_some_and(is_micro_time) {
-            return Some(status(400, "BadRequest", format!("parsing time {} as \"2006-01-02T15:04:05.000000Z07:00\"", spec[field])));
+            return Some(status(
+                400,
+                "BadRequest",
+                format!("parsing time {} as \"2006-01-02T15:04:05.000000Z07:00\"", spec[field]),
+            ));
         }
     }
     if spec["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {
         return Some(invalid(name, "spec.leaseDurationSeconds: Invalid value: must be greater than 0"));
     }
     if spec["leaseTransitions"].as_i64().is_some_and(|count| count < 0) {
-        return Some(invalid(name, "spec.leaseTransitions: Invalid value: must be greater than or equal to 0"));
+        return Some(invalid(
+            name,
+            "spec.leaseTransitions: Invalid value: must be greater than or equal to 0",
+        ));
     }
     let has = |field: &str| spec[field].as_str().is_some_and(|text| !text.is_empty());
     if has("preferredHolder") && !has("strategy") {
-        return Some(invalid(name, "spec.preferredHolder: Forbidden: may only be specified when `strategy` is defined"));
+        return Some(invalid(
+            name,
+            "spec.preferredHolder: Forbidden: may only be specified when `strategy` is defined",
+        ));
     }
     let (labels, notes) = (&object["metadata"]["labels"], &object["metadata"]["annotations"]);
     for (key, value) in [labels, notes].into_iter().filter_map(Value::as_object).flatten() {
         if !is_qualified(key) || !value.is_string() {
-            return Some(invalid(name, &format!("metadata: Invalid value: {key:?}: name part must consist of alphanumeric characters")));
+            return Some(invalid(
+                name,
+                &format!(
+                    "metadata: Invalid value: {key:?}: name part must consist of alphanumeric characters"
+                ),
+            ));
         }
     }
-    if labels.as_object().into_iter().flatten().any(|(_, value)| !value.as_str().is_some_and(is_label_value)) {
-        return Some(invalid(name, "metadata.labels: Invalid value: a valid label must be an empty string or consist of alphanumeric characters"));
+    if labels.as_object().into_iter().flatten().any(|(_, value)| !value.as_str().is_some_and(is_label_value))
+    {
+        return Some(invalid(
+            name,
+            "metadata.labels: Invalid value: a valid label must be an empty string or consist of alphanumeric characters",
+        ));
     }
-    let size = notes.as_object().into_iter().flatten().map(|(k, v)| k.len() + v.as_str().map_or(0, str::len)).sum::<usize>();
-    (size > 256 << 10).then(|| invalid(name, "metadata.annotations: Too long: may not be more than 262144 bytes"))
+    let size = notes
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(k, v)| k.len() + v.as_str().map_or(0, str::len))
+        .sum::<usize>();
+    (size > 256 << 10)
+        .then(|| invalid(name, "metadata.annotations: Too long: may not be more than 262144 bytes"))
 }
 
 fn is_subdomain(name: &str) -> bool {
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let part = |part: &str| part.starts_with(edge) && part.ends_with(edge) && part.chars().all(|c| edge(c) || c == '-');
+    let part = |part: &str| {
+        part.starts_with(edge) && part.ends_with(edge) && part.chars().all(|c| edge(c) || c == '-')
+    };
     name.len() <= 253 && name.split('.').all(part)
 }
 
 fn is_label_value(text: &str) -> bool {
     let edge = |c: char| c.is_ascii_alphanumeric();
     let inner = |c: char| edge(c) || matches!(c, '-' | '_' | '.');
-    text.is_empty() || text.len() <= 63 && text.chars().all(inner) && text.starts_with(edge) && text.ends_with(edge)
+    text.is_empty()
+        || text.len() <= 63 && text.chars().all(inner) && text.starts_with(edge) && text.ends_with(edge)
 }
 
 fn is_qualified(key: &str) -> bool {
@@ -412,6 +490,7 @@ fn is_qualified(key: &str) -> bool {
 
 /// `2006-01-02T15:04:05.000000Z`: with exactly six digits.
 fn is_micro_time(text: &str) -> bool {
-    let fraction = text.split_once('.').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());
+    let fraction =
+        text.split_once('.').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());
     fraction == Some(6) && text.parse::<jiff::Timestamp>().is_ok()
 }

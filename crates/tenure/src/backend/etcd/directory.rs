@@ -10,15 +10,26 @@ use super::Etcd;
 use super::store::Which;
 use crate::runtime;
 
+/// What it promises.
+pub const PROMISES: Promises = Promises {
+    backend: "etcd",
+    at_most_one: "yes, for clock rates within 1.2x",
+    netsplit: "the minority has none",
+    after_crash: "a lease",
+};
+
 #[async_trait]
 impl Directory for Etcd {
     fn promises(&self) -> Promises {
-        Promises {
-            backend: "etcd",
-            at_most_one: "yes, for clock rates within 1.2x",
-            netsplit: "the minority has none",
-            after_crash: "a lease",
-        }
+        PROMISES
+    }
+
+    async fn identity(&self) -> Result<String, StoreError> {
+        let cluster = match self.memo.cluster() {
+            Some(cluster) => cluster,
+            None => self.read(Which::These(&[])).await.map(|_| self.memo.cluster().unwrap_or_default())?,
+        };
+        Ok(format!("etcd {cluster:016x}"))
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {

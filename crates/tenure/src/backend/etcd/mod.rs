@@ -53,6 +53,7 @@ use tenure_core::port::{
 };
 
 use self::address::Address;
+pub use self::directory::PROMISES;
 use self::gateway::Gateway;
 use self::store::Memo;
 use super::StoreOptions;

@@ -56,6 +56,11 @@ impl Memo {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The cluster that answered last. One that was restored from a backup is another.
+    pub(super) fn cluster(&self) -> Option<u64> {
+        self.clusters.lock().unwrap_or_else(PoisonError::into_inner).last().copied()
+    }
+
     /// Another cluster is another time: one that was restored from a backup does not know the last grants. The first that is seen
     /// is of time 0.
     fn timeline(&self, answer: &TxnAnswer) -> u32 {

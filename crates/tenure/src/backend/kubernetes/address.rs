@@ -7,8 +7,7 @@ use std::time::Duration;
 use tenure_core::Timing;
 use tenure_core::port::{StoreError, Trouble};
 
-const FORM: &str =
-    "give k8s:NAMESPACE, or k8s: for the namespace of the pod or of the kubeconfig; after a ?, any of kubeconfig=FILE, \
+const FORM: &str = "give k8s:NAMESPACE, or k8s: for the namespace of the pod or of the kubeconfig; after a ?, any of kubeconfig=FILE, \
      context=NAME, pace=client-go and label_leader=KEY, joined by &";
 
 /// client-go's defaults: LeaseDuration and RetryPeriod. Its RenewDeadline, ten seconds, is two thirds of the lease, which is how long
@@ -36,7 +35,8 @@ impl FromStr for Address {
     type Err = StoreError;
 
     fn from_str(url: &str) -> Result<Self, StoreError> {
-        let rest = url.strip_prefix("k8s:").ok_or_else(|| refused(format!("{url:?} is no address; {FORM}")))?;
+        let rest =
+            url.strip_prefix("k8s:").ok_or_else(|| refused(format!("{url:?} is no address; {FORM}")))?;
         let (namespace, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut address = Address::default();
         if !namespace.is_empty() {
@@ -110,9 +110,20 @@ mod tests {
 
     #[test]
     fn a_bad_address_is_refused_with_the_right_form() {
-        for url in ["k8s:Prod", "k8s:a/b", "k8s:-a", "k8s:a?x=1", "k8s:?pace=slow", "k8s:?label_leader=a/b/c", "k8s:?context="] {
+        for url in [
+            "k8s:Prod",
+            "k8s:a/b",
+            "k8s:-a",
+            "k8s:a?x=1",
+            "k8s:?pace=slow",
+            "k8s:?label_leader=a/b/c",
+            "k8s:?context=",
+        ] {
             let error = url.parse::<Address>().err().expect(url);
-            assert!(error.kind == Trouble::Address && error.message.contains("k8s:NAMESPACE"), "{url}: {error}");
+            assert!(
+                error.kind == Trouble::Address && error.message.contains("k8s:NAMESPACE"),
+                "{url}: {error}"
+            );
         }
     }
 }

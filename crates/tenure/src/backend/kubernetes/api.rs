@@ -94,7 +94,8 @@ impl Api {
 
     /// One object, if it is there.
     pub(super) async fn get(&self, name: &str) -> Result<Option<Object>, StoreError> {
-        let answer = self.call(Method::GET, "get", "leases", &format!("{}/{name}", self.leases()), None).await?;
+        let answer =
+            self.call(Method::GET, "get", "leases", &format!("{}/{name}", self.leases()), None).await?;
         match answer.status {
             StatusCode::NOT_FOUND => Ok(None),
             _ => Ok(Object::read(self.done("get", "leases", answer)?)),
@@ -144,7 +145,12 @@ impl Api {
     }
 
     /// Changes a pod's labels.
-    pub(super) async fn label_pod(&self, pod: &str, key: &str, value: Option<&str>) -> Result<(), StoreError> {
+    pub(super) async fn label_pod(
+        &self,
+        pod: &str,
+        key: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
         let path = format!("/api/v1/namespaces/{}/pods/{pod}", self.namespace);
         let change = json!({ "metadata": { "labels": { key: value } } });
         let answer = self.call(Method::PATCH, "patch", "pods", &path, Some(&change)).await?;
@@ -167,7 +173,8 @@ impl Api {
             } },
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let answer = self.call(Method::POST, "create", "selfsubjectaccessreviews", path, Some(&review)).await?;
+        let answer =
+            self.call(Method::POST, "create", "selfsubjectaccessreviews", path, Some(&review)).await?;
         Ok(self.done("create", "selfsubjectaccessreviews", answer)?["status"]["allowed"] == json!(true))
     }
 
@@ -236,14 +243,20 @@ impl Api {
                      whether it is there"
                 ),
             ),
-            429 => (Trouble::Unavailable, format!("the API server has too much to do ({said}); it will be asked again later")),
+            429 => (
+                Trouble::Unavailable,
+                format!("the API server has too much to do ({said}); it will be asked again later"),
+            ),
             500.. => (
                 Trouble::Unavailable,
                 format!("the API server failed to {verb} {resource}: {} ({said})", answer.status),
             ),
             _ => (
                 Trouble::Request,
-                format!("the API server refuses to {verb} {resource} in the namespace {namespace}: {} ({said})", answer.status),
+                format!(
+                    "the API server refuses to {verb} {resource} in the namespace {namespace}: {} ({said})",
+                    answer.status
+                ),
             ),
         };
         StoreError::new(kind, message)
@@ -267,7 +280,10 @@ fn request(method: Method, path: &str, body: Option<&Value>) -> Result<Request<B
 
 async fn within<T>(work: impl Future<Output = T>) -> Result<T, StoreError> {
     tokio::time::timeout(DEADLINE, work).await.map_err(|_| {
-        StoreError::new(Trouble::Timeout, format!("the API server has not answered for {} s", DEADLINE.as_secs()))
+        StoreError::new(
+            Trouble::Timeout,
+            format!("the API server has not answered for {} s", DEADLINE.as_secs()),
+        )
     })
 }
 
@@ -281,5 +297,10 @@ fn unreachable(error: kube::Error) -> StoreError {
         }
         cause = error.source();
     }
-    StoreError::new(Trouble::Unreachable, format!("the API server can not be reached: {text}; does `kubectl get --raw /readyz` work from here?"))
+    StoreError::new(
+        Trouble::Unreachable,
+        format!(
+            "the API server can not be reached: {text}; does `kubectl get --raw /readyz` work from here?"
+        ),
+    )
 }

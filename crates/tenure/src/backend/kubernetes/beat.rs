@@ -10,12 +10,12 @@ use futures_util::future::join_all;
 use tenure_core::port::{Ask, Pulse, StoreError};
 use tenure_core::{SessionId, Token};
 
+use super::Kubernetes;
 use super::memo::{Held, Known, is_held};
 use super::object::Object;
 use super::reading::Slot;
 use super::record::{Holder, RECORD, Record, SessionRecord};
 use super::store::{TRIES, changing, hold_on};
-use super::Kubernetes;
 use crate::runtime;
 
 /// What came of renewing one Lease.
@@ -90,7 +90,8 @@ impl Kubernetes {
         // Whether it arrives or not, the next one is another.
         self.memo.with(id, |now| now.beat = now.beat.max(beat));
         let holder = &known;
-        let renewals = known.held.iter().map(|(at, held)| async move { (at, self.renew(holder, held, beat).await) });
+        let renewals =
+            known.held.iter().map(|(at, held)| async move { (at, self.renew(holder, held, beat).await) });
         let mut asks = Vec::new();
         let (mut lost, mut failed) = (None, None);
         for (at, renewal) in join_all(renewals).await {
@@ -146,13 +147,19 @@ impl Kubernetes {
         at: &Slot,
         token: Token,
     ) -> Result<Option<Pulse>, StoreError> {
-        let is_missed = match self.memo.with(id, |now| now.held.get(at).is_some_and(|held| held.token == token)) {
+        let is_missed = match self
+            .memo
+            .with(id, |now| now.held.get(at).is_some_and(|held| held.token == token))
+        {
             Some(is_missed) => is_missed,
             // Nothing is remembered of it, so its object has to say.
             None => {
                 let object = self.api.get(known.object.name()).await?;
-                let record = object.as_ref().and_then(SessionRecord::of).filter(|r| r.view.id == *id && r.view.live);
-                record.is_none_or(|r| r.holds.iter().any(|h| (&h.election, h.slot) == (&at.0, at.1) && h.token == token))
+                let record =
+                    object.as_ref().and_then(SessionRecord::of).filter(|r| r.view.id == *id && r.view.live);
+                record.is_none_or(|r| {
+                    r.holds.iter().any(|h| (&h.election, h.slot) == (&at.0, at.1) && h.token == token)
+                })
             }
         };
         if !is_missed {

@@ -2,15 +2,19 @@
 
 use async_trait::async_trait;
 use tenure_core::port::{
-    AskKind, Directory, ElectionView, Finding, Pause, Promises, SessionView, StoreError, Term, Trouble, Verdict,
+    AskKind, Directory, ElectionView, Finding, Pause, Promises, SessionView, StoreError, Term, Trouble,
+    Verdict,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Timing};
 
 use super::Kubernetes;
+use super::object::Object;
 use super::store::{TRIES, changing, hold_on};
 use super::writing::changed;
 use crate::runtime;
 
+/// A Lease that nobody holds: its uid says which namespace of which cluster this is, and that not everything was deleted since.
+const MARK: &str = "tenure--identity";
 /// How many objects of sessions are no trouble.
 const SESSIONS_MANY: usize = 1000;
 
@@ -23,6 +27,16 @@ impl Directory for Kubernetes {
             netsplit: "who can not reach the API server does not lead",
             after_crash: "a lease",
         }
+    }
+
+    async fn identity(&self) -> Result<String, StoreError> {
+        for _ in 0..2 {
+            if let Some(mark) = self.api.get(MARK).await? {
+                return Ok(format!("kubernetes:{}", mark.uid()));
+            }
+            self.api.put(&Object::new(&self.api.namespace, MARK)).await?;
+        }
+        Err(changing("find out which cluster it is"))
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
@@ -92,8 +106,7 @@ impl Directory for Kubernetes {
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
-        let mut findings =
-            vec![Finding::new("API server", self.api.server().await?, Verdict::Good, "")];
+        let mut findings = vec![Finding::new("API server", self.api.server().await?, Verdict::Good, "")];
         for verb in ["get", "list", "watch", "create", "update"] {
             findings.push(self.right(verb, "coordination.k8s.io", "leases").await?);
         }
@@ -113,7 +126,8 @@ impl Directory for Kubernetes {
         findings.push(Finding::new("Leases of sessions", count.to_string(), verdict, advice));
         let gone = reading.missing();
         for key in &gone {
-            let advice = "it was deleted; whoever stands for it makes it anew when its last holder must have stopped";
+            let advice =
+                "it was deleted; whoever stands for it makes it anew when its last holder must have stopped";
             findings.push(Finding::new("Lease", super::names::lease_name(key, 0), Verdict::Bad, advice));
         }
         Ok(findings)
@@ -126,7 +140,9 @@ impl Kubernetes {
         Ok(match self.api.may(verb, group, resource).await? {
             true => Finding::new(&check, "yes", Verdict::Good, ""),
             false => {
-                let advice = format!("grant the verb `{verb}` on `{resource}`: deploy/kubernetes/rbac.yaml has what is needed");
+                let advice = format!(
+                    "grant the verb `{verb}` on `{resource}`: deploy/kubernetes/rbac.yaml has what is needed"
+                );
                 Finding::new(&check, "no", Verdict::Bad, advice)
             }
         })

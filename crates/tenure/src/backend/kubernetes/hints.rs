@@ -169,10 +169,12 @@ fn session_wakes(before: Option<&Object>, after: Option<&Object>) -> Vec<Wake> {
     if let Some(over) = id(&before).filter(|over| id(&after).as_ref() != Some(over)) {
         wakes.push(Wake::Ended(over));
     }
-    let standing = |record: Option<SessionRecord>| record.map(|record| record.candidacies).unwrap_or_default();
+    let standing =
+        |record: Option<SessionRecord>| record.map(|record| record.candidacies).unwrap_or_default();
     let (before, after) = (standing(before), standing(after));
     let differs = |all: &[Standing], one: &Standing| !all.contains(one);
-    let moved = before.iter().filter(|s| differs(&after, s)).chain(after.iter().filter(|s| differs(&before, s)));
+    let moved =
+        before.iter().filter(|s| differs(&after, s)).chain(after.iter().filter(|s| differs(&before, s)));
     let keys: BTreeSet<ElectionKey> = moved.map(|standing| standing.candidacy.election.clone()).collect();
     wakes.extend(keys.into_iter().map(Wake::Changed));
     wakes

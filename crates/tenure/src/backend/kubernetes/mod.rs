@@ -102,7 +102,8 @@ impl Kubernetes {
             StoreError::new(Trouble::Unfit, format!("the access to Kubernetes can not be used: {error}"))
         })?;
         let host = runtime::host_name();
-        let name = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| host.clone());
+        let name =
+            std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| host.clone());
         let pod = Arc::new(Pod::new(address.label_leader, name));
         let api = Arc::new(Api::new(client, namespace));
         api.list().await?;

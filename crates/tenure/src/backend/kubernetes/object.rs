@@ -42,6 +42,11 @@ impl Object {
         self.text("name").unwrap_or_default()
     }
 
+    /// What tells it from others of its name, before and after it.
+    pub(super) fn uid(&self) -> &str {
+        self.text("uid").unwrap_or_default()
+    }
+
     /// Empty if it was never written.
     pub(super) fn version(&self) -> &str {
         self.text("resourceVersion").unwrap_or_default()

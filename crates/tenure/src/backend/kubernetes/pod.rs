@@ -49,7 +49,11 @@ impl Pod {
         self.change(api, |led| led.retain(|(id, ..)| id != session));
     }
 
-    fn change(self: &Arc<Self>, api: &Arc<Api>, act: impl FnOnce(&mut BTreeSet<(SessionId, ElectionKey, u32)>)) {
+    fn change(
+        self: &Arc<Self>,
+        api: &Arc<Api>,
+        act: impl FnOnce(&mut BTreeSet<(SessionId, ElectionKey, u32)>),
+    ) {
         if self.key.is_none() {
             return;
         }

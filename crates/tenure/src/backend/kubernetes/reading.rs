@@ -140,7 +140,8 @@ impl Reading {
     fn floors(&self) -> BTreeMap<Slot, (Token, u64)> {
         let mut floors = BTreeMap::new();
         for seen in self.sessions.values().flat_map(|(_, record)| &record.seen) {
-            let floor = floors.entry((seen.election.clone(), seen.slot)).or_insert((seen.token, seen.lease_ms));
+            let floor =
+                floors.entry((seen.election.clone(), seen.slot)).or_insert((seen.token, seen.lease_ms));
             *floor = (floor.0.max(seen.token), floor.1.max(seen.lease_ms));
         }
         floors

@@ -123,7 +123,9 @@ impl SessionRecord {
         let mut all: BTreeMap<(ElectionKey, u32), (Token, u64)> = BTreeMap::new();
         let known = self.seen.iter().map(|s| ((s.election.clone(), s.slot), (s.token, s.lease_ms)));
         let held = self.holds.iter().map(|h| ((h.election.clone(), h.slot), (h.token, self.view.lease_ms)));
-        for (at, (token, lease_ms)) in known.chain(held).chain(seen.clone()).filter(|((key, _), _)| stands(key)) {
+        for (at, (token, lease_ms)) in
+            known.chain(held).chain(seen.clone()).filter(|((key, _), _)| stands(key))
+        {
             let entry = all.entry(at).or_insert((token, lease_ms));
             *entry = (*entry).max((token, lease_ms));
         }

@@ -39,7 +39,9 @@ pub(super) async fn hold_on(tried: u32) {
 pub(super) fn changing(what: &str) -> StoreError {
     StoreError::new(
         Trouble::Unavailable,
-        format!("Kubernetes has changed under each of {TRIES} tries to {what}; is the API server overloaded?"),
+        format!(
+            "Kubernetes has changed under each of {TRIES} tries to {what}; is the API server overloaded?"
+        ),
     )
 }
 
@@ -116,7 +118,12 @@ impl Kubernetes {
     }
 
     /// Frees what sessions that are over in the book held, then notes that they are over. `false` if something moved.
-    async fn close(&self, reading: &Reading, books: (&Book, &Book), id: &SessionId) -> Result<bool, StoreError> {
+    async fn close(
+        &self,
+        reading: &Reading,
+        books: (&Book, &Book),
+        id: &SessionId,
+    ) -> Result<bool, StoreError> {
         // The Leases first: a session that holds one is known by it.
         for (key, slot) in freed(books.0, books.1) {
             let held = books.0.kept(&key).and_then(|election| election.leases.get(slot as usize));
@@ -239,8 +246,7 @@ impl Store for Kubernetes {
             object.set_time("acquireTime", now);
             match self.api.put(&object).await? {
                 Some(object) => {
-                    let known =
-                        Known { object, record, held: Default::default(), beat: 0, gone: false };
+                    let known = Known { object, record, held: Default::default(), beat: 0, gone: false };
                     self.memo.learn(known);
                     // A pod that comes back may still have its label.
                     self.pod.leads_nothing(&self.api, &session.id);

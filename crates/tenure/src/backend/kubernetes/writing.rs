@@ -29,7 +29,8 @@ fn said(election: Option<&Election>, slot: u32) -> Option<Said<'_>> {
         lease: election.leases.get(slot as usize).cloned().unwrap_or_default(),
         asks: election.asks.iter().filter(|ask| ask.slot == slot).collect(),
         terms: election.terms.iter().filter(|term| term.slot == slot).collect(),
-        head: (slot == 0).then(|| (election.slots, rows, election.requires.as_slice(), election.paused.as_ref())),
+        head: (slot == 0)
+            .then(|| (election.slots, rows, election.requires.as_slice(), election.paused.as_ref())),
     })
 }
 
@@ -50,7 +51,8 @@ pub(super) fn changed(reading: &Reading, before: &Book, after: &Book, key: &Elec
 pub(super) fn freed(before: &Book, after: &Book) -> Vec<Slot> {
     let keys = after.elections(None).into_iter().map(|view| view.key);
     let of_key = |key: ElectionKey| {
-        let leases = |book: &Book| book.kept(&key).map(|election| election.leases.clone()).unwrap_or_default();
+        let leases =
+            |book: &Book| book.kept(&key).map(|election| election.leases.clone()).unwrap_or_default();
         let pairs = leases(before).into_iter().zip(leases(after)).zip(0..);
         let moved = pairs.filter(|((was, is), _)| was.session != is.session).map(|(_, slot)| slot);
         moved.map(|slot| (key.clone(), slot)).collect::<Vec<_>>()
@@ -90,7 +92,8 @@ pub(super) fn lease_object(
                 object.set_spec("holderIdentity", "");
                 object.set_spec("leaseDurationSeconds", seconds(view.lease_ms));
                 object.set_spec("leaseTransitions", transitions(lease.token)?);
-                record.holder = Some(Holder { identity: String::new(), token: lease.token, session: view.clone() });
+                record.holder =
+                    Some(Holder { identity: String::new(), token: lease.token, session: view.clone() });
             }
         }
         _ => {}

@@ -20,7 +20,7 @@ use tenure_core::cabinet::Cabinet;
 use tenure_core::port::{StoreError, Trouble, Wake};
 use tokio::sync::broadcast;
 
-use super::types::{Change, Entry, Look, NodeId, Outcome, Put, Types};
+use super::types::{Change, Entry, IDENTITY, Look, NodeId, Outcome, Put, Types};
 use crate::backend::memory::no_such_election;
 
 /// For how long a session that is over is remembered: long enough that its own late calls find it gone.
@@ -87,6 +87,9 @@ impl State {
             Change::Record(deed) => Outcome::of(&self.cabinet.record(deed)),
             Change::Forget(before_ms) => Outcome::of(&self.cabinet.forget(*before_ms)),
             Change::Put(put) => self.put(put),
+            Change::Identify(name) => {
+                Outcome::of(self.table.entry(IDENTITY.into()).or_insert_with(|| name.clone()))
+            }
             Change::Register(node, folder) => {
                 Outcome::of(self.folders.entry(*node).or_insert_with(|| folder.clone()))
             }

@@ -40,6 +40,7 @@ use self::address::{Address, SECRET_ENV, is_here};
 use self::net::{Lines, Question};
 use self::node::Node;
 pub use self::node::{Member, Status};
+pub use self::store::PROMISES;
 use self::types::{Change, Entry, Look, NodeId, Outcome, Put};
 use super::StoreOptions;
 use crate::runtime;

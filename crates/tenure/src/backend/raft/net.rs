@@ -53,6 +53,8 @@ pub(super) enum Question {
     /// To be done by the leader: takes a member in, or lets one go.
     Admit(NodeId, String),
     Dismiss(NodeId),
+    /// To be done by the leader: has another member lead.
+    Transfer(NodeId),
     /// Stand for election now.
     Elect,
 }

@@ -47,6 +47,9 @@ const GATHERING_LIMIT: Duration = Duration::from_secs(60);
 /// How long a change of the members may take: a new one learns everything first.
 const MEMBERS_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long another member may take to lead.
+const TRANSFER_LIMIT: Duration = Duration::from_secs(15);
+
 /// After how many entries the state is written down and the log cut.
 const SNAPSHOT_EVERY: u64 = 5_000;
 
@@ -160,7 +163,7 @@ impl Node {
 
     async fn pass_on(&self, id: NodeId, place: &str, question: &Question) -> Result<Outcome, StoreError> {
         let limit = match question {
-            Question::Admit(..) | Question::Dismiss(_) => MEMBERS_LIMIT,
+            Question::Admit(..) | Question::Dismiss(_) | Question::Transfer(_) => MEMBERS_LIMIT,
             _ => ANSWER_LIMIT,
         };
         within(limit, self.lines.ask(id, place, question)).await.map_err(|error| {
@@ -272,6 +275,43 @@ impl Node {
         Ok(())
     }
 
+    /// Has another member stand, again and again until it leads: the others vote for nobody while they have just heard of a leader, and hear
+    /// of none once it stands.
+    async fn transfer(&self, id: NodeId) -> Result<(), StoreError> {
+        let status = self.status();
+        let member = status.members.iter().find(|member| member.node == id && member.votes);
+        let Some(place) = member.map(|member| member.place.clone()) else {
+            let voters =
+                status.members.iter().filter(|member| member.votes).map(|member| member.node.to_string());
+            let voters = voters.collect::<Vec<_>>().join(", ");
+            return Err(StoreError::new(
+                Trouble::Request,
+                format!("node {id} is no member that votes; choose among {voters}"),
+            ));
+        };
+        let limit = runtime::now() + TRANSFER_LIMIT;
+        let mut metrics = self.raft.metrics();
+        while metrics.borrow_and_update().current_leader != Some(id) {
+            if runtime::now() >= limit {
+                return Err(StoreError::new(
+                    Trouble::Request,
+                    format!(
+                        "node {id} was not elected within {TRANSFER_LIMIT:?}: it can not be reached, or is behind; try again"
+                    ),
+                ));
+            }
+            if id != self.id {
+                let _: io::Result<Outcome> =
+                    within(ANSWER_LIMIT, self.lines.ask(id, &place, &Question::Elect)).await;
+            }
+            tokio::select! {
+                _ = metrics.changed() => {}
+                () = runtime::sleep_until(runtime::now() + Duration::from_millis(SILENCE_MS.0 / 2)) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Has the leader do something about the members; if that is us, we do.
     pub(super) async fn manage(&self, question: Question) -> Result<Outcome, StoreError> {
         let (leader, place) = self.leader().await?;
@@ -281,6 +321,7 @@ impl Node {
         let done = match question {
             Question::Admit(id, place) => self.admit(id, &place).await,
             Question::Dismiss(id) => self.dismiss(id).await,
+            Question::Transfer(id) => self.transfer(id).await,
             _ => Err(StoreError::new(Trouble::Request, "that is nothing to do about members")),
         };
         done.map(|()| Outcome::nothing())
@@ -493,7 +534,7 @@ async fn answer_all(me: Weak<Node>, stream: TcpStream, secret: &[u8]) -> io::Res
             Question::See(look) => line.say(&told(node.see(&look).await)).await?,
             Question::Status => line.say(&node.status()).await?,
             Question::Elect => line.say(&node.elect().await).await?,
-            manage @ (Question::Admit(..) | Question::Dismiss(_)) => {
+            manage @ (Question::Admit(..) | Question::Dismiss(_) | Question::Transfer(_)) => {
                 line.say(&told(node.manage(manage).await)).await?
             }
             Question::Wakes => {

@@ -11,6 +11,9 @@ use tenure_core::port::{
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
+/// Where the small table has the cluster's name.
+pub(super) const IDENTITY: &str = "tenure/identity";
+
 /// A member's number.
 pub(super) type NodeId = u64;
 
@@ -53,6 +56,8 @@ pub(super) enum Change {
     Put(Put),
     /// A member says which folder it keeps its log in: of another one, it must not take part.
     Register(NodeId, String),
+    /// What the cluster is called from the first time that this is said: one that is made anew has another name.
+    Identify(String),
 }
 
 /// A value to be kept; with a holder's token, only while it holds the lease.
