@@ -62,9 +62,10 @@ BEGIN
         SELECT * FROM (VALUES
             ('migrations', 'SELECT', 'SELECT'),
             ('sessions', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            -- Elections, leases and fences are for ever: what is gone could be granted again.
+            -- Elections, leases, adoptions and fences are for ever: what is gone could be granted again.
             ('elections', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('leases', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('adoptions', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('fences', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('candidates', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),

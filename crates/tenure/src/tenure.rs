@@ -86,6 +86,13 @@ impl TenureBuilder {
         self
     }
 
+    /// Where elections live, if not in the store: an address like that of [`url`](Self::url). What is guarded in the store is then
+    /// guarded by the tokens that are granted there; see [`paired`](crate::backend::paired).
+    pub fn elect(mut self, url: impl Into<String>) -> Self {
+        self.options.elect = Some(url.into());
+        self
+    }
+
     /// A direct address of the store, where `url` leads through a pooler: for hints and connection-bound sessions.
     pub fn direct_url(mut self, url: impl Into<String>) -> Self {
         self.options.direct_url = Some(url.into());

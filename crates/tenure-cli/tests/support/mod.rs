@@ -121,6 +121,12 @@ impl World {
         }
     }
 
+    /// What the database says, asked by its owner; or how it refuses.
+    pub fn psql(&self, sql: &str) -> Result<String, String> {
+        let database = self.database.as_ref().expect("a database");
+        database.psql(sql).map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

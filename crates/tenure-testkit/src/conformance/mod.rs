@@ -20,6 +20,7 @@
 //!
 //! No claim waits for time to pass: a hint is awaited for as long as it takes, and nothing is concluded from silence.
 
+pub mod adoption;
 pub mod claims;
 pub mod counted;
 pub mod desk;
@@ -525,6 +526,27 @@ macro_rules! claims_conformance_tests {
             pools::a_paused_pool_hands_out_nothing,
             pools::concurrent_requests_never_share_a_resource,
             pools::what_is_handed_out_or_given_back_is_heard,
+        }
+    };
+}
+
+/// Makes one test of each claim about leases that another store granted, as [`conformance_tests!`](crate::conformance_tests) does of
+/// those that the store grants itself. For stores that keep work.
+#[macro_export]
+macro_rules! adoption_conformance_tests {
+    ($name:ident, $subject:expr) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance_tests! { @tests $subject;
+                adoption::an_adopted_lease_is_held_under_its_token,
+                adoption::an_older_grant_of_the_same_elector_is_refused,
+                adoption::another_elector_waits_until_the_lease_is_free,
+                adoption::a_dead_session_adopts_nothing,
+                adoption::electing_here_and_elsewhere_exclude_each_other,
+                adoption::of_concurrent_adoptions_the_last_grant_stays,
+                adoption::an_expiry_frees_what_was_adopted,
+            }
         }
     };
 }

@@ -46,6 +46,7 @@ mod port;
 pub mod postgres;
 mod process;
 pub mod standby;
+pub mod switch;
 mod tls;
 
 pub use builder::PgClusterBuilder;
@@ -58,6 +59,7 @@ pub use pgbouncer::PgBouncer;
 pub use port::free as free_port;
 pub use postgres::PgCluster;
 pub use standby::PgStandby;
+pub use switch::Switch;
 
 /// What the rig could not do, on what, and what the tool it used said about it.
 ///

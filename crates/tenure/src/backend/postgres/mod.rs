@@ -50,6 +50,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use tenure_core::port::{StoreError, Trouble};
 
 pub use claims::submit;
+pub use directory::PROMISES;
 pub use events::{commit_share, commit_shares, publish};
 pub use guard::{fence, guard};
 pub use listen::ListenState;
