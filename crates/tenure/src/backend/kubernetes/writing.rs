@@ -29,8 +29,12 @@ fn said(election: Option<&Election>, slot: u32) -> Option<Said<'_>> {
         lease: election.leases.get(slot as usize).cloned().unwrap_or_default(),
         asks: election.asks.iter().filter(|ask| ask.slot == slot).collect(),
         terms: election.terms.iter().filter(|term| term.slot == slot).collect(),
-        head: (slot == 0)
-            .then(|| (election.slots, rows, election.requires.as_slice(), election.paused.as_ref())),
+        head: (slot == 0).then_some((
+            election.slots,
+            rows,
+            election.requires.as_slice(),
+            election.paused.as_ref(),
+        )),
     })
 }
 
