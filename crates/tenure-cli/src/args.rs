@@ -214,13 +214,18 @@ pub(crate) struct Standing {
     #[arg(short = 'n', long, default_value_t = 1, value_name = "SLOTS")]
     pub(crate) slots: u32,
 
-    /// How long a silent process keeps what it holds
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
-    pub(crate) lease: Duration,
+    /// How long a silent process keeps what it holds [default: 10s, or as the store's address says]
+    #[arg(long, visible_alias = "lease-duration", value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Option<Duration>,
 
     /// How often it says that it lives [default: a fifth of the lease]
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, visible_alias = "retry-period", value_parser = duration, value_name = "TIME")]
     pub(crate) beat: Option<Duration>,
+
+    /// How long a leader may go on without a beat that counts, as client-go says it: always two thirds of the lease, and refused if it should be
+    /// less
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) renew_deadline: Option<Duration>,
 
     /// How others learn of a death: `lease`, or `connection` (PostgreSQL only): faster after a crash, and weaker, since a
     /// broken connection is not a dead process; tokens still fence
