@@ -49,6 +49,25 @@ async fn any_language_can_publish_in_sql() {
     assert_eq!(all(&store, 64).await.len(), 7);
 }
 
+/// What is set for the session was taken for the batch of every transaction, which placed the events of those before it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_is_set_by_hand_is_nobodys() {
+    let (database, store) = with_topic(4).await;
+    for set in ["SET tenure.batch = '77'", "SET tenure.batch = '77+'", "SET tenure.batch = '1:77+'"] {
+        let publish = "SELECT tenure.publish('t', key => 'k')";
+        let several = format!("BEGIN; {publish}; {publish}; COMMIT");
+        database.psql(&format!("{set};\n{publish};\n{publish};\n{several};\n{several};")).unwrap();
+    }
+    let read = all(&store, 4).await;
+    let mut ids: Vec<_> = read.iter().map(|event| event.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!((read.len(), ids.len()), (18, 18));
+    let mut units: Vec<_> = read.iter().map(|event| event.position).collect();
+    units.dedup();
+    assert_eq!(units.len(), 12, "what one transaction published is together, and nothing else is");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_with_a_remedy() {
     let (database, store) = with_topic(1).await;

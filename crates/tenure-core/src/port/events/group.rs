@@ -275,7 +275,7 @@ pub struct AsideView {
     pub failed_at_ms: i64,
     /// In how long it is tried again, in milliseconds. `None`: it is dead, or waits behind another.
     pub due_in_ms: Option<u64>,
-    /// How many of its key wait behind it.
+    /// How many of its key wait behind it, counted up to a thousand.
     pub behind: u64,
 }
 

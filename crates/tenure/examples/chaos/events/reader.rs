@@ -8,13 +8,49 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::port::{GroupKey, ShareCommit};
-use tenure::{Batch, Tenure, Token};
+use tenure::port::{Backoff, GroupKey, GroupSettings, ShareCommit};
+use tenure::{Batch, HandlerError, Tenure, Token};
 
 use super::books::{GROUP, topic};
 
 /// Is told what came of a stale commit: whether it was accepted, which must never be.
 pub(crate) type Tell = Arc<dyn Fn(bool) + Send + Sync>;
+
+/// How a member is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Temper {
+    /// Its handlers take up to this long for what they do.
+    pub(crate) pause_ms: u64,
+    /// How many of them go on at once.
+    pub(crate) concurrency: usize,
+    /// Of how many events one fails, panics, or meets what passes; 0: none does.
+    pub(crate) one_fails_in: u64,
+}
+
+impl Temper {
+    /// Nothing fails that is not made to from outside.
+    pub(crate) fn calm(pause_ms: u64) -> Temper {
+        Temper { pause_ms, concurrency: 2, one_fails_in: 0 }
+    }
+
+    /// Whether the handler of this batch fails, after it has done what it does.
+    fn fails(&self, batch: &Batch) -> Result<(), HandlerError> {
+        let fails = |_: &_| self.one_fails_in > 0 && tenure::runtime::random() % self.one_fails_in == 0;
+        if !batch.iter().any(fails) {
+            return Ok(());
+        }
+        match tenure::runtime::random() % 4 {
+            // A panic, without what is told of one on the screen.
+            0 => std::panic::resume_unwind(Box::new("the torture wants this")),
+            1 => Err(HandlerError::passing("the torture wants this to pass")),
+            _ => Err(HandlerError::fail("the torture wants this")),
+        }
+    }
+}
+
+/// Tried again soon, and as good as never dead.
+const RETRIES: GroupSettings =
+    GroupSettings { max_attempts: 10_000, backoff: Backoff { first_ms: 10, most_ms: 100 } };
 
 /// How many batches the careless one has in mind.
 const IN_MIND: usize = 64;
@@ -85,22 +121,24 @@ macro_rules! reader_on {
             use tenure::{Consumer, Error, Outbox};
             use tokio::sync::mpsc;
 
-            /// Joins the group. Its handlers take up to this long for what they do; what the careless one is to have goes `to` him.
+            /// Joins the group. What the careless one is to have goes `to` him.
             pub(crate) async fn join(
                 tenure: &Tenure,
                 pool: &Pool<$database>,
                 to: mpsc::UnboundedSender<Batch>,
-                pause_ms: u64,
+                temper: Temper,
             ) -> Result<Consumer, Error> {
                 let member = tenure.name().to_owned();
-                let builder = tenure.consumer(TOPIC, GROUP).batch(50).concurrency(2);
+                let builder =
+                    tenure.consumer(TOPIC, GROUP).batch(50).concurrency(temper.concurrency).settings(RETRIES);
                 let handler = move |batch: Batch, mut tx: tenure::Tx<$database>| {
                     let (to, member) = (to.clone(), member.clone());
                     async move {
                         let mut lost = Lost { batch: Some(batch.clone()), to };
                         let kept = keep(batch.events(), &mut tx, &member).await;
-                        let pause = tenure::runtime::random() % (pause_ms + 1);
+                        let pause = tenure::runtime::random() % (temper.pause_ms + 1);
                         tokio::time::sleep(Duration::from_millis(pause)).await;
+                        temper.fails(&batch)?;
                         if tenure::runtime::random() % 8 != 0 {
                             lost.batch = None;
                         }
