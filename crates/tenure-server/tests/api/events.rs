@@ -644,3 +644,43 @@ async fn the_scrape_shows_how_far_groups_lag_and_what_failed() {
     }
     assert!(text.contains(&format!("tenure_group_lag_seconds{of} 0")), "{text}");
 }
+
+/// Whoever pulls was in no figure but the lag.
+#[tokio::test]
+async fn the_scrape_counts_what_was_pulled_and_is_done_failed_or_refused() {
+    let inside = inside();
+    let group = "/v1/topics/counted/groups/g";
+    put(&inside, "/v1/topics/counted", json!({"slots": 1})).await.of(201);
+    put(&inside, group, json!({"max_attempts": 2})).await.of(201);
+    for key in ["a", "b", "c", "d"] {
+        inside.post("/v1/topics/counted/events", json!({"type": "t", "key": key})).await.of(201);
+    }
+    let pulled = inside.post(&format!("{group}/pull"), json!({"member": "m"})).await.of(200);
+    let (session, events) = (&pulled["session"], &pulled["events"]);
+    let mut ack = json!({"session": session, "shares": pulled["shares"]});
+    ack["shares"][0]["failed"] = json!([
+        {"event": events[1]["id"], "error": "no", "after_ms": 0},
+        {"event": events[2]["id"], "error": "never", "retry": false},
+    ]);
+    inside.post(&format!("{group}/ack"), ack.clone()).await.of(200);
+    // To say it again is no mistake, and counts for nothing.
+    inside.post(&format!("{group}/ack"), ack.clone()).await.of(200);
+    let again = json!({"member": "m", "session": session});
+    let again = inside.post(&format!("{group}/pull"), again).await.of(200);
+    assert_eq!(again["events"][0]["id"], events[1]["id"], "{again}");
+    let done = json!({"session": session, "shares": again["shares"]});
+    inside.post(&format!("{group}/ack"), done).await.of(200);
+    ack["shares"][0]["token"] = json!(1_u64 << 50);
+    let stale = inside.post(&format!("{group}/ack"), ack).await.of(200);
+    assert_eq!(stale["stale"], json!([0]));
+    let text = String::from_utf8(inside.get("/metrics").await.bytes).unwrap();
+    let of = "{namespace=\"default\",topic=\"counted\",group=\"g\"}";
+    for (name, count) in [
+        ("tenure_events_consumed_total", 3),
+        ("tenure_events_failed_total", 2),
+        ("tenure_events_dead_total", 1),
+        ("tenure_event_commits_stale_total", 1),
+    ] {
+        assert!(text.contains(&format!("{name}{of} {count}\n")), "{name} {count}\n{text}");
+    }
+}

@@ -129,6 +129,8 @@ pub(super) struct PulledShare {
     /// Events up to the position that were not pulled: they are aside already.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     aside: Vec<EventId>,
+    /// How many events of it were pulled, for the figures.
+    events: u32,
 }
 
 /// Pull events
