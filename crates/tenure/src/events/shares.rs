@@ -309,12 +309,18 @@ impl Shares {
         self.held.get(&slot).filter(|held| held.token == token).map(|held| held.position)
     }
 
-    /// What is to be done with these events of a slot.
+    /// What is to be done with these events of a slot, in their order. What is not behind its position any more was done or set aside by
+    /// this job, unit by unit, and is not marked: nothing is.
     pub(super) fn sort_out(&self, slot: u32, token: Token, events: &[Event]) -> Sorted {
-        match self.held.get(&slot).filter(|held| held.token == token) {
-            Some(held) => sort_out(events, &held.parked, &held.done),
-            None => Sorted::default(),
+        let Some(held) = self.held.get(&slot).filter(|held| held.token == token) else {
+            return Sorted::default();
+        };
+        let past = events.partition_point(|event| event.position <= held.position);
+        let mut sorted = sort_out(&events[past..], &held.parked, &held.done);
+        for place in sorted.go.iter_mut().chain(&mut sorted.behind).chain(&mut sorted.done) {
+            *place += past;
         }
+        sorted
     }
 
     /// What was said counts.

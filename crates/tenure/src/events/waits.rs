@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(next(&waits), Some(1));
         waits.add(waiting(1, None));
         assert_eq!(next(&waits), Some(2));
-        [1, 2, 3].map(|event| waits.remove(EventId(event)));
+        [1, 2, 3].into_iter().for_each(|event| waits.remove(EventId(event)));
         assert!(waits.is_empty() && next(&waits).is_none());
     }
 }

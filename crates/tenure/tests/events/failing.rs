@@ -231,6 +231,33 @@ fn what_always_passes_holds_up_its_own_key_and_no_other() {
     }
 }
 
+/// A batch failed, its first units were done and committed one by one, and then one met what passes: the batch was given again from its
+/// beginning, under the same token, and what was done in the handlers' transactions was done twice.
+#[test]
+fn what_was_done_before_something_passed_is_not_done_again() {
+    for concurrency in [1, 4] {
+        block_on(async {
+            let (clock, store) = hand_driven(1).await;
+            let tenure = process(&clock, &store, "m0").await;
+            let publisher = tenure.publisher("orders").unwrap();
+            let (seen, poison) = (Seen::default(), Poison::default());
+            poison.set(3, Some(Does::Fails));
+            poison.set(5, Some(Does::Passes));
+            for (key, n) in [("a", 1), ("b", 2), ("c", 3), ("a", 4), ("d", 5), ("a", 6)] {
+                publish(&publisher, key, [n]).await;
+            }
+            let consumer = failing(&tenure, &seen, &poison, concurrency).await;
+            clock.advance(SECOND / 2).await;
+            poison.set(5, None);
+            clock.advance(10 * SECOND).await;
+            assert_eq!(seen.of("a"), [1, 4, 6], "{concurrency} lanes");
+            assert_eq!((seen.of("b"), seen.of("d")), (vec![2], vec![5]), "{concurrency} lanes");
+            assert_eq!(aside(&store).await.len(), 1, "the one that fails");
+            consumer.drain().await.unwrap();
+        });
+    }
+}
+
 /// It comes alone, to a slot of its own: the others come later.
 #[test]
 fn what_always_passes_does_not_keep_what_comes_later_from_being_read() {
