@@ -219,7 +219,7 @@ macro_rules! books_on {
 
             /// What the books say.
             pub(crate) async fn judge(pool: &Pool<$database>) -> Result<Judged, Trouble> {
-                let (published, effects) = counts(pool).await?;
+                let (published, _) = counts(pool).await?;
                 let mut amiss: Vec<String> =
                     sqlx::query_scalar("SELECT what FROM amiss").fetch_all(pool).await?;
                 let reordered = amiss.len() as u64;
@@ -230,10 +230,22 @@ macro_rules! books_on {
                         (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
                     amiss.push(format!("of {key}, {committed} were committed and the last seen was {seen}"));
                 }
-                let twice = "SELECT event FROM effects GROUP BY event HAVING count(*) > 1";
+                // By what was committed, link by link: an effect of something else does not stand for one that is missing.
+                let there = "SELECT CAST(count(*) AS BIGINT) FROM (SELECT DISTINCT effects.key, effects.n FROM effects \
+                             JOIN chain ON chain.key = effects.key AND effects.n BETWEEN 1 AND chain.n) there";
+                let there: i64 = sqlx::query_scalar(there).fetch_one(pool).await?;
+                let lost = u64::try_from(published - there).unwrap_or(0);
+                let never = "SELECT effects.event FROM effects LEFT JOIN chain ON chain.key = effects.key \
+                             WHERE chain.key IS NULL OR effects.n > chain.n";
+                let never: Vec<i64> = sqlx::query_scalar(never).fetch_all(pool).await?;
+                amiss.extend(never.iter().map(|event| format!("event {event} was never committed")));
+                let twice = "SELECT max(event) FROM effects GROUP BY key, n HAVING count(*) > 1";
                 let twice: Vec<i64> = sqlx::query_scalar(twice).fetch_all(pool).await?;
-                amiss.extend(twice.iter().map(|event| format!("event {event} had more than one effect")));
-                let lost = u64::try_from(published - effects).unwrap_or(0);
+                for event in twice.iter().take(5) {
+                    let by = "SELECT member FROM effects WHERE event = $1";
+                    let by: Vec<String> = sqlx::query_scalar(by).bind(event).fetch_all(pool).await?;
+                    amiss.insert(0, format!("event {event} had more than one effect: by {}", by.join("; by ")));
+                }
                 let doubled = twice.len() as u64;
                 amiss.truncate(20);
                 let published = u64::try_from(published).unwrap_or(0);
