@@ -126,6 +126,56 @@ async fn a_key_falls_into_the_same_slot_in_sql_and_here() {
     }
 }
 
+/// A program that only publishes is given no more than that: neither what others publish, nor secrets, nor the numbers themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_publishes_needs_no_other_rights() {
+    let database = tenure_testkit::rig::fresh_database().unwrap();
+    database.psql(&tenure::backend::roles_sql("postgres:").unwrap()).unwrap();
+    migrated(&database.url_as("tenure_owner")).await;
+    let store = Postgres::connect(PostgresOptions::new(database.url_as("tenure_runtime"))).await.unwrap();
+    let settings = TopicSettings { slots: 2, ..TopicSettings::default() };
+    store.set_topic(&topic("t"), &settings).await.unwrap();
+    member(&store, "s", &[0, 1]).await;
+    let publish = |sql: &str| database.psql_as("tenure_publisher", sql).unwrap();
+    // Somebody sleeps, and is rung for.
+    store.doze_topic(&id("s"), &topic("t")).await.unwrap();
+    publish("SELECT tenure.publish('t', key => 'k')");
+    assert_eq!(database.psql("SELECT count(*) FROM tenure.event_dozers").unwrap(), "0");
+    publish("BEGIN; SELECT tenure.publish('t', key => 'k'); SELECT tenure.publish('t', key => 'l'); COMMIT");
+    publish("SELECT tenure.publish('t', '{}', idempotency_key => 'once')");
+    publish("SELECT tenure.publish('t', '{}', idempotency_key => 'once')");
+    // A standby was promoted, of which nobody knows what it has missed.
+    let promoted =
+        "CREATE OR REPLACE FUNCTION tenure.timeline() RETURNS bigint LANGUAGE sql AS 'SELECT 2::bigint'";
+    database.psql(promoted).unwrap();
+    publish("SELECT tenure.publish('t', key => 'k')");
+    store.publish(&topic("t"), &[keyed("k", 1)]).await.unwrap();
+    assert_eq!(
+        database
+            .psql("SELECT count(*), count(*) FILTER (WHERE id > 1::bigint << 40) FROM tenure.events")
+            .unwrap(),
+        "6|2"
+    );
+    assert_eq!(all(&store, 2).await.len(), 6, "each of them is placed");
+
+    for sql in [
+        "SELECT payload FROM tenure.events",
+        "SELECT key FROM tenure.events",
+        "SELECT secret FROM tenure.event_pushes",
+        "SELECT * FROM tenure.credentials",
+        "SELECT * FROM tenure.sessions",
+        "SELECT setval('tenure.event_numbers', 1)",
+        "DELETE FROM tenure.events",
+        "UPDATE tenure.events SET key = 'mine'",
+        "DELETE FROM tenure.event_units",
+        "INSERT INTO tenure.topics (namespace, name, slots, keep_ms, max_bytes) VALUES ('default', 'mine', 1, 1, 1)",
+        "SELECT tenure.reset_group(1, 'earliest', 0, NULL, false)",
+    ] {
+        let refused = database.psql_as("tenure_publisher", sql).expect_err(sql).to_string();
+        assert!(refused.contains("permission denied"), "{sql}: {refused}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_role_may_do_what_it_must() {
     let database = tenure_testkit::rig::fresh_database().unwrap();

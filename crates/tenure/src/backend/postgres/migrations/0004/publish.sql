@@ -29,6 +29,20 @@ BEGIN
 END
 $$;
 
+-- Begins the numbers of this timeline, if nobody has. By right of the owner: who may publish may draw numbers, and not set them.
+CREATE FUNCTION tenure.begin_numbers() RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    first_ CONSTANT bigint := (tenure.timeline() - 1) << 40;
+BEGIN
+    PERFORM pg_advisory_xact_lock(8372, 0);
+    IF (SELECT n.last_value FROM tenure.event_numbers n) <= first_ THEN
+        PERFORM setval('tenure.event_numbers', first_ + 1);
+    END IF;
+END
+$$;
+
 -- The next number. Events and positions take them in turn, so that events that are published one by one would all have odd
 -- numbers, or even ones, and those without a key would lie in half of the slots: with `any_`, one is left out now and then.
 --
@@ -37,13 +51,9 @@ $$;
 CREATE FUNCTION tenure.event_number(any_ boolean) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     number bigint := nextval('tenure.event_numbers');
-    first_ CONSTANT bigint := (tenure.timeline() - 1) << 40;
 BEGIN
-    IF number <= first_ THEN
-        PERFORM pg_advisory_xact_lock(8372, 0);
-        IF (SELECT n.last_value FROM tenure.event_numbers n) <= first_ THEN
-            PERFORM setval('tenure.event_numbers', first_ + 1);
-        END IF;
+    IF number <= (tenure.timeline() - 1) << 40 THEN
+        PERFORM tenure.begin_numbers();
         number := nextval('tenure.event_numbers');
     END IF;
     IF any_ AND random() < 0.5 THEN
