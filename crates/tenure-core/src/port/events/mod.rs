@@ -23,9 +23,9 @@ pub use self::event::{
     Published, READ_BYTES, TopicKey, UNIT_MAX,
 };
 pub use self::group::{
-    Aside, AsideFilter, AsideKey, AsideView, Begin, Committed, DeadOrder, GroupKey, GroupLook, GroupSettings,
-    GroupView, Join, LAG_COUNTED, Member, Moved, Push, PushView, ReadAsk, SetAside, Share, ShareCommit,
-    SlotView, TakeShares, Taken,
+    Aside, AsideFilter, AsideKey, AsideView, Begin, Committed, DeadOrder, GROUPS_MAX, GroupKey, GroupLook,
+    GroupSettings, GroupView, Join, LAG_COUNTED, Member, Moved, Push, PushView, ReadAsk, SetAside, Share,
+    ShareCommit, SlotView, TakeShares, Taken,
 };
 pub use self::topic::{Blocker, SLOTS, SLOTS_MAX, SlotEnds, TopicSettings, TopicView};
 use super::{Pause, StoreError, Tend, Trouble};

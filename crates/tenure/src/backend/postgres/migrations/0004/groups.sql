@@ -45,6 +45,12 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM tenure.no_topic(in_namespace, in_topic);
     END IF;
+    -- Those who make one at this moment are not counted: it is about thousands, not about one.
+    IF (SELECT count(*) >= 256 AND NOT coalesce(bool_or(g.name = in_group), false) FROM tenure.event_groups g WHERE g.topic = topic_) THEN
+        RAISE EXCEPTION 'the topic % has 256 groups, and % would be one more',
+            CASE WHEN in_namespace = 'default' THEN in_topic ELSE concat(in_namespace, '/', in_topic) END, in_group
+            USING ERRCODE = 'TN017', HINT = 'delete one that nobody reads: `tenure events groups` shows them';
+    END IF;
     INSERT INTO tenure.event_groups AS g (topic, name, max_attempts, backoff_first_ms, backoff_most_ms)
     VALUES (topic_, in_group, make_group.max_attempts, first_ms, most_ms)
     ON CONFLICT (topic, name) DO NOTHING RETURNING g.id INTO id;
