@@ -374,6 +374,9 @@ async fn topics(app: &App, text: &mut String) {
         "Events that the group has not read; of a long lag, a part.",
         lag,
     );
+    let exact = each(|track| f64::from(u8::from(track.lag.exact)));
+    let help = "Whether that many; 0: it is more, of slots that are too far behind to be counted. Then go by the seconds.";
+    family(text, "tenure_group_lag_exact", help, exact);
     let late = each(|track| seconds(track.lag.ms));
     family(
         text,

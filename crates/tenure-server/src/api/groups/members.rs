@@ -101,6 +101,7 @@ pub(super) async fn look(
 #[utoipa::path(put, path = "/v1/sessions/{session}/topics/{topic}/groups/{group}", tag = "members",
     params(("session" = SessionId, Path), ("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Join,
     responses((status = 200, body = GroupLook), (status = 404, body = Problem, description = "There is no such topic."),
+        (status = 409, body = Problem, description = "The servers push the group."),
         (status = 410, body = Problem, description = "The session is over.")))]
 pub(super) async fn join(
     State(app): State<App>,
@@ -119,6 +120,12 @@ pub(super) async fn join(
 /// Joins, and tells why not.
 pub(super) async fn joined(app: &App, join: Join) -> Result<GroupLook, Problem> {
     check_join(&join).map_err(|error| sense(&error, "from"))?;
+    if app.store.pushes().await?.iter().any(|(group, _)| *group == join.group) {
+        // They would share the slots: some events would go to the address, and others here.
+        return Err(Problem::new(StatusCode::CONFLICT, "pushed", format!("the servers push {}", join.group))
+            .field("group")
+            .remedy("read with a group of your own; or stop the push first"));
+    }
     match app.store.join_group(&join).await {
         Ok(look) => Ok(look),
         Err(error) if error.kind == Trouble::Request => {

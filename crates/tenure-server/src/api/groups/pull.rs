@@ -144,7 +144,7 @@ pub(super) struct PulledShare {
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/pull", tag = "groups",
     params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Pull,
     responses((status = 200, body = Pulled), (status = 404, body = Problem, description = "There is no such topic."),
-        (status = 409, body = Problem, description = "The group is paused."),
+        (status = 409, body = Problem, description = "The group is paused, or the servers push it."),
         (status = 410, body = Problem, description = "The session is over: pull without one.")))]
 pub(super) async fn pull(
     State(app): State<App>,
