@@ -1,5 +1,6 @@
 //! From `kill -9` of the holder to the next one.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub(crate) async fn postgres(bench: &ElectionBench, url: &str) -> Result<[Row; 2
     let (mut bare, mut ours) = (Vec::new(), Vec::new());
     for round in 0..bench.rounds {
         bare.push(advisory(bench, url).await?);
-        ours.push(takeover(bench, url, Takeover::Connection, round).await?);
+        let holder = Holder { program: &bench.program, lease: None, takeover: Takeover::Connection };
+        ours.push(takeover(&holder, url, round).await?);
     }
     let what = "crash take-over, PostgreSQL by connection";
     Ok(beside(what, "a blocked pg_advisory_lock", ours, bare))
@@ -31,7 +33,8 @@ pub(crate) async fn sqlite(bench: &ElectionBench, folder: &Folder) -> Result<[Ro
     let (mut bare, mut ours) = (Vec::new(), Vec::new());
     for round in 0..bench.rounds {
         bare.push(flock(bench, folder, &mut writer).await?);
-        ours.push(takeover(bench, &url, Takeover::Lease, round).await?);
+        let holder = Holder { program: &bench.program, lease: None, takeover: Takeover::Lease };
+        ours.push(takeover(&holder, &url, round).await?);
     }
     Ok(beside("crash take-over, SQLite", "a blocked kernel lock", ours, bare))
 }
@@ -54,18 +57,27 @@ struct Bare {
     written: Duration,
 }
 
+/// How the holder and the next one are to be.
+pub(crate) struct Holder<'a> {
+    pub(crate) program: &'a Path,
+    /// Not the usual lease.
+    pub(crate) lease: Option<Duration>,
+    pub(crate) takeover: Takeover,
+}
+
 /// A holder of Tenure's is killed; the time until the next one leads.
-async fn takeover(
-    bench: &ElectionBench,
-    url: &str,
-    takeover: Takeover,
-    round: u32,
-) -> Result<Duration, BenchError> {
+pub(crate) async fn takeover(how: &Holder<'_>, url: &str, round: u32) -> Result<Duration, BenchError> {
     let election = format!("crash-{}-{round}", std::process::id());
-    let mode = if takeover == Takeover::Connection { "connection" } else { "lease" };
-    let args = ["elect", &election, "--namespace", "tenure-bench", "--takeover", mode, "-o", "json"];
-    let mut holder = helper(bench, &args, url, "leading").await?;
-    let tenure = Tenure::builder().url(url).name("next").takeover(takeover).open().await?;
+    let mode = if how.takeover == Takeover::Connection { "connection" } else { "lease" };
+    let mut args = vec!["elect", &election, "--namespace", "tenure-bench", "--takeover", mode, "-o", "json"];
+    let lease = how.lease.map(|lease| format!("{}ms", lease.as_millis()));
+    args.extend(lease.iter().flat_map(|lease| ["--lease", lease]));
+    let mut holder = helper(how.program, &args, url, "leading").await?;
+    let mut builder = Tenure::builder().url(url).name("next").takeover(how.takeover);
+    if let Some(lease) = how.lease {
+        builder = builder.lease(lease);
+    }
+    let tenure = builder.open().await?;
     let elector = tenure.elector(&election).namespace("tenure-bench").start().await?;
     // It has seen the holder, and waits for its end.
     while elector.view().is_none_or(|view| view.holders().next().is_none()) {
@@ -84,7 +96,7 @@ async fn takeover(
 }
 
 async fn advisory(bench: &ElectionBench, url: &str) -> Result<Bare, BenchError> {
-    let mut holder = helper(bench, &["bench", "hold-advisory"], url, hold::HELD).await?;
+    let mut holder = helper(&bench.program, &["bench", "hold-advisory"], url, hold::HELD).await?;
     let mut connection = PgConnection::connect(url).await?;
     // Once before, so that the server process knows how: a candidate's knows its statements, too.
     connection.execute(DURABLE_WRITE).await?;
@@ -107,7 +119,8 @@ async fn advisory(bench: &ElectionBench, url: &str) -> Result<Bare, BenchError> 
 async fn flock(bench: &ElectionBench, folder: &Folder, writer: &mut Writer) -> Result<Bare, BenchError> {
     let path = folder.path("bare.lock");
     let argument = path.display().to_string();
-    let mut holder = helper(bench, &["bench", "hold-flock", &argument], "memory:", hold::HELD).await?;
+    let mut holder =
+        helper(&bench.program, &["bench", "hold-flock", &argument], "memory:", hold::HELD).await?;
     writer.write().await?;
     let (sender, lock) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || sender.send(hold::flock(&path).map(|file| (file, now()))));
@@ -123,8 +136,13 @@ async fn flock(bench: &ElectionBench, folder: &Folder, writer: &mut Writer) -> R
 }
 
 /// Starts a holder and waits until it says that it holds.
-async fn helper(bench: &ElectionBench, args: &[&str], store: &str, word: &str) -> Result<Child, BenchError> {
-    let mut child = Command::new(&bench.program)
+pub(crate) async fn helper(
+    program: &Path,
+    args: &[&str],
+    store: &str,
+    word: &str,
+) -> Result<Child, BenchError> {
+    let mut child = Command::new(program)
         .args(args)
         .env("TENURE_STORE", store)
         .stdin(Stdio::null())

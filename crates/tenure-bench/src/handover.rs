@@ -43,20 +43,26 @@ pub(crate) async fn sqlite(folder: &Folder, rounds: u32) -> Result<Row, BenchErr
 }
 
 /// Two processes' worth of candidates that hand one lease to and fro.
-struct Rivals {
+pub(crate) struct Rivals {
     processes: [Tenure; 2],
     electors: [Elector; 2],
 }
 
 impl Rivals {
-    async fn stand(url: &str) -> Result<Rivals, BenchError> {
-        let processes = [candidate(url, "a").await?, candidate(url, "b").await?];
+    pub(crate) async fn stand(url: &str) -> Result<Rivals, BenchError> {
+        // In memory, two processes are two users of one store.
+        let first = candidate(url, "a").await?;
+        let second = match url {
+            "memory:" => Tenure::builder().shared_store(first.store().clone()).name("b").open().await?,
+            _ => candidate(url, "b").await?,
+        };
+        let processes = [first, second];
         let election = format!("hand-over-{}", std::process::id());
         let electors = [stand(&processes[0], &election).await?, stand(&processes[1], &election).await?];
         Ok(Rivals { processes, electors })
     }
 
-    async fn hand_over(&self) -> Result<Duration, BenchError> {
+    pub(crate) async fn hand_over(&self) -> Result<Duration, BenchError> {
         let [first, second] = &self.electors;
         let (other, leadership) = tokio::select! {
             leadership = first.elected() => (second, leadership?),
@@ -70,7 +76,22 @@ impl Rivals {
         Ok(now().since(start))
     }
 
-    async fn close(self) -> Result<(), BenchError> {
+    /// How long a beat takes: the least that is durably written.
+    pub(crate) async fn beats(&self, rounds: u32) -> Result<Vec<Duration>, BenchError> {
+        let gone = || BenchError::Helper("the session is gone".into());
+        let [process, _] = &self.processes;
+        let session = process.session().ok_or_else(gone)?;
+        let mut times = Vec::new();
+        for _ in 0..rounds {
+            tokio::time::sleep(REST).await;
+            let start = now();
+            process.store().beat(&session).await?;
+            times.push(now().since(start));
+        }
+        Ok(times)
+    }
+
+    pub(crate) async fn close(self) -> Result<(), BenchError> {
         drop(self.electors);
         let [a, b] = self.processes;
         tokio::join!(a.close(), b.close()).0?;

@@ -32,6 +32,14 @@ pub async fn hold_flock(path: &Path) -> Result<(), BenchError> {
     std::future::pending().await
 }
 
+/// Has a store open until killed: so a member of a cluster is a process of its own.
+pub async fn hold_store(url: &str) -> Result<(), BenchError> {
+    let options = tenure::backend::StoreOptions { url: url.into(), ..Default::default() };
+    let _store = tenure::backend::open(&options).await?;
+    println!("{HELD}");
+    std::future::pending().await
+}
+
 /// Takes a kernel lock, waiting for it.
 pub(crate) fn flock(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).append(true).open(path)?;

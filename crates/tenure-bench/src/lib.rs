@@ -13,6 +13,7 @@ mod held;
 pub mod hold;
 mod schedules;
 mod server;
+mod stores;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub use crate::claims::{
 pub use crate::events::{EventsBench, EventsReport, events};
 pub use crate::schedules::{Idle, Lateness, SchedulesBench, SchedulesReport, schedules};
 pub use crate::server::{Rate, ServerBench, ServerReport, Watchers, server};
+pub use crate::stores::{Holding, StoreFigures, StoresBench, StoresReport, stores};
 
 /// The rest before each round, on both sides. A hand-over comes out of the blue, and so must what it is compared with:
 /// what is done back to back finds every cache warm and every thread awake.

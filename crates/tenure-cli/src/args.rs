@@ -1,9 +1,11 @@
 //! What can be typed.
 
+pub(crate) mod advise;
 mod bench;
 pub(crate) mod claims;
 pub(crate) mod events;
 pub(crate) mod point;
+pub(crate) mod raft;
 pub(crate) mod schedules;
 pub(crate) mod tasks;
 pub(crate) mod values;
@@ -16,12 +18,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use tenure::port::Grant;
 
+use self::advise::AdviseArgs;
 pub(crate) use self::bench::{BenchArgs, BenchCommand};
 use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
 use self::events::EventsArgs;
+use self::raft::RaftArgs;
 use self::schedules::ScheduleArgs;
 use self::tasks::TasksArgs;
 use self::work::WorkArgs;
+use crate::commands::members::{self, MembersArgs};
 use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
@@ -52,6 +57,11 @@ pub(crate) struct Global {
     /// your state folder
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
+
+    /// Where elections live, if not in --store: `etcd://…`, `raft:…`, or any other address. What the store keeps is then fenced by
+    /// the tokens that are granted there
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_ELECT", hide_env_values = true, value_name = "URL")]
+    pub(crate) elect: Option<String>,
 
     /// A direct address of the same database, where --store leads through a pooler
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
@@ -101,6 +111,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  tenure leader list -w\n  tenure leader show nightly\n  tenure leader transfer nightly --to node-2\n  tenure leader pause nightly --reason 'database upgrade'"
     )]
     Leader(LeaderArgs),
+    /// Who is there, as gossip tells
+    #[command(after_help = members::EXAMPLES)]
+    Members(MembersArgs),
     /// Put work into queues, take it out, see and move it
     #[command(after_help = tasks::EXAMPLES)]
     Tasks(TasksArgs),
@@ -130,6 +143,12 @@ pub(crate) enum Command {
     /// Make, list and take back tokens: who may do what at a server
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
+    /// See and change the members of a Raft cluster
+    #[command(after_help = raft::EXAMPLES)]
+    Raft(RaftArgs),
+    /// Which store, which mode, and what it promises: by a few questions, or flags
+    #[command(after_help = advise::EXAMPLES)]
+    Advise(AdviseArgs),
     /// Is this store fit, and how fast is it?
     #[command(
         after_help = "Examples:\n  tenure doctor\n  tenure doctor --store postgres://app@db/app -o json"
@@ -166,7 +185,7 @@ Examples:
 
 const RUN_EXAMPLES: &str = "\
 The command sees TENURE_ELECTION, TENURE_TOKEN (the fencing token, as a number), TENURE_ID, TENURE_NAMESPACE and
-TENURE_SLOT. It is ended, with its whole process group, before leadership can be another's: also when tenure itself is
+TENURE_SLOT; with --and-store, TENURE_AND_TOKEN is the other store's. It is ended, with its whole process group, before leadership can be another's: also when tenure itself is
 stopped or killed.
 
 Examples:
@@ -174,7 +193,8 @@ Examples:
   tenure run nightly --no-wait -- ./report.sh          from cron: who comes late goes home (exit code 75)
   tenure run web --priority 100 -- ./server            the highest priority alive leads
   tenure run importers -n 3 -- ./import.sh             three of many at once
-  tenure run nightly --lease 3s --kill-after 1s -- ./job.sh";
+  tenure run nightly --lease 3s --kill-after 1s -- ./job.sh
+  tenure run warm --soft --store 'gossip:10.0.0.3?seed=10.0.0.1' -- ./warm-caches   harmless if two do it for a while";
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Standing {
@@ -190,18 +210,27 @@ pub(crate) struct Standing {
     #[arg(short = 'n', long, default_value_t = 1, value_name = "SLOTS")]
     pub(crate) slots: u32,
 
-    /// How long a silent process keeps what it holds
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
-    pub(crate) lease: Duration,
+    /// How long a silent process keeps what it holds [default: 10s, or as the store's address says]
+    #[arg(long, visible_alias = "lease-duration", value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Option<Duration>,
 
     /// How often it says that it lives [default: a fifth of the lease]
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, visible_alias = "retry-period", value_parser = duration, value_name = "TIME")]
     pub(crate) beat: Option<Duration>,
+
+    /// How long a leader may go on without a beat that counts, as client-go says it: always two thirds of the lease, and refused if it should be
+    /// less
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) renew_deadline: Option<Duration>,
 
     /// How others learn of a death: `lease`, or `connection` (PostgreSQL only): faster after a crash, and weaker, since a
     /// broken connection is not a dead process; tokens still fence
     #[arg(long, default_value = "lease", value_name = "MODE")]
     pub(crate) takeover: TakeoverMode,
+
+    /// Lead only while leading there too: for candidates that move from one store to the other (see docs/MOVING.md)
+    #[arg(long, env = "TENURE_AND_STORE", hide_env_values = true, value_name = "URL")]
+    pub(crate) and_store: Option<String>,
 
     /// Something this candidate can do (repeatable)
     #[arg(long = "capability", value_name = "WORD")]
@@ -230,6 +259,10 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) standing: Standing,
+
+    /// Lead over gossip (--store gossip:…), knowing what that does not promise: no token, and in a netsplit one leader on each side
+    #[arg(long)]
+    pub(crate) soft: bool,
 
     /// Give up (exit code 75) if not leading after this long
     #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "no_wait")]
@@ -263,6 +296,10 @@ pub(crate) struct ElectArgs {
 
     #[command(flatten)]
     pub(crate) standing: Standing,
+
+    /// Lead over gossip (--store gossip:…), knowing what that does not promise: no token, and in a netsplit one leader on each side
+    #[arg(long)]
+    pub(crate) soft: bool,
 
     /// Only watch, never lead
     #[arg(long)]
@@ -423,6 +460,9 @@ pub(crate) struct DoctorArgs {
     /// How many hand-overs to measure
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
+
+    #[command(flatten)]
+    pub(crate) wishes: advise::Wishes,
 }
 
 /// Reads `250ms`, `10s`, `2m`, `1h`, `1h30m` or `90d`.

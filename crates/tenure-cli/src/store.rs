@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenure::backend::{self, StoreOptions};
 use tenure::port::{Backend, GroupKey, PoolKey, QueueKey, ScheduleKey, Takeover, TopicKey};
-use tenure::{ElectionKey, ElectorBuilder, Tenure};
+use tenure::{ElectionKey, ElectorBuilder, Tenure, TenureBuilder};
 
 use crate::args::{Global, Standing, TakeoverMode};
 use crate::exit::Failure;
@@ -19,6 +19,7 @@ pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
         url,
         direct_url: global.direct_url.clone(),
         strict: global.strict,
+        elect: global.elect.clone().filter(|url| !url.is_empty()),
         ..StoreOptions::default()
     })
 }
@@ -53,30 +54,57 @@ pub(crate) fn schedule(global: &Global, name: &str) -> Result<ScheduleKey, Failu
 
 /// A session for somebody who leads nothing and has no command: to wait for tasks and resources.
 pub(crate) async fn visitor(global: &Global) -> Result<Tenure, Failure> {
-    let options = options(global)?;
+    Ok(builder(global)?.open().await?)
+}
+
+/// A session in the store that the arguments name.
+pub(crate) fn builder(global: &Global) -> Result<TenureBuilder, Failure> {
+    Ok(of_options(options(global)?))
+}
+
+fn of_options(options: StoreOptions) -> TenureBuilder {
     let mut builder = Tenure::builder().url(options.url).strict(options.strict);
     if let Some(url) = options.direct_url {
         builder = builder.direct_url(url);
     }
-    Ok(builder.open().await?)
+    if let Some(url) = options.elect {
+        builder = builder.elect(url);
+    }
+    builder
 }
 
 /// A session with the timing of a candidate. Names are checked before anything is opened.
 pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) -> Result<Tenure, Failure> {
     key(global, name)?;
-    tenure::Timing::new(standing.lease, standing.beat).map_err(tenure::Error::from)?;
-    let options = options(global)?;
-    if standing.takeover == TakeoverMode::Connection && !is_postgres(&options.url) {
+    let lease = standing.lease.unwrap_or(tenure::Timing::default().lease());
+    let timing = tenure::Timing::new(lease, standing.beat).map_err(tenure::Error::from)?;
+    check_deadline(standing, &timing)?;
+    open_session(options(global)?, standing).await
+}
+
+/// A session in the store to which the candidate moves, or from which it comes.
+pub(crate) async fn other_session(global: &Global, standing: &Standing) -> Result<Option<Tenure>, Failure> {
+    let Some(url) = standing.and_store.clone().filter(|url| !url.is_empty()) else { return Ok(None) };
+    let first = options(global)?;
+    if first.url == url {
+        return Err(Failure::usage("--and-store is --store: leave it out, or name the other one"));
+    }
+    let options = StoreOptions { url, strict: first.strict, ..StoreOptions::default() };
+    open_session(options, standing).await.map(Some)
+}
+
+async fn open_session(options: StoreOptions, standing: &Standing) -> Result<Tenure, Failure> {
+    let elects = options.elect.as_ref().unwrap_or(&options.url);
+    if standing.takeover == TakeoverMode::Connection && !is_postgres(elects) {
         return Err(Failure::usage("--takeover connection needs PostgreSQL; elsewhere leave it out"));
     }
     let takeover = match standing.takeover {
         TakeoverMode::Lease => Takeover::Lease,
         TakeoverMode::Connection => Takeover::Connection,
     };
-    let mut builder =
-        Tenure::builder().url(options.url).strict(options.strict).takeover(takeover).lease(standing.lease);
-    if let Some(url) = options.direct_url {
-        builder = builder.direct_url(url);
+    let mut builder = of_options(options).takeover(takeover);
+    if let Some(lease) = standing.lease {
+        builder = builder.lease(lease);
     }
     if let Some(id) = &standing.id {
         builder = builder.name(id);
@@ -84,7 +112,23 @@ pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) ->
     if let Some(beat) = standing.beat {
         builder = builder.beat(beat);
     }
-    Ok(builder.open().await?)
+    let tenure = builder.open().await?;
+    // The address may have its own idea of the lease.
+    check_deadline(standing, &tenure.timing())?;
+    Ok(tenure)
+}
+
+/// client-go's third time is not ours to choose: a beat is trusted for two thirds of the lease. Who wants to stop sooner wants a shorter lease.
+fn check_deadline(standing: &Standing, timing: &tenure::Timing) -> Result<(), Failure> {
+    match standing.renew_deadline {
+        Some(deadline) if deadline < timing.trust() => Err(Failure::usage(format!(
+            "--renew-deadline {deadline:?} is less than two thirds of the lease, {:?}, which is how long a leader goes on without a beat that \
+             counts; shorten the lease: --lease-duration {:?}",
+            timing.trust(),
+            deadline * 3 / 2
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A candidate as the arguments describe it.
@@ -102,5 +146,6 @@ pub(crate) fn candidate(tenure: &Tenure, global: &Global, name: &str, standing: 
 
 /// Whether an address leads to PostgreSQL, in any of the forms that it is written in.
 pub(crate) fn is_postgres(url: &str) -> bool {
-    url.starts_with("postgres") || url.contains('=') && !url.contains("://") && !url.starts_with("sqlite:")
+    let words = ["postgres:", "postgresql:", "host=", "user=", "dbname=", "port="];
+    words.iter().any(|word| url.starts_with(word))
 }

@@ -1,4 +1,4 @@
-//! Spans reach a collector. Needs the feature: `cargo test -p tenure-cli --features otel --test otel`.
+//! Spans reach a collector. Needs the feature, as `scripts/test` has it.
 #![cfg(feature = "otel")]
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -4,6 +4,8 @@
 //! in front of it, and the conformance suite holds every other backend to what it does. It has no clock: wall-clock
 //! times, which are for people, are arguments.
 
+mod adoption;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +40,9 @@ pub struct Book {
     sessions: BTreeMap<SessionId, SessionView>,
     #[serde(with = "pairs")]
     elections: BTreeMap<ElectionKey, Election>,
+    /// The last lease that was adopted of each slot, by who granted it. Stores that are written down grant themselves.
+    #[serde(skip)]
+    adopted: BTreeMap<(ElectionKey, u32, String), (Token, SessionId)>,
     #[serde(skip)]
     wakes: Vec<Wake>,
 }

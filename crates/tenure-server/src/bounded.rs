@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::port::{
-    AsideFilter, AsideKey, AsideView, Ask, Backend, Begin, Bureau, Calendar, Candidacy, ClaimAnswer,
+    Adopt, AsideFilter, AsideKey, AsideView, Ask, Backend, Begin, Bureau, Calendar, Candidacy, ClaimAnswer,
     ClaimAsk, ClaimRefusal, Committed, Credential, DeadOrder, Deed, Desk, Directory, DueLook, ElectionView,
     Event, EventId, Events, Expire, Finding, Finished, Fire, Fired, GroupKey, GroupLook, GroupSettings,
-    GroupView, Hand, HandFired, Handle, Join, Joined, Moved, NewEvent, NewRequest, NewResource, NewSession,
-    NewWorker, Observation, Office, Order, Pause, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post,
-    Promises, Published, Pulse, Push, QueueKey, QueueSettings, QueueView, ReadAsk, Release, RequestId,
-    RequestView, ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStats, ScheduleView, Scheduling, Scope,
-    SessionView, SetSchedule, Settled, Settlement, ShareCommit, SlotEnds, Store, StoreError, Submission,
-    Submitted, Take, TakeShares, Taken, TaskFilter, TaskId, TaskView, Tasks, Tend, Tended, Term, TickFilter,
-    TickView, TopicKey, TopicSettings, TopicView, Trouble, Wakes, Why, WorkerView,
+    GroupView, Hand, HandFired, Handle, Join, Joined, MemberOrder, Membership, Moved, NewEvent, NewRequest,
+    NewResource, NewSession, NewWorker, Observation, Office, Order, Pause, PoolKey, PoolMatch, PoolSettings,
+    PoolView, Pools, Post, Promises, Published, Pulse, Push, QueueKey, QueueSettings, QueueView, ReadAsk,
+    Release, RequestId, RequestView, ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStats, ScheduleView,
+    Scheduling, Scope, SessionView, SetSchedule, Settled, Settlement, ShareCommit, SlotEnds, Store,
+    StoreError, Submission, Submitted, Take, TakeShares, Taken, TaskFilter, TaskId, TaskView, Tasks, Tend,
+    Tended, Term, TickFilter, TickView, TopicKey, TopicSettings, TopicView, Trouble, Wakes, Why, WorkerView,
 };
 use tenure::{ElectionKey, Name, SessionId, Token};
 
@@ -77,6 +77,12 @@ impl Store for Bounded {
     async fn ask(&self, ask: &Ask) -> Answer<bool> {
         self.within(self.inner.ask(ask)).await
     }
+    fn adopts(&self) -> bool {
+        self.inner.adopts()
+    }
+    async fn adopt(&self, adopt: &Adopt) -> Answer<bool> {
+        self.within(self.inner.adopt(adopt)).await
+    }
     fn watch(&self, sessions: &[SessionId]) {
         self.inner.watch(sessions);
     }
@@ -93,6 +99,9 @@ impl Directory for Bounded {
     fn promises(&self) -> Promises {
         self.inner.promises()
     }
+    async fn identity(&self) -> Answer<String> {
+        self.within(self.inner.identity()).await
+    }
     async fn elections(&self, namespace: Option<&Name>) -> Answer<Vec<ElectionView>> {
         self.within(self.inner.elections(namespace)).await
     }
@@ -107,6 +116,13 @@ impl Directory for Bounded {
     }
     async fn sessions(&self, which: Option<&[SessionId]>) -> Answer<Vec<SessionView>> {
         self.within(self.inner.sessions(which)).await
+    }
+    async fn membership(&self) -> Answer<Option<Membership>> {
+        self.within(self.inner.membership()).await
+    }
+    /// Bounded by the store itself: a new member has everything to learn first.
+    async fn order_member(&self, order: &MemberOrder) -> Answer<()> {
+        self.inner.order_member(order).await
     }
     async fn clock_seconds(&self) -> Answer<Option<f64>> {
         self.within(self.inner.clock_seconds()).await

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use tenure_testkit::rig::{
-    FakeClock, Namespace, PgBouncer, PgCluster, PgStandby, SmallDisk, fresh_database, true_boottime_ns,
+    FakeClock, Namespace, PgBouncer, PgCluster, PgStandby, SmallDisk, Switch, fresh_database,
+    true_boottime_ns,
 };
 
 /// Returns from the test, saying why, if what it needs is not to be had here.
@@ -212,6 +213,62 @@ fn a_one_way_cut_lets_requests_through_and_loses_the_answers() {
     assert!(client.try_wait().unwrap().is_none(), "the row is there, and the client does not know it");
     namespace.heal().unwrap();
     assert!(client.wait().unwrap().success());
+}
+
+#[test]
+fn a_switch_cuts_each_direction_by_itself() {
+    need!(Switch::available());
+    let switch = Switch::of(3).unwrap();
+    let mut listeners = [0, 1].map(|node| {
+        let role = role("hears_datagrams");
+        let mut command = switch.command(node, role.get_program());
+        command.args(role.get_args()).env("TENURE_RIG_ROLE", "hears_datagrams").stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line == "listening"));
+        (child, lines)
+    });
+    let say = |from: usize, to: usize, word: &str| {
+        let line = format!("echo {word} > /dev/udp/{}/7777", switch.address(to));
+        // Who sends into a hole may be told so.
+        let _ = switch.command(from, "bash").args(["-c", &line]).stderr(Stdio::null()).status().unwrap();
+    };
+    let mut heard_by = |node: usize| listeners[node].1.next().unwrap();
+    say(0, 1, "first");
+    assert_eq!(heard_by(1), "heard first");
+    switch.mute(0).unwrap();
+    say(0, 1, "lost");
+    say(2, 1, "second");
+    assert_eq!(heard_by(1), "heard second", "nobody hears who is muted");
+    say(1, 0, "third");
+    assert_eq!(heard_by(0), "heard third", "but it hears");
+    switch.heal().unwrap();
+    switch.deafen(0).unwrap();
+    say(1, 0, "lost");
+    say(0, 1, "fourth");
+    assert_eq!(heard_by(1), "heard fourth");
+    switch.heal().unwrap();
+    say(1, 0, "fifth");
+    assert_eq!(heard_by(0), "heard fifth", "who is deaf hears nothing");
+    for (child, _) in &mut listeners {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "a role: the process of another test"]
+fn hears_datagrams() {
+    if !plays("hears_datagrams") {
+        return;
+    }
+    let socket = std::net::UdpSocket::bind("0.0.0.0:7777").unwrap();
+    println!("\nlistening");
+    let mut bytes = [0; 100];
+    loop {
+        let (length, _) = socket.recv_from(&mut bytes).unwrap();
+        println!("heard {}", String::from_utf8_lossy(&bytes[..length]).trim());
+    }
 }
 
 #[test]

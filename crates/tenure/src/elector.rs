@@ -303,6 +303,10 @@ impl Elector {
         &self.seat.key
     }
 
+    pub(crate) fn tenure(&self) -> &Tenure {
+        &self.tenure
+    }
+
     /// Whether this process leads *now*. The clock is compared at every call.
     pub fn is_leader(&self) -> bool {
         self.seat.term.borrow().as_ref().is_some_and(|term| term.is_leader())

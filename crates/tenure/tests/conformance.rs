@@ -5,13 +5,30 @@ use std::sync::Arc;
 use tenure::backend::memory::Memory;
 use tenure_testkit::conformance::Subject;
 use tenure_testkit::{
-    claims_conformance_tests, conformance_tests, events_conformance_tests, schedules_conformance_tests,
+    adoption_conformance_tests, claims_conformance_tests, conformance_tests, events_conformance_tests,
+    schedules_conformance_tests,
 };
 
 conformance_tests!(memory, in_memory());
 claims_conformance_tests!(memory_claims, in_memory());
 events_conformance_tests!(memory_events, in_memory());
 schedules_conformance_tests!(memory_schedules, in_memory());
+adoption_conformance_tests!(memory_adoption, in_memory());
+
+conformance_tests!(paired, apart());
+claims_conformance_tests!(paired_claims, apart());
+events_conformance_tests!(paired_events, apart());
+schedules_conformance_tests!(paired_schedules, apart());
+
+/// Elections in one store, all else in another.
+fn apart() -> Subject {
+    use tenure::backend::paired::Paired;
+    let (elector, keeper) = (Memory::new(), Memory::new());
+    Subject::new(move || {
+        let paired = Paired::new(Arc::new(elector.clone()), Arc::new(keeper.clone())).unwrap();
+        async move { Arc::new(paired) as _ }
+    })
+}
 
 fn in_memory() -> Subject {
     let store = Memory::new();
@@ -29,6 +46,8 @@ claims_conformance_tests!(sqlite_claims, in_a_file());
 events_conformance_tests!(sqlite_events, in_a_file());
 #[cfg(feature = "sqlite")]
 schedules_conformance_tests!(sqlite_schedules, in_a_file());
+#[cfg(feature = "sqlite")]
+adoption_conformance_tests!(sqlite_adoption, in_a_file());
 
 #[cfg(feature = "sqlite")]
 fn in_a_file() -> Subject {
@@ -52,6 +71,8 @@ claims_conformance_tests!(postgres_claims, on_a_server());
 events_conformance_tests!(postgres_events, on_a_server());
 #[cfg(feature = "postgres")]
 schedules_conformance_tests!(postgres_schedules, on_a_server());
+#[cfg(feature = "postgres")]
+adoption_conformance_tests!(postgres_adoption, on_a_server());
 
 #[cfg(feature = "postgres")]
 fn on_a_server() -> Subject {
@@ -86,6 +107,23 @@ fn on_etcd() -> Subject {
         async move {
             let options = StoreOptions { url: cluster.url(), ..StoreOptions::default() };
             Arc::new(Counted::new(Etcd::connect(&options).await.unwrap(), &grants)) as _
+        }
+    })
+}
+
+#[cfg(feature = "k8s")]
+conformance_tests!(kubernetes, on_kubernetes(), elections only);
+
+#[cfg(feature = "k8s")]
+fn on_kubernetes() -> Subject {
+    use tenure::backend::StoreOptions;
+    use tenure::backend::kubernetes::Kubernetes;
+    let api = Arc::new(tenure_testkit::rig::KubeApi::start().unwrap());
+    Subject::new(move || {
+        let api = api.clone();
+        async move {
+            let options = StoreOptions { url: api.url("prod"), ..StoreOptions::default() };
+            Arc::new(Kubernetes::connect(&options).await.unwrap()) as _
         }
     })
 }

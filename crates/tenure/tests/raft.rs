@@ -14,6 +14,9 @@ use tenure::port::{Directory, Store, Trouble};
 use tenure_testkit::conformance::{Actor, election};
 use tenure_testkit::rig::free_port;
 
+/// After how many entries the log is cut: far fewer than else, so that it is.
+const SNAPSHOT: u64 = 100;
+
 /// Members in this process, each in a folder of its own.
 struct Cluster {
     folder: TempDir,
@@ -42,8 +45,21 @@ impl Cluster {
         self.folder.path().join(node.to_string())
     }
 
+    /// All lines of a member's log.
+    fn log(&self, node: u64) -> String {
+        let mut files: Vec<PathBuf> =
+            std::fs::read_dir(self.folder(node)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.file_name().unwrap().to_str().unwrap().starts_with("log-"));
+        files.sort();
+        files.iter().map(|file| std::fs::read_to_string(file).unwrap_or_default()).collect()
+    }
+
     async fn try_start(&mut self, node: u64) -> Result<(), tenure::port::StoreError> {
-        let url = format!("raft:{}?node={node}&peers={}", self.folder(node).display(), self.peers);
+        let url = format!(
+            "raft:{}?node={node}&peers={}&snapshot={SNAPSHOT}",
+            self.folder(node).display(),
+            self.peers
+        );
         let member = Raft::connect(&StoreOptions { url, ..StoreOptions::default() }).await?;
         self.members.insert(node, member);
         Ok(())
@@ -184,8 +200,7 @@ async fn a_member_that_lost_its_disk_takes_no_part_any_more() {
     let other = (1..=3).find(|node| ![leader, lost].contains(node)).unwrap();
     // All have said which folder is theirs.
     for node in 1..=3 {
-        let log = cluster.folder(node).join("log");
-        while std::fs::read_to_string(&log).unwrap().matches("register").count() < 3 {
+        while cluster.log(node).matches("register").count() < 3 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -204,6 +219,111 @@ async fn a_member_that_lost_its_disk_takes_no_part_any_more() {
     }
     cluster.start(other).await;
     patiently(asked).await;
+}
+
+/// Copies a folder as it is.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+/// A member's folder is put back as it once was; then the only other one that remembers is left alone with it.
+async fn an_old_copy_takes_no_part(is_of_this_run: bool) {
+    let mut cluster = Cluster::of(3).await;
+    let leader = cluster.leader().await;
+    let old = (1..=3).find(|node| *node != leader).unwrap();
+    let other = (1..=3).find(|node| ![leader, old].contains(node)).unwrap();
+    let store = cluster.members[&leader].clone();
+    store.put("colour", Some("green"), None).await.unwrap();
+    let backup = cluster.folder.path().join("backup");
+    if !is_of_this_run {
+        cluster.stop(old).await;
+    }
+    copy(&cluster.folder(old), &backup);
+    if !is_of_this_run {
+        cluster.start(old).await;
+        // It has said that it was started once more.
+        while !cluster
+            .log(leader)
+            .lines()
+            .any(|line| line.contains(&format!("\"register\":[{old},")) && line.contains("\"started\":2"))
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    // Without the other one, what is written now is written because the old one says that it has it.
+    cluster.stop(other).await;
+    patiently(|| store.put("colour", Some("red"), None)).await;
+    cluster.stop(old).await;
+    std::fs::remove_dir_all(cluster.folder(old)).unwrap();
+    copy(&backup, &cluster.folder(old));
+    cluster.start(old).await;
+    // Who remembers is a minority now: the other one is not there, and the old one must not vote.
+    let asked = async || store.get("colour").await;
+    while asked().await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for _ in 0..2 {
+        assert_eq!(asked().await.unwrap_err().kind, Trouble::Unavailable);
+    }
+    cluster.start(other).await;
+    assert_eq!(patiently(asked).await.as_deref(), Some("red"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_former_run_takes_no_part() {
+    an_old_copy_takes_no_part(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_the_same_run_takes_no_part_while_somebody_remembers() {
+    an_old_copy_takes_no_part(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_log_is_cut_and_who_was_away_for_long_catches_up() {
+    let mut cluster = Cluster::of(3).await;
+    let leader = cluster.leader().await;
+    let away = (1..=3).find(|node| *node != leader).unwrap();
+    let store = cluster.members[&leader].clone();
+    cluster.stop(away).await;
+    for round in 0..12 {
+        let puts = (0..50).map(|n| {
+            let store = store.clone();
+            async move { store.put(&format!("k{n}"), Some(&round.to_string()), None).await.unwrap() }
+        });
+        futures_util::future::join_all(puts).await;
+    }
+    for node in (1..=3).filter(|node| *node != away) {
+        // What is kept is bounded by the segment, not by what was written.
+        while cluster.log(node).lines().count() > 500 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    cluster.start(away).await;
+    // The beginning is gone, so it is sent the state; without the third, what is asked needs its word.
+    let third = (1..=3).find(|node| ![leader, away].contains(node)).unwrap();
+    let caught_up = cluster.folder(away).join("snapshot.json");
+    while !caught_up.exists() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.stop(third).await;
+    assert_eq!(patiently(|| store.get("k49")).await.as_deref(), Some("11"));
+    drop(store);
+    for node in [leader, away] {
+        cluster.stop(node).await;
+    }
+    for node in 1..=3 {
+        cluster.start(node).await;
+    }
+    let member = cluster.any();
+    for n in 0..50 {
+        let key = format!("k{n}");
+        assert_eq!(patiently(|| member.get(&key)).await.as_deref(), Some("11"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,7 +356,7 @@ async fn a_folder_has_one_member_and_a_damaged_log_none() {
     patiently(async || cluster.any().sessions(None).await).await;
     let twice = cluster.try_start(1).await.unwrap_err();
     assert!(twice.kind == Trouble::Unfit && twice.message.contains("another process"), "{twice}");
-    let log = cluster.folder(1).join("log");
+    let log = cluster.folder(1).join("log-00000001");
     cluster.stop(1).await;
     let whole = std::fs::read(&log).unwrap();
     // What a crash cut off was never told of.

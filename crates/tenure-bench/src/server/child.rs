@@ -46,6 +46,11 @@ impl Served {
         Err(lost())
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// A new connection.
     pub(crate) async fn wire(&self) -> Result<Wire, BenchError> {
         let stream = TcpStream::connect(&self.address).await?;

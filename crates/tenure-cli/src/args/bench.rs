@@ -27,6 +27,33 @@ pub(crate) enum BenchCommand {
         #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
         window: Duration,
     },
+    /// Every store in one run: hand-over, crash take-over, and requests for each election that is held
+    #[command(
+        after_help = "memory, SQLite, a server on it, Raft and, if it is installed, etcd are started here; --store postgres://… is measured as well.\n\nExamples:\n  tenure bench stores\n  tenure bench stores --store postgres://app@db/app --also k8s:default\n  tenure bench stores --rounds 3 --crashes 1 --window 5s -o json"
+    )]
+    Stores {
+        /// Further stores
+        #[arg(long, value_name = "ADDRESS")]
+        also: Vec<String>,
+        /// How many hand-overs to time
+        #[arg(long, default_value_t = 15)]
+        rounds: u32,
+        /// How many crashes to time
+        #[arg(long, default_value_t = 3)]
+        crashes: u32,
+        /// How many elections one process holds
+        #[arg(long, value_delimiter = ',', default_value = "1,10,100", value_name = "N,N,…")]
+        held: Vec<std::num::NonZeroU32>,
+        /// How long the cost of holding is watched
+        #[arg(long, default_value = "20s", value_parser = duration, value_name = "TIME")]
+        window: Duration,
+        /// The lease of all candidates
+        #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+        lease: Duration,
+        /// Do not wait a minute for the crash of `etcdctl elect`
+        #[arg(long)]
+        no_etcdctl_crash: bool,
+    },
     /// Reading and renewing over HTTP beside the statements behind it, idle watchers, start-up
     Server {
         /// How many connections ask at once, on both sides
@@ -145,6 +172,9 @@ pub(crate) enum BenchCommand {
     /// Hold a bare advisory lock until killed
     #[command(hide = true)]
     HoldAdvisory,
+    /// Have the store open until killed
+    #[command(hide = true)]
+    HoldStore,
     /// Hold a bare kernel lock until killed
     #[command(hide = true)]
     HoldFlock {

@@ -2,12 +2,13 @@
 
 mod claims;
 mod schedules;
+mod stores;
 
 use std::path::PathBuf;
 
 use tenure_bench::{
-    AssignBench, BenchError, DrainBench, ElectionBench, EventsBench, Replica, Report, SchedulesBench,
-    ServerBench, ServerReport, hold,
+    AssignBench, BenchError, DrainBench, ElectionBench, EventsBench, Replica, Report, Row, SchedulesBench,
+    ServerBench, ServerReport, StoresBench, hold,
 };
 
 use crate::args::{BenchArgs, BenchCommand, Format, Global};
@@ -19,6 +20,14 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
     let url = store::options(global)?.url;
     match args.command {
         BenchCommand::HoldAdvisory => hold::hold_advisory(&url).await.map_err(failure)?,
+        BenchCommand::HoldStore => hold::hold_store(&url).await.map_err(failure)?,
+        BenchCommand::Stores { mut also, rounds, crashes, held, window, lease, no_etcdctl_crash } => {
+            also.extend(store::is_postgres(&url).then_some(url));
+            let (held, etcdctl_crash) = (held.into_iter().map(u32::from).collect(), !no_etcdctl_crash);
+            let program = program();
+            let bench = StoresBench { also, rounds, crashes, held, window, lease, etcdctl_crash, program };
+            stores::run(global, &bench).await?;
+        }
         BenchCommand::HoldFlock { path } => hold::hold_flock(&path).await.map_err(failure)?,
         BenchCommand::Assign { replicas, modes, tasks, callers, svg } => {
             let postgres = store::is_postgres(&url).then(|| url.clone());
@@ -93,9 +102,9 @@ fn failure(error: BenchError) -> Failure {
     }
 }
 
-fn render(report: &Report) -> String {
+fn beside(rows: &[Row]) -> Table {
     let mut table = Table::new(&["measured", "tenure", "bare", "beside", "ratio", "aim"]);
-    for row in &report.rows {
+    for row in rows {
         let (aim, ink) = match row.aim {
             Some(aim) if row.ratio <= aim => (format!("≤ {aim}"), Ink::Green),
             Some(aim) => (format!("≤ {aim}, missed"), Ink::Red),
@@ -110,6 +119,11 @@ fn render(report: &Report) -> String {
             (aim, Ink::Dim),
         ]);
     }
+    table
+}
+
+fn render(report: &Report) -> String {
+    let table = beside(&report.rows);
     let mut costs = Table::new(&["held by one process", "store", "statements/s", "cpu of one core"]);
     for cost in &report.costs {
         let statements =

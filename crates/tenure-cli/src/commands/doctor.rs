@@ -22,6 +22,7 @@ pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<u8, Failure
     let store = store::open(global).await?;
     output::note(global, Ink::Dim, "looking, this takes a few seconds");
     let mut findings = vec![round_trip(store.as_ref()).await?];
+    findings.extend(super::advise::check(&args.wishes, &store.promises()));
     findings.extend(clock_rate(store.as_ref()).await?);
     findings.extend(store.examine().await?);
     findings.extend(keeper(store.as_ref()).await?);
@@ -175,16 +176,8 @@ fn judged(topics: &[TopicView], groups: &[GroupView]) -> Vec<Finding> {
 
 /// Two candidates of our own hand a lease to and fro.
 async fn hand_over(global: &Global, rounds: u32) -> Result<Finding, Failure> {
-    let options = store::options(global)?;
-    let candidate = |name: &str| {
-        let builder = Tenure::builder().url(&options.url).strict(options.strict).name(name);
-        match &options.direct_url {
-            Some(url) => builder.direct_url(url),
-            None => builder,
-        }
-    };
-    let a = candidate("doctor-a").open().await?;
-    let b = candidate("doctor-b").open().await?;
+    let a = store::builder(global)?.name("doctor-a").open().await?;
+    let b = store::builder(global)?.name("doctor-b").open().await?;
     let election = format!("hand-over-{}", std::process::id());
     let stand = |tenure: &Tenure| tenure.elector(&election).namespace("tenure-doctor").start();
     let (first, second) = (stand(&a).await?, stand(&b).await?);

@@ -1,18 +1,30 @@
 //! `tenure elect`: a candidate without a command.
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
 use serde_json::json;
 use tenure::runtime::wall_ms;
 use tenure::{Change, leaders};
 
+use super::held::{Candidate, Held};
 use super::signals::Signals;
 use crate::args::{ElectArgs, Format, Global};
 use crate::exit::Failure;
 use crate::output::{self, Ink, paint};
 use crate::store;
 
+/// How long a candidate without a command may take to end: it has nothing to end.
+const GRACE: Duration = Duration::from_secs(1);
+
 pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure> {
+    if args.soft {
+        return super::soft::elect::run(global, &args).await;
+    }
     let mut signals = Signals::ending()?;
+    if args.standing.and_store.as_ref().is_some_and(|url| !url.is_empty()) {
+        return in_both(global, args, &mut signals).await;
+    }
     let tenure = store::session(global, &args.name, &args.standing).await?;
     let elector =
         store::candidate(&tenure, global, &args.name, &args.standing).observer(args.observer).start().await?;
@@ -47,6 +59,54 @@ pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure>
         _ = signals.next() => {}
     }
     Ok(0)
+}
+
+/// Leads only while it leads in both stores; says when that begins and ends.
+async fn in_both(global: &Global, args: ElectArgs, signals: &mut Signals) -> Result<u8, Failure> {
+    if args.observer {
+        return Err(Failure::usage("an observer never leads, and so has nothing to do with --and-store"));
+    }
+    let candidate = Candidate::stand(global, &args.name, &args.standing, GRACE).await?;
+    let limit = async {
+        match args.for_time {
+            Some(time) => tokio::time::sleep(time).await,
+            None => std::future::pending().await,
+        }
+    };
+    let leading = async {
+        while output::is_read() {
+            let held = candidate.elected().await?;
+            tell(global, &args.name, "leading", Ink::Green, &held);
+            tokio::select! {
+                _ = held.lost() => tell(global, &args.name, "lost", Ink::Red, &held),
+                _ = held.asked() => tell(global, &args.name, "released", Ink::Dim, &held),
+            }
+            held.resign().await?;
+        }
+        Ok::<(), tenure::Error>(())
+    };
+    tokio::select! {
+        ended = leading => ended?,
+        _ = signals.next() => {}
+        () = limit => {}
+    }
+    tokio::select! {
+        closed = candidate.close() => closed?,
+        // Told to end once more.
+        _ = signals.next() => {}
+    }
+    Ok(0)
+}
+
+fn tell(global: &Global, name: &str, word: &str, ink: Ink, held: &Held) {
+    if global.output == Format::Json {
+        let and = held.second().map(|second| second.token());
+        let token = held.first().token();
+        let line =
+            json!({"election": name, "change": word, "at_ms": wall_ms(), "token": token, "and_token": and});
+        return output::print_json(&line);
+    }
+    output::print_line(&format!("{} {name} under {}", paint(&format!("{word:>8}"), ink), held.tokens()));
 }
 
 fn say(global: &Global, name: &str, change: &Change) {

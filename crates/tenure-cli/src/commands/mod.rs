@@ -1,17 +1,21 @@
 //! One file per command.
 
+pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod elect;
 pub(crate) mod events;
+pub(crate) mod held;
 pub(crate) mod input;
 pub(crate) mod keeper;
 pub(crate) mod leader;
 pub(crate) mod lines;
+pub(crate) mod members;
 pub(crate) mod migrate;
 pub(crate) mod pool;
 pub(crate) mod program;
 pub(crate) mod queue;
+pub(crate) mod raft;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod screen;
@@ -19,6 +23,7 @@ pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod signals;
+pub(crate) mod soft;
 pub(crate) mod tasks;
 pub(crate) mod token;
 pub(crate) mod view;

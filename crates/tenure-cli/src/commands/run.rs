@@ -8,20 +8,20 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use tenure::runtime::{now, sleep_until};
-use tenure::{Elector, Leadership, Over, Status, Tenure};
+use tenure::{Elector, Over, Status, Tenure};
 
+use super::held::{Candidate, Held};
 use super::signals::Signals;
 use crate::args::{Global, RunArgs};
 use crate::child::{Child, Ending, SpawnError, Spec, Streams};
 use crate::exit::{self, Failure};
 use crate::output::{self, Ink};
-use crate::store;
 
 /// How long `--no-wait` gives the store to say who leads.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 
 /// How one time in office ended.
-enum Office {
+pub(super) enum Office {
     /// The command ended, by itself or because we were told to end.
     Done(u8),
     /// Leadership is over, for this reason.
@@ -29,15 +29,16 @@ enum Office {
 }
 
 pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
+    if args.soft {
+        return super::soft::run::run(global, &args).await;
+    }
     let mut signals = Signals::all()?;
-    let tenure = store::session(global, &args.name, &args.standing).await?;
     // The command may take its time to end; the lease is ours until it has.
     let grace = args.kill_after + Duration::from_secs(1);
-    let elector = store::candidate(&tenure, global, &args.name, &args.standing).grace(grace).start().await?;
-    let code = campaign(global, &args, &tenure, &elector, &mut signals).await;
-    drop(elector);
+    let candidate = Candidate::stand(global, &args.name, &args.standing, grace).await?;
+    let code = campaign(global, &args, &candidate, &mut signals).await;
     tokio::select! {
-        closed = tenure.close() => closed?,
+        closed = candidate.close() => closed?,
         // Told to end once more: the store gets no farewell, and waits for the lease.
         _ = ending(&mut signals) => {}
     }
@@ -47,29 +48,25 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
 async fn campaign(
     global: &Global,
     args: &RunArgs,
-    tenure: &Tenure,
-    elector: &Elector,
+    candidate: &Candidate,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let mut first = true;
+    // After a failover nobody may lead for a lease; who leads is seen at once.
+    let mut first = Some(FIRST_LOOK + candidate.tenure.timing().lease() * 11 / 10);
     loop {
-        let leadership = match wait_to_lead(global, args, elector, signals, first).await? {
+        let leadership = match wait_to_lead(global, args, candidate, signals, first.take()).await? {
             Ok(leadership) => leadership,
             Err(code) => return Ok(code),
         };
-        first = false;
-        let token = leadership.token();
-        output::note(
-            global,
-            Ink::Green,
-            &format!("{} leads {} under token {token}", tenure.name(), args.name),
-        );
-        match office(args, tenure, leadership, signals).await? {
+        let token = leadership.first().token();
+        let (name, tokens) = (candidate.tenure.name(), leadership.tokens());
+        output::note(global, Ink::Green, &format!("{name} leads {} under {tokens}", args.name));
+        match office(args, candidate, leadership, signals).await? {
             Office::Done(code) => return Ok(code),
             Office::Gone(why) => {
                 output::note(global, Ink::Yellow, &format!("leads {} no longer: {why}", args.name));
                 if let Some(command) = &args.on_lost {
-                    on_lost(command, args, token, signals).await;
+                    on_lost(command, args, Some(token), signals).await;
                 }
                 if args.once {
                     return Ok(exit::LOST);
@@ -79,19 +76,20 @@ async fn campaign(
     }
 }
 
-/// Waits until we lead. `Err`: the code to leave with instead.
+/// Waits until we lead; the first time, `--no-wait` waits for as long as it takes to know. `Err`: the code to leave with instead.
 async fn wait_to_lead(
     global: &Global,
     args: &RunArgs,
-    elector: &Elector,
+    candidate: &Candidate,
     signals: &mut Signals,
-    first: bool,
-) -> Result<Result<Leadership, u8>, Failure> {
+    first: Option<Duration>,
+) -> Result<Result<Held, u8>, Failure> {
+    let elector = candidate.elector();
+    let is_first = first.is_some();
     let limit = match (first, args.no_wait, args.wait) {
-        // After a failover nobody may lead for a lease; who leads is seen at once.
-        (true, true, _) => Some(FIRST_LOOK + args.standing.lease * 11 / 10),
-        (true, false, wait) => wait,
-        (false, _, _) => None,
+        (Some(look), true, _) => Some(look),
+        (Some(_), false, wait) => wait,
+        (None, _, _) => None,
     };
     let deadline = limit.map(|limit| now() + limit);
     let too_late = async {
@@ -104,7 +102,7 @@ async fn wait_to_lead(
         while elector.status() != Status::Follower && elector.status() != Status::Paused {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        if !(first && args.no_wait) {
+        if !(is_first && args.no_wait) {
             let leader = elector.view().and_then(|view| tenure::leaders(&view).into_iter().next());
             if let Some(leader) = leader {
                 output::note(global, Ink::Dim, &format!("{} leads {}; waiting", leader.id, args.name));
@@ -113,22 +111,19 @@ async fn wait_to_lead(
         }
     };
     tokio::select! {
-        leadership = elector.elected() => Ok(Ok(leadership?)),
+        leadership = candidate.elected() => Ok(Ok(leadership?)),
         () = too_late => not_acquired(global, args, elector),
         () = somebody_else => not_acquired(global, args, elector),
         // Told to end before we led, or between two times in office.
-        signal = ending(signals) => Ok(Err(if first { 128 + signal as u8 } else { exit::LOST })),
+        signal = ending(signals) => Ok(Err(if is_first { 128 + signal as u8 } else { exit::LOST })),
     }
 }
 
-fn not_acquired(
-    global: &Global,
-    args: &RunArgs,
-    elector: &Elector,
-) -> Result<Result<Leadership, u8>, Failure> {
+fn not_acquired(global: &Global, args: &RunArgs, elector: &Elector) -> Result<Result<Held, u8>, Failure> {
     let why = match elector.status() {
         Status::Follower => "somebody else leads",
         Status::Paused => "it is paused",
+        Status::Leader => "somebody else leads in the other store",
         _ => "nobody leads yet",
     };
     output::note(global, Ink::Yellow, &format!("{} was not acquired: {why}", args.name));
@@ -136,7 +131,7 @@ fn not_acquired(
 }
 
 /// The next signal that ends us; there is no command yet to pass others on to.
-async fn ending(signals: &mut Signals) -> i32 {
+pub(super) async fn ending(signals: &mut Signals) -> i32 {
     loop {
         let signal = signals.next().await;
         if matches!(signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT) {
@@ -148,11 +143,12 @@ async fn ending(signals: &mut Signals) -> i32 {
 /// One time in office: the command runs until it ends, we are told to end, or leadership goes.
 async fn office(
     args: &RunArgs,
-    tenure: &Tenure,
-    leadership: Leadership,
+    candidate: &Candidate,
+    leadership: Held,
     signals: &mut Signals,
 ) -> Result<Office, Failure> {
-    let keep = tenure.store().kernel_lock(leadership.session()).into_iter().collect();
+    let tenure = &candidate.tenure;
+    let keep = candidate.locks(&leadership);
     let spec = Spec {
         argv: args.command.clone(),
         env: environment(args, tenure, &leadership),
@@ -220,7 +216,12 @@ fn reason(over: Over) -> String {
 }
 
 /// The command has got the signal; if it does not heed it in time, or we are told a second time, it is ended.
-async fn end_politely(child: &Child, signal: i32, kill_after: Duration, signals: &mut Signals) -> Ending {
+pub(super) async fn end_politely(
+    child: &Child,
+    signal: i32,
+    kill_after: Duration,
+    signals: &mut Signals,
+) -> Ending {
     if signal == libc::SIGTERM {
         return child.end().await;
     }
@@ -234,7 +235,7 @@ async fn end_politely(child: &Child, signal: i32, kill_after: Duration, signals:
 /// While the command ends, beats go on, and so does what the watchdog is told of them.
 async fn keep_trusted<T>(
     child: &Child,
-    leadership: &Leadership,
+    leadership: &Held,
     tenure: &Tenure,
     ending: impl Future<Output = T>,
 ) -> T {
@@ -248,8 +249,10 @@ async fn keep_trusted<T>(
     }
 }
 
-fn environment(args: &RunArgs, tenure: &Tenure, leadership: &Leadership) -> Vec<(OsString, OsString)> {
+fn environment(args: &RunArgs, tenure: &Tenure, held: &Held) -> Vec<(OsString, OsString)> {
+    let leadership = held.first();
     let election = leadership.election();
+    let other = held.second().map(|second| ("TENURE_AND_TOKEN", second.token().as_u64().to_string()));
     [
         ("TENURE_ELECTION", args.name.clone()),
         ("TENURE_NAMESPACE", election.namespace.to_string()),
@@ -259,16 +262,22 @@ fn environment(args: &RunArgs, tenure: &Tenure, leadership: &Leadership) -> Vec<
         ("TENURE_ID", tenure.name().to_owned()),
     ]
     .into_iter()
+    .chain(other)
     .map(|(name, value)| (name.into(), value.into()))
     .collect()
 }
 
 /// Runs the user's own reaction. Its failure is told and changes nothing.
-async fn on_lost(command: &str, args: &RunArgs, token: tenure::Token, signals: &mut Signals) {
+pub(super) async fn on_lost(
+    command: &str,
+    args: &RunArgs,
+    token: Option<tenure::Token>,
+    signals: &mut Signals,
+) {
     let status = tokio::process::Command::new("sh")
         .args(["-c", command])
         .env("TENURE_ELECTION", &args.name)
-        .env("TENURE_TOKEN", token.as_u64().to_string())
+        .envs(token.map(|token| ("TENURE_TOKEN", token.as_u64().to_string())))
         .kill_on_drop(true)
         .status();
     let status = tokio::select! {

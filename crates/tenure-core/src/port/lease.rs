@@ -46,3 +46,20 @@ pub struct Release {
     /// Whether the candidate leaves the election too.
     pub leave: bool,
 }
+
+/// A lease that was granted elsewhere, to be held here under the same token: see [`Store::adopt`](super::Store::adopt).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adopt {
+    /// Who holds it. Refused if this session is not live here.
+    pub session: SessionId,
+    /// Which election.
+    pub election: ElectionKey,
+    /// Which slot.
+    pub slot: u32,
+    /// Under which token. Refused unless it is greater than every one that was adopted from this elector before.
+    pub token: Token,
+    /// Who granted it: the [identity](super::Directory::identity) of a store. Tokens of different ones do not compare, so what was
+    /// not adopted from this one must be free.
+    pub by: String,
+}

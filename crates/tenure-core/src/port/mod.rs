@@ -16,6 +16,7 @@ mod error;
 mod events;
 mod fitness;
 mod lease;
+mod members;
 mod office;
 mod schedules;
 mod session;
@@ -47,7 +48,8 @@ pub use self::events::{
     Taken, TopicKey, TopicSettings, TopicView, UNIT_MAX,
 };
 pub use self::fitness::{Finding, Promises, Verdict};
-pub use self::lease::{Release, Take};
+pub use self::lease::{Adopt, Release, Take};
+pub use self::members::{MemberOrder, MemberView, Membership};
 pub use self::office::{Credential, Deed, Grant, GrantError, Office, Proof, Realm, Verb};
 pub use self::schedules::{
     CALL_TIMEOUT_MS, Calendar, Cause, DUE_MAX, DueLook, DueSchedule, Effect, Expect, Fire, Fired, Firing,
@@ -57,7 +59,7 @@ pub use self::schedules::{
 };
 pub use self::session::{Expire, NewSession, Pulse, SessionView, Takeover};
 pub use self::wake::{Wake, WakeSource, Wakes};
-use crate::{ElectionKey, Name, SessionId, Token};
+use crate::{ElectionKey, Name, SessionId, Timing, Token};
 
 /// The path of the machine. Every call is atomic in the store.
 #[async_trait]
@@ -92,6 +94,22 @@ pub trait Store: Send + Sync + 'static {
     /// Asks something of a holder, and wakes it. `false` if that term is over.
     async fn ask(&self, ask: &Ask) -> Result<bool, StoreError>;
 
+    /// Whether [`adopt`](Self::adopt) is possible.
+    fn adopts(&self) -> bool {
+        false
+    }
+
+    /// Holds a lease here that another store has granted, so that what is guarded here is guarded by it. `false` if a later
+    /// grant of the same elector was adopted before, if somebody whom another elector elected holds it, or if the session is gone.
+    /// Waits for the transactions that an earlier holder has under its guard.
+    async fn adopt(&self, adopt: &Adopt) -> Result<bool, StoreError> {
+        let message = format!(
+            "this store does not hold leases that {} granted; keep the work in sqlite: or postgres:",
+            adopt.by
+        );
+        Err(StoreError::new(Trouble::Request, message))
+    }
+
     /// Asks to be told, through [`wakes`](Self::wakes), when one of these sessions dies, where the store can know.
     fn watch(&self, sessions: &[SessionId]) {
         let _ = sessions;
@@ -116,6 +134,11 @@ pub trait Directory: Send + Sync + 'static {
     /// What this store promises.
     fn promises(&self) -> Promises;
 
+    /// Which store this is, among all that ever grant: tokens of one identity only grow, those of different ones do not compare.
+    async fn identity(&self) -> Result<String, StoreError> {
+        Ok(self.promises().backend.to_owned())
+    }
+
     /// All elections of a namespace, or of all namespaces.
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError>;
 
@@ -131,9 +154,26 @@ pub trait Directory: Send + Sync + 'static {
     /// These sessions, as far as the store remembers them, over or not; without a list, all that live. By id.
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError>;
 
+    /// The members, where the store is a cluster that manages its own; `None` elsewhere.
+    async fn membership(&self) -> Result<Option<Membership>, StoreError> {
+        Ok(None)
+    }
+
+    /// Does something about the members, and completes when it is done.
+    async fn order_member(&self, order: &MemberOrder) -> Result<(), StoreError> {
+        let _ = order;
+        let message = "this store has no members of its own; name a Raft cluster with --store raft:?peers=… or http://…";
+        Err(StoreError::new(Trouble::Request, message))
+    }
+
     /// The store's own clock in seconds since some moment, where it has one: to compare clock *rates*.
     async fn clock_seconds(&self) -> Result<Option<f64>, StoreError> {
         Ok(None)
+    }
+
+    /// The pace that the store's address asks for, where nothing else is said.
+    fn pace(&self) -> Option<Timing> {
+        None
     }
 
     /// What there is to know about this store as it is set up, for `tenure doctor`.

@@ -19,6 +19,13 @@ pub(crate) struct By {
     request_id: String,
 }
 
+impl By {
+    /// By which request.
+    pub(super) fn request_id(&self) -> &str {
+        &self.request_id
+    }
+}
+
 impl<S: Send + Sync> FromRequestParts<S> for By {
     type Rejection = std::convert::Infallible;
 

@@ -74,6 +74,7 @@ pub(super) async fn show(
         false => None,
     };
     let work = Work::of(&app).await;
+    let cluster = super::raft::seen(&app, &seen, &visit).await;
     let now = app.runtime.now();
     let content = html! {
         div.head { div {
@@ -89,6 +90,7 @@ pub(super) async fn show(
         }
         div #below .pair data-live {
             @if let Some(replicas) = replicas(&app, &seen, &visit) { (replicas) }
+            @if let Some(cluster) = &cluster { (super::raft::members(cluster)) }
             (store(&app, &seen, findings.as_deref()))
         }
         noscript { p { a href=(visit.here) { "Refresh" } } }

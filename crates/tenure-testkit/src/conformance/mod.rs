@@ -20,6 +20,7 @@
 //!
 //! No claim waits for time to pass: a hint is awaited for as long as it takes, and nothing is concluded from silence.
 
+pub mod adoption;
 pub mod claims;
 pub mod counted;
 pub mod desk;
@@ -529,6 +530,27 @@ macro_rules! claims_conformance_tests {
     };
 }
 
+/// Makes one test of each claim about leases that another store granted, as [`conformance_tests!`](crate::conformance_tests) does of
+/// those that the store grants itself. For stores that keep work.
+#[macro_export]
+macro_rules! adoption_conformance_tests {
+    ($name:ident, $subject:expr) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance_tests! { @tests $subject;
+                adoption::an_adopted_lease_is_held_under_its_token,
+                adoption::an_older_grant_of_the_same_elector_is_refused,
+                adoption::another_elector_waits_until_the_lease_is_free,
+                adoption::a_dead_session_adopts_nothing,
+                adoption::electing_here_and_elsewhere_exclude_each_other,
+                adoption::of_concurrent_adoptions_the_last_grant_stays,
+                adoption::an_expiry_frees_what_was_adopted,
+            }
+        }
+    };
+}
+
 /// Makes one test of each claim about topics, groups and what is aside, as [`conformance_tests!`](crate::conformance_tests) does
 /// of those about elections. `through a server` leaves out what a server does by itself: it keeps the store, and pushes.
 #[macro_export]
@@ -649,6 +671,8 @@ macro_rules! schedules_conformance_tests {
                 schedules_firing::the_same_firing_counts_once,
                 schedules_firing::of_concurrent_firings_one_counts,
                 schedules_firing::what_is_not_as_it_was_seen_does_not_fire,
+                schedules_firing::what_was_decided_from_a_deleted_schedule_does_not_fire,
+                schedules_firing::nobody_else_submits_under_the_key_of_a_tick,
                 schedules_firing::what_can_not_be_is_refused_alone,
                 schedules_firing::what_could_not_fire_is_tried_again,
                 schedules_firing::a_new_definition_ends_the_trouble,
@@ -668,6 +692,7 @@ macro_rules! schedules_conformance_tests {
                 schedules_due::runs_that_stand_in_line_run_one_by_one,
                 schedules_due::runs_that_may_overlap_are_not_counted,
                 schedules_due::runs_by_hand_are_counted,
+                schedules_due::runs_by_hand_wait_for_those_under_way,
                 schedules_differential::random_schedules_go_as_they_go_in_memory,
             }
         }

@@ -1,11 +1,12 @@
-//! Private etcd clusters, of one member or several.
+//! Private etcd clusters, of one member or several, in the open or behind TLS and passwords.
 
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::guard::Folder;
 use super::process::{Server, ServerUser, Signal, run, send, wait_for};
-use super::{Error, Result, port};
+use super::{Context, Error, Result, port, tls};
 
 /// A private etcd cluster: ended and removed on drop.
 ///
@@ -14,13 +15,19 @@ use super::{Error, Result, port};
 pub struct EtcdCluster {
     members: Vec<Member>,
     user: ServerUser,
+    /// Certificates, if it speaks TLS.
+    vault: Option<Folder>,
+    /// Whom `etcdctl` is, if it must say.
+    root: Option<String>,
+    /// How often it was restored.
+    restores: u32,
 }
 
 #[derive(Debug)]
 struct Member {
     name: String,
     client: u16,
-    arguments: Vec<String>,
+    peer: u16,
     folder: Folder,
     server: Option<Server>,
 }
@@ -33,11 +40,20 @@ impl EtcdCluster {
 
     /// A cluster of so many.
     pub fn of(members: usize) -> Result<Self> {
+        Self::begin(members, false)
+    }
+
+    /// A cluster of one that speaks TLS, and only with those who have a certificate of its authority.
+    pub fn secured() -> Result<Self> {
+        Self::begin(1, true)
+    }
+
+    fn begin(members: usize, secured: bool) -> Result<Self> {
         run(Command::new("etcd").arg("--version"))
             .map_err(|_| Error::new("there is no etcd on this machine: install the package etcd-server"))?;
         let mut refused = Error::new("no port was tried");
         for _ in 0..5 {
-            match Self::try_start(members) {
+            match Self::try_start(members, secured) {
                 Ok(cluster) => return Ok(cluster),
                 Err(error) => refused = error,
             }
@@ -45,36 +61,23 @@ impl EtcdCluster {
         Err(refused)
     }
 
-    fn try_start(count: usize) -> Result<Self> {
+    fn try_start(count: usize, secured: bool) -> Result<Self> {
         let user = ServerUser::find()?;
-        let names: Vec<String> = (0..count).map(|i| format!("m{i}")).collect();
-        let ports = (0..count).map(|_| Ok((port::free()?, port::free()?))).collect::<Result<Vec<_>>>()?;
-        let peer = |port: u16| format!("http://127.0.0.1:{port}");
-        let all: Vec<String> =
-            names.iter().zip(&ports).map(|(name, (_, at))| format!("{name}={}", peer(*at))).collect();
+        let vault = match secured {
+            true => {
+                let vault = Folder::new(&user, None)?;
+                tls::make(&user, vault.path())?;
+                Some(vault)
+            }
+            false => None,
+        };
         let mut members = Vec::new();
-        for (name, (client, at)) in names.into_iter().zip(ports) {
-            let folder = Folder::new(&user, None)?;
-            let (clients, peers) = (peer(client), peer(at));
-            let arguments = [
-                ("--name", name.as_str()),
-                ("--data-dir", "data"),
-                ("--listen-client-urls", &clients),
-                ("--advertise-client-urls", &clients),
-                ("--listen-peer-urls", &peers),
-                ("--initial-advertise-peer-urls", &peers),
-                ("--initial-cluster", &all.join(",")),
-                ("--heartbeat-interval", "50"),
-                ("--election-timeout", "500"),
-            ];
-            let arguments =
-                arguments.iter().flat_map(|(name, value)| [name.to_string(), value.to_string()]).collect();
-            members.push(Member { name, client, arguments, folder, server: None });
+        for i in 0..count {
+            let (client, peer, folder) = (port::free()?, port::free()?, Folder::new(&user, None)?);
+            members.push(Member { name: format!("m{i}"), client, peer, folder, server: None });
         }
-        let mut cluster = EtcdCluster { members, user };
-        for member in 0..count {
-            cluster.launch(member)?;
-        }
+        let mut cluster = EtcdCluster { members, user, vault, root: None, restores: 0 };
+        (0..count).try_for_each(|member| cluster.launch(member))?;
         cluster.wait_until_ready(0)?;
         Ok(cluster)
     }
@@ -83,19 +86,40 @@ impl EtcdCluster {
     pub fn url(&self) -> String {
         let members: Vec<_> =
             self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect();
-        format!("etcd://{}", members.join(","))
+        format!("{}://{}", if self.vault.is_some() { "etcds" } else { "etcd" }, members.join(","))
     }
 
     /// The address of one member, for `etcdctl`.
     pub fn endpoint(&self, member: usize) -> String {
-        format!("http://127.0.0.1:{}", self.members[member].client)
+        let scheme = if self.vault.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.members[member].client)
+    }
+
+    /// The port of one member.
+    pub fn port(&self, member: usize) -> u16 {
+        self.members[member].client
+    }
+
+    /// Of a cluster that speaks TLS, the files of its authority, and of a certificate and key for who asks it.
+    pub fn certificates(&self) -> Option<[PathBuf; 3]> {
+        let vault = self.vault.as_ref()?.path();
+        Some(["ca.crt", "client.crt", "client.key"].map(|file| vault.join(file)))
     }
 
     /// Has `etcdctl` do something, at a member that runs.
     pub fn etcdctl(&self, arguments: &[&str]) -> Result<String> {
         let up = self.members.iter().position(|member| member.server.is_some()).unwrap_or(0);
-        let mut command = Command::new("etcdctl");
-        run(command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint(up)]).args(arguments))
+        run(self.tool(up).args(arguments))
+    }
+
+    /// Wants everybody to say who they are, from now on: `root` with this password may do everything.
+    pub fn enable_auth(&mut self, root_password: &str) -> Result<()> {
+        let root = format!("root:{root_password}");
+        self.etcdctl(&["user", "add", &root])?;
+        self.etcdctl(&["user", "grant-role", "root", "root"])?;
+        self.etcdctl(&["auth", "enable"])?;
+        self.root = Some(root);
+        Ok(())
     }
 
     /// The process of a member, while it runs.
@@ -114,26 +138,103 @@ impl EtcdCluster {
 
     /// Starts a member that is down, with what it had.
     pub fn start_again(&mut self, member: usize) -> Result<()> {
-        if self.members[member].server.is_none() {
-            self.launch(member)?;
-        }
+        self.launch(member)?;
         self.wait_until_ready(member)
     }
 
+    /// Starts members that are down, and waits for all of them: one alone may be too few to be ready.
+    pub fn start_all_again(&mut self) -> Result<()> {
+        (0..self.members.len()).try_for_each(|member| self.launch(member))?;
+        (0..self.members.len()).try_for_each(|member| self.wait_until_ready(member))
+    }
+
+    /// Saves all that a member has, for [`restore`](Self::restore).
+    pub fn backup(&self) -> Result<PathBuf> {
+        let path = self.members[0].folder.path().join("backup.db");
+        self.etcdctl(&["snapshot", "save", &path.to_string_lossy()])?;
+        Ok(path)
+    }
+
+    /// Ends all members, and starts them with what was saved: under the same names and at the same addresses, as people do after a disaster.
+    pub fn restore(&mut self, backup: &Path) -> Result<()> {
+        (0..self.members.len()).try_for_each(|member| self.kill9(member))?;
+        self.restores += 1;
+        let (all, data) = (self.initial_cluster(), self.data());
+        for member in &self.members {
+            let peer = peer_url(member.peer);
+            let mut command = Command::new("etcdctl");
+            command.env("ETCDCTL_API", "3").current_dir(member.folder.path());
+            command.args(["snapshot", "restore"]).arg(backup).args(["--data-dir", &data]);
+            command.args(["--name", &member.name, "--initial-cluster", &all]);
+            run(command.args(["--initial-advertise-peer-urls", &peer]))?;
+            if let Some((user, group)) = self.user.ids() {
+                let owner = format!("{user}:{group}");
+                run(Command::new("chown").arg("-R").arg(owner).arg(member.folder.path().join(&data)))?;
+            }
+        }
+        self.start_all_again()
+    }
+
+    fn initial_cluster(&self) -> String {
+        let members = self.members.iter().map(|it| format!("{}={}", it.name, peer_url(it.peer)));
+        members.collect::<Vec<_>>().join(",")
+    }
+
+    /// Where members keep what they have.
+    fn data(&self) -> String {
+        format!("data{}", self.restores)
+    }
+
+    /// `etcdctl`, for a member.
+    fn tool(&self, member: usize) -> Command {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint(member)]);
+        if let Some([ca, cert, key]) = self.certificates() {
+            command.arg("--cacert").arg(ca).arg("--cert").arg(cert).arg("--key").arg(key);
+        }
+        if let Some(root) = &self.root {
+            command.args(["--user", root]);
+        }
+        command
+    }
+
     fn launch(&mut self, member: usize) -> Result<()> {
+        if self.members[member].server.is_some() {
+            return Ok(());
+        }
+        let (all, data, clients) = (self.initial_cluster(), self.data(), self.endpoint(member));
         let member = &mut self.members[member];
-        let said =
-            File::create(member.folder.path().join("log")).map_err(|error| Error::new(error.to_string()))?;
+        let said = File::create(member.folder.path().join("log")).context(|| "no log".to_owned())?;
+        let peers = peer_url(member.peer);
         let mut command = self.user.command("etcd", member.folder.path());
         // A variable of etcd's own would be taken for a setting.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.args(&member.arguments).stdout(Stdio::null()).stderr(Stdio::from(said));
+        for (name, value) in [
+            ("--name", &member.name),
+            ("--data-dir", &data),
+            ("--listen-client-urls", &clients),
+            ("--advertise-client-urls", &clients),
+            ("--listen-peer-urls", &peers),
+            ("--initial-advertise-peer-urls", &peers),
+            ("--initial-cluster", &all),
+            ("--heartbeat-interval", &"50".to_owned()),
+            ("--election-timeout", &"500".to_owned()),
+        ] {
+            command.arg(name).arg(value);
+        }
+        if let Some(vault) = &self.vault {
+            let file = |name: &str| vault.path().join(name);
+            command.arg("--cert-file").arg(file("server.crt")).arg("--key-file").arg(file("server.key"));
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(file("ca.crt"));
+        }
+        command.stdout(Stdio::null()).stderr(Stdio::from(said));
         member.server = Some(Server::spawn(command)?);
         Ok(())
     }
 
     fn wait_until_ready(&mut self, member: usize) -> Result<()> {
-        let endpoint = self.endpoint(member);
+        let mut look = self.tool(member);
+        look.args(["endpoint", "health"]);
         let member = &mut self.members[member];
         let log = member.folder.path().join("log");
         let name = member.name.clone();
@@ -143,9 +244,11 @@ impl EtcdCluster {
                 let said = std::fs::read_to_string(&log).unwrap_or_default();
                 return Err(Error::new(format!("etcd {name} ended with {status}: {said}")));
             }
-            let mut look = Command::new("etcdctl");
-            look.env("ETCDCTL_API", "3").args(["--endpoints", &endpoint, "endpoint", "health"]);
             Ok(run(&mut look).is_ok().then_some(()))
         })
     }
+}
+
+fn peer_url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
 }

@@ -39,6 +39,7 @@ pub mod database;
 pub mod disk;
 pub mod etcd;
 mod guard;
+pub mod kube;
 pub mod netns;
 pub mod pgbouncer;
 mod pgtools;
@@ -46,6 +47,7 @@ mod port;
 pub mod postgres;
 mod process;
 pub mod standby;
+pub mod switch;
 mod tls;
 
 pub use builder::PgClusterBuilder;
@@ -53,11 +55,13 @@ pub use clock::{FakeClock, SettableClock, true_boottime_ns};
 pub use database::{FreshDatabase, SHARED_CLUSTER_VARIABLE, fresh_database};
 pub use disk::SmallDisk;
 pub use etcd::EtcdCluster;
+pub use kube::{KubeApi, KubeFault};
 pub use netns::Namespace;
 pub use pgbouncer::PgBouncer;
 pub use port::free as free_port;
 pub use postgres::PgCluster;
 pub use standby::PgStandby;
+pub use switch::Switch;
 
 /// What the rig could not do, on what, and what the tool it used said about it.
 ///

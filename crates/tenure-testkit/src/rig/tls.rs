@@ -5,8 +5,8 @@ use std::path::Path;
 use super::process::{ServerUser, run};
 use super::{Context, Result};
 
-/// Makes `ca.crt`, `server.crt` and `server.key` in `folder`. The server's certificate names `localhost` and
-/// `127.0.0.1`, so that `sslmode=verify-full` accepts it under either and under nothing else.
+/// Makes `ca.crt`, `server.crt` and `server.key` in `folder`, and `client.crt` and `client.key` for who asks. The server's
+/// certificate names `localhost` and `127.0.0.1`, so that `sslmode=verify-full` accepts it under either and under nothing else.
 pub(crate) fn make(user: &ServerUser, folder: &Path) -> Result<()> {
     let names = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
     let extensions = folder.join("server.ext");
@@ -20,5 +20,10 @@ pub(crate) fn make(user: &ServerUser, folder: &Path) -> Result<()> {
     openssl(&format!("req -new {new_key} -subj /CN=localhost -keyout server.key -out server.csr"))?;
     openssl(
         "x509 -req -days 2 -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile server.ext -out server.crt",
+    )?;
+    // One authority for both: who has a certificate of it is let in.
+    openssl(&format!("req -new {new_key} -subj /CN=client -keyout client.key -out client.csr"))?;
+    openssl(
+        "x509 -req -days 2 -in client.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile server.ext -out client.crt",
     )
 }

@@ -9,10 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tenure_testkit::rig::{FakeClock, Namespace, SettableClock};
+use tenure_testkit::rig::{FakeClock, Namespace, SettableClock, Switch};
 
 use crate::Failed;
 use crate::worker::Plan;
+
+/// What the members of a cluster speak under.
+const RAFT_SECRET: &str = "chaos, and nothing but chaos";
 
 /// A folder that ends the processes in it when it goes.
 pub(crate) struct Workplace {
@@ -87,6 +90,8 @@ pub(crate) struct Crew<J = Plan> {
     /// Before the workplace: children of ours are reaped first.
     pub(crate) hands: Vec<Hand<J>>,
     pub(crate) namespace: Option<Namespace>,
+    /// If there is one, each worker lives in its own namespace of it.
+    pub(crate) switch: Option<Switch>,
     pub(crate) starts: u32,
     /// How many ended without having been told to.
     pub(crate) fallen: usize,
@@ -95,7 +100,8 @@ pub(crate) struct Crew<J = Plan> {
 
 impl<J> Crew<J> {
     pub(crate) fn new() -> Result<Self, Failed> {
-        Ok(Self { hands: Vec::new(), namespace: None, starts: 0, fallen: 0, workplace: Workplace::new()? })
+        let (hands, workplace) = (Vec::new(), Workplace::new()?);
+        Ok(Self { hands, namespace: None, switch: None, starts: 0, fallen: 0, workplace })
     }
 
     /// Starts a hand that is away, as a new process.
@@ -110,10 +116,12 @@ impl<J> Crew<J> {
         let hand = &mut self.hands[worker];
         hand.plan.log_to(self.workplace.path.join(format!("worker-{worker}-{}.log", self.starts)));
         let program = std::env::current_exe()?;
-        let mut command = match self.namespace.as_ref().filter(|_| hand.inside) {
-            Some(namespace) => namespace.command(program),
-            None => Command::new(program),
+        let mut command = match (self.namespace.as_ref().filter(|_| hand.inside), &self.switch) {
+            (Some(namespace), _) => namespace.command(program),
+            (None, Some(switch)) => switch.command(worker, program),
+            (None, None) => Command::new(program),
         };
+        command.env("TENURE_RAFT_SECRET", RAFT_SECRET);
         command.args([J::ROLE, &serde_json::to_string(&hand.plan)?]);
         command.current_dir(&self.workplace.path).stdin(Stdio::piped()).stdout(Stdio::null());
         // Ctrl-C is for us; we end them.

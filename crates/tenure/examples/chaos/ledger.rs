@@ -60,6 +60,8 @@ impl Entry {
 pub(crate) enum Ledger {
     Postgres(PgPool),
     Sqlite(SqlitePool),
+    /// A file beside a store that has no tables: a leader has nothing but its token to show there.
+    Elsewhere(SqlitePool),
 }
 
 impl Ledger {
@@ -74,6 +76,14 @@ impl Ledger {
         let options: PgConnectOptions = url.parse()?;
         let pool = PgPoolOptions::new().max_connections(4).acquire_timeout(wait).test_before_acquire(false);
         Ok(Ledger::Postgres(pool.connect_lazy_with(options)))
+    }
+
+    /// Tables in an SQLite file, for leaders that were elected elsewhere.
+    pub(crate) fn elsewhere(url: &str) -> Result<Self, sqlx::Error> {
+        Self::open(url).map(|ledger| match ledger {
+            Ledger::Sqlite(pool) => Ledger::Elsewhere(pool),
+            other => other,
+        })
     }
 
     /// Writes under the guard. `midway` runs inside the transaction, after the guard.
@@ -105,13 +115,18 @@ impl Ledger {
                 }
                 .await
             }
+            Ledger::Elsewhere(_) => return self.fenced(row, "journal").await,
         };
         done.map_or_else(|outcome| outcome, |()| Outcome::Done)
     }
 
     /// Writes with a token only, whoever leads by now.
     pub(crate) async fn careless(&self, row: &Entry) -> Outcome {
-        let (insert, name) = (row.insert("fenced"), row.fence_name());
+        self.fenced(row, "fenced").await
+    }
+
+    async fn fenced(&self, row: &Entry, table: &str) -> Outcome {
+        let (insert, name) = (row.insert(table), row.fence_name());
         let done = match self {
             Ledger::Postgres(pool) => {
                 async {
@@ -122,7 +137,7 @@ impl Ledger {
                 }
                 .await
             }
-            Ledger::Sqlite(pool) => {
+            Ledger::Sqlite(pool) | Ledger::Elsewhere(pool) => {
                 async {
                     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.map_err(|_| Outcome::Unknown)?;
                     fence(&mut tx, &name, row.token).await.map_err(|error| refused_by_fence(&error))?;
@@ -145,7 +160,7 @@ impl Ledger {
                 let rows = sqlx::raw_sql(sql).fetch_all(pool).await?;
                 rows.iter().map(|row| (row.get(0), row.get::<i64, _>(1).cast_unsigned())).collect()
             }
-            Ledger::Sqlite(pool) => {
+            Ledger::Sqlite(pool) | Ledger::Elsewhere(pool) => {
                 let rows = sqlx::raw_sql(sql).fetch_all(pool).await?;
                 rows.iter().map(|row| (row.get(0), row.get::<i64, _>(1).cast_unsigned())).collect()
             }
@@ -156,7 +171,9 @@ impl Ledger {
     pub(crate) async fn execute(&self, sql: &'static str) -> Result<(), sqlx::Error> {
         match self {
             Ledger::Postgres(pool) => sqlx::raw_sql(sql).execute(pool).await.map(|_| ()),
-            Ledger::Sqlite(pool) => sqlx::raw_sql(sql).execute(pool).await.map(|_| ()),
+            Ledger::Sqlite(pool) | Ledger::Elsewhere(pool) => {
+                sqlx::raw_sql(sql).execute(pool).await.map(|_| ())
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Chaos: real worker processes on real servers, under real faults, judged by what they believed and wrote.
 //!
-//! One process breaks things and judges; it starts itself again as each worker. Three stages, one after the other, each
+//! One process breaks things and judges; it starts itself again as each worker. Four stages, one after the other, each
 //! with servers, workers and tables of its own: *servers* (PostgreSQL by every road), *promotion* (a standby that lost
-//! commits) and *files* (SQLite). Then the *controls*: known mistakes put back in, each of which an oracle must report.
+//! commits), *files* (SQLite) and *raft* (five members, cut off from each other both ways and one way). Then the *controls*: known mistakes put back in, each of which an oracle must report.
 //! Nothing is shared with the machine, and everything goes with this process, however it ends: each piece has a guard
 //! that waits for the end of a pipe. See `--help`.
 
@@ -18,6 +18,7 @@ mod nemesis;
 mod operator;
 mod oracles;
 mod promotion;
+mod raft;
 mod report;
 mod schedules;
 mod script;
@@ -46,7 +47,7 @@ of figures, and ends with 1 and the seed if anything was amiss.
 
   --seconds N    how long to break things; starting servers and the controls come on top (about 40 s)
   --seed S       draw the same faults again; a number, printed first by every run
-  --only STAGE   servers, promotion, files or controls; of the others: servers, files or controls
+  --only STAGE   servers, promotion, files, raft or controls; of the others: servers, files or controls
 
 With `claims`, processes submit and work on tasks while workers, the leader and the server are killed, stopped and
 restarted, and an operator changes the queue's mode, pauses, cancels and retries. In the end all that was submitted must be
@@ -67,12 +68,13 @@ whose grant was lost by the promotion of an asynchronous standby may believe unt
 has granted a greater token already. In both, tokens must grow and stale writes be refused all the same.
 
 As root some workers live in network namespaces of their own, and the server on a disk that gets full. Otherwise those
-are left out. All traffic stays on this machine. Ctrl-C ends it and cleans up.
+are left out, and with them the stage raft. All traffic stays on this machine. Ctrl-C ends it and cleans up.
 
 Examples:
   scripts/chaos --seconds 600
   scripts/chaos --seconds 40 --seed 1
   scripts/chaos --seconds 20 --only files
+  scripts/chaos --seconds 60 --only raft
   scripts/chaos claims --seconds 120
   scripts/chaos events --seconds 120
   scripts/chaos schedules --seconds 120";
@@ -161,7 +163,7 @@ fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
             "--only" if ["servers", "files", "controls"].contains(&value.as_str()) => {
                 options.only = Some(value.clone());
             }
-            "--only" if value == "promotion" && subject == Subject::Elections => {
+            "--only" if ["promotion", "raft"].contains(&value.as_str()) && subject == Subject::Elections => {
                 options.only = Some(value.clone());
             }
             "--only" => return Err(format!("there is no stage {value}")),
@@ -187,16 +189,20 @@ fn break_things(options: &Options) -> Result<bool, Failed> {
     }
     let mut verdicts = Vec::new();
     // Each stage has a stream of its own, so that one alone draws what it drew among the others.
-    let mut streams = [(); 3].map(|()| SplitMix::new(entropy.next_u64()));
-    let [for_servers, for_promotion, for_files] = &mut streams;
+    let mut streams = [(); 4].map(|()| SplitMix::new(entropy.next_u64()));
+    let [for_servers, for_promotion, for_files, for_raft] = &mut streams;
     if options.wants("servers") {
-        verdicts.push(servers::run(options.share(0.6), for_servers, &mut progress, handle)?);
+        verdicts.push(servers::run(options.share(0.5), for_servers, &mut progress, handle)?);
     }
     if options.wants("promotion") {
-        verdicts.push(promotion::run(options.share(0.2), for_promotion, &mut progress, handle)?);
+        verdicts.push(promotion::run(options.share(0.15), for_promotion, &mut progress, handle)?);
     }
     if options.wants("files") {
-        verdicts.push(files::run(options.share(0.2), for_files, &mut progress, handle)?);
+        verdicts.push(files::run(options.share(0.15), for_files, &mut progress, handle)?);
+    }
+    if options.wants("raft") {
+        let seconds = options.share(0.2).max(raft::LEAST_SECONDS);
+        verdicts.extend(raft::run(seconds, for_raft, &mut progress, handle)?);
     }
     let controls = if options.wants("controls") { controls::run(&mut progress, handle)? } else { Vec::new() };
     progress.done();

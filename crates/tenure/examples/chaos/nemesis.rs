@@ -16,6 +16,11 @@ use crate::report::Progress;
 use crate::servers::Servers;
 use crate::worker::{DALLY, DALLYING};
 
+/// Cuts that leave a member without the others.
+pub(crate) const ISOLATED: &str = "cut off both ways";
+pub(crate) const MUTED: &str = "cut off: not heard";
+pub(crate) const DEAFENED: &str = "cut off: hears nobody";
+
 /// A way to break something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -30,6 +35,9 @@ pub(crate) enum Fault {
     EndConnections,
     CutAnswers,
     WithholdAnswers,
+    Isolate,
+    Mute,
+    Deafen,
     Resign,
     Transfer,
     Pause,
@@ -59,6 +67,9 @@ impl Fault {
             Fault::EndConnections => "end connections",
             Fault::CutAnswers => "one-way cut",
             Fault::WithholdAnswers => "answers withheld",
+            Fault::Isolate => ISOLATED,
+            Fault::Mute => MUTED,
+            Fault::Deafen => DEAFENED,
             Fault::Resign => "operator: resign",
             Fault::Transfer => "operator: transfer",
             Fault::Pause => "operator: pause",
@@ -73,7 +84,9 @@ impl Fault {
             | Fault::EndWorker
             | Fault::SkewWorker
             | Fault::StopInTransaction => Realm::Worker,
-            Fault::CutAnswers | Fault::WithholdAnswers => Realm::Network,
+            Fault::CutAnswers | Fault::WithholdAnswers | Fault::Isolate | Fault::Mute | Fault::Deafen => {
+                Realm::Network
+            }
             Fault::Resign | Fault::Transfer | Fault::Pause => Realm::Operator,
             _ => Realm::Server,
         }
@@ -163,6 +176,9 @@ impl<'a> Nemesis<'a> {
                 return None;
             }
         };
+        // A cut is judged by what comes after it, so it counts from when it was complete.
+        let is_cut = matches!(fault, Fault::Isolate | Fault::Mute | Fault::Deafen);
+        let from_ns = if is_cut { true_boottime_ns() } else { from_ns };
         self.injected.push(Injected { name: fault.name(), worker, from_ns, to_ns: u64::MAX });
         Some(Open { fault, worker, record: self.injected.len() - 1 })
     }
@@ -195,6 +211,15 @@ impl<'a> Nemesis<'a> {
             (Fault::CutAnswers, _) => {
                 self.crew.namespace.as_ref().ok_or("there is no namespace")?.cut_one_way()?;
                 return Ok(self.crew.hands.iter().position(|hand| hand.inside));
+            }
+            (Fault::Isolate | Fault::Mute | Fault::Deafen, _) => {
+                let switch = self.crew.switch.as_ref().ok_or("there is no switch")?;
+                match fault {
+                    Fault::Mute => switch.mute(worker)?,
+                    Fault::Deafen => switch.deafen(worker)?,
+                    _ => switch.isolate(worker)?,
+                }
+                return Ok(Some(worker));
             }
             (Fault::WithholdAnswers, Some(servers)) => {
                 servers.forwarder.withhold_answers(true);
@@ -235,6 +260,9 @@ impl<'a> Nemesis<'a> {
             (Fault::FreezeServer, Some(servers)) => servers.cluster.thaw()?,
             (Fault::CutAnswers, _) => self.crew.namespace.as_ref().map_or(Ok(()), |it| it.heal())?,
             (Fault::WithholdAnswers, Some(servers)) => servers.forwarder.withhold_answers(false),
+            (Fault::Isolate | Fault::Mute | Fault::Deafen, _) => {
+                self.crew.switch.as_ref().map_or(Ok(()), |it| it.heal())?;
+            }
             (Fault::Pause, Some(servers)) => self.resume(servers)?,
             (Fault::FillDisk, Some(servers)) => servers.empty_disk()?,
             _ => {}
@@ -262,6 +290,7 @@ impl<'a> Nemesis<'a> {
             Fault::KillWorker | Fault::EndWorker => (100, lease * 3 / 2),
             Fault::FreezeServer => (lease / 3, lease * 3 / 2),
             Fault::CutAnswers | Fault::WithholdAnswers => (lease / 2, lease * 2),
+            Fault::Isolate | Fault::Mute | Fault::Deafen => (lease * 3 / 2, lease * 5 / 2),
             Fault::Pause | Fault::FillDisk => (500, lease),
             _ => (50, 300),
         };

@@ -92,6 +92,7 @@ pub(crate) fn plan(worker: usize, url: String) -> Plan {
         worker,
         url,
         direct_url: None,
+        ledger: None,
         takeover: Takeover::Lease,
         lease_ms: u64::try_from(LEASE.as_millis()).unwrap_or(0),
         priority: 0,

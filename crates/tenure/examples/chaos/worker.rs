@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) worker: usize,
     pub(crate) url: String,
     pub(crate) direct_url: Option<String>,
+    /// Where the tables are, if they are not in the store: then they are fenced by the token alone.
+    pub(crate) ledger: Option<String>,
     pub(crate) takeover: Takeover,
     pub(crate) lease_ms: u64,
     pub(crate) priority: i32,
@@ -82,7 +84,10 @@ pub(crate) async fn run(plan: Plan) -> Result<(), Box<dyn std::error::Error>> {
     let seats = seats.map(|election| Seat { election, leading: Mutex::default(), last: Mutex::default() });
     let worker = Arc::new(Worker {
         log: Log::open(&plan.log)?,
-        ledger: Ledger::open(&plan.url)?,
+        ledger: match &plan.ledger {
+            Some(elsewhere) => Ledger::elsewhere(elsewhere)?,
+            None => Ledger::open(&plan.url)?,
+        },
         seats: seats.collect(),
         plan,
     });

@@ -10,6 +10,7 @@ use tokio::sync::broadcast;
 use super::access::ServerAccess;
 use super::memory::Memory;
 use super::migrations::Migrate;
+use super::paired::Paired;
 
 /// Which store, and how to use it.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,8 @@ pub struct StoreOptions {
     pub direct_url: Option<String>,
     /// Count a grant only when it is replicated.
     pub strict: bool,
+    /// Where elections live, if not in the same store: an address like `url`. See [`paired`](super::paired).
+    pub elect: Option<String>,
     /// How a Tenure server is to know us.
     pub access: ServerAccess,
 }
@@ -68,8 +71,18 @@ const SCHEMES: &[Scheme] = &[
         script: None,
         roles: None,
     },
+    #[cfg(feature = "k8s")]
+    Scheme {
+        prefixes: &["k8s:"],
+        open: super::kubernetes::open_url,
+        migrator: None,
+        script: None,
+        roles: None,
+    },
     #[cfg(feature = "raft")]
     Scheme { prefixes: &["raft:"], open: super::raft::open_url, migrator: None, script: None, roles: None },
+    #[cfg(feature = "gossip")]
+    Scheme { prefixes: &["gossip:"], open: super::gossip::refuse, migrator: None, script: None, roles: None },
     #[cfg(feature = "http")]
     Scheme {
         prefixes: &["http:", "https:", "http+unix:"],
@@ -82,7 +95,17 @@ const SCHEMES: &[Scheme] = &[
 
 /// Opens the store at an address.
 pub async fn open(options: &StoreOptions) -> Result<Arc<dyn Backend>, StoreError> {
-    (scheme(&options.url)?.open)(options).await
+    let Some(elect) = &options.elect else { return (scheme(&options.url)?.open)(options).await };
+    if *elect == options.url {
+        let message =
+            "elections live in the store itself unless they are to live elsewhere: leave out --elect";
+        return Err(StoreError::new(Trouble::Address, message));
+    }
+    // Both make sense before either is opened.
+    let (elector, keeper) = (scheme(elect)?, scheme(&options.url)?);
+    let electing = StoreOptions { url: elect.clone(), direct_url: None, elect: None, ..options.clone() };
+    let elector = (elector.open)(&electing).await?;
+    Ok(Arc::new(Paired::new(elector, (keeper.open)(options).await?)?))
 }
 
 /// Opens the store at an address only to look at or change its schema.

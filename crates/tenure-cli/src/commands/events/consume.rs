@@ -122,11 +122,7 @@ pub(super) async fn run(global: &Global, args: ConsumeArgs) -> Result<u8, Failur
 
 async fn session(global: &Global, args: &ConsumeArgs) -> Result<Tenure, Failure> {
     tenure::Timing::new(args.lease, None).map_err(tenure::Error::from)?;
-    let options = store::options(global)?;
-    let mut builder = Tenure::builder().url(options.url).strict(options.strict).lease(args.lease);
-    if let Some(url) = options.direct_url {
-        builder = builder.direct_url(url);
-    }
+    let mut builder = store::builder(global)?.lease(args.lease);
     if let Some(name) = &args.member {
         builder = builder.name(name);
     }

@@ -48,11 +48,7 @@ pub(super) async fn run(global: &Global, args: ScheduleRunArgs) -> Result<u8, Fa
 
 async fn session(global: &Global, args: &ScheduleRunArgs) -> Result<Tenure, Failure> {
     tenure::Timing::new(args.lease, None).map_err(tenure::Error::from)?;
-    let options = store::options(global)?;
-    let mut builder = Tenure::builder().url(options.url).strict(options.strict).lease(args.lease);
-    if let Some(url) = options.direct_url {
-        builder = builder.direct_url(url);
-    }
+    let mut builder = store::builder(global)?.lease(args.lease);
     if let Some(id) = &args.id {
         builder = builder.name(id);
     }

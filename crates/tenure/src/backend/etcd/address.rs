@@ -17,7 +17,6 @@ const PORT: u16 = 2379;
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) members: Vec<Base>,
-    pub(super) user: Option<User>,
 }
 
 /// Whom etcd knows us as.
@@ -37,7 +36,7 @@ impl FromStr for Address {
             (None, None) => return Err(refused(format!("the address of etcd is missing its //; {FORM}"))),
         };
         let members = rest.split(',').map(|part| member(tls, part.trim())).collect::<Result<_, _>>()?;
-        Ok(Address { members, user: user()? })
+        Ok(Address { members })
     }
 }
 
@@ -62,8 +61,9 @@ fn member(tls: bool, part: &str) -> Result<Base, StoreError> {
     Ok(Base::Tcp { tls, authority })
 }
 
-fn user() -> Result<Option<User>, StoreError> {
-    let Some(text) = set("TENURE_ETCD_USER") else { return Ok(None) };
+/// Who we are, as it was given, or else as the environment says.
+pub(super) fn user(given: Option<&str>) -> Result<Option<User>, StoreError> {
+    let Some(text) = given.map(str::to_owned).or_else(|| set("TENURE_ETCD_USER")) else { return Ok(None) };
     let (name, password) = text
         .split_once(':')
         .ok_or_else(|| StoreError::new(Trouble::Denied, "$TENURE_ETCD_USER is not NAME:PASSWORD"))?;

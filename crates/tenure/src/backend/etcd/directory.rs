@@ -7,44 +7,58 @@ use tenure_core::port::{
 use tenure_core::{ElectionKey, Name, SessionId};
 
 use super::Etcd;
-use super::store::Which;
+use super::read::Which;
 use crate::runtime;
+
+/// What it promises.
+pub const PROMISES: Promises = Promises {
+    backend: "etcd",
+    at_most_one: "yes, for clock rates within 1.2x",
+    netsplit: "the minority has none",
+    after_crash: "a lease",
+};
 
 #[async_trait]
 impl Directory for Etcd {
     fn promises(&self) -> Promises {
-        Promises {
-            backend: "etcd",
-            at_most_one: "yes, for clock rates within 1.2x",
-            netsplit: "the minority has none",
-            after_crash: "a lease",
-        }
+        PROMISES
+    }
+
+    async fn identity(&self) -> Result<String, StoreError> {
+        let cluster = match self.memo.cluster() {
+            Some(cluster) => cluster,
+            None => {
+                self.read(Which::These(&[]), &[]).await.map(|_| self.memo.cluster().unwrap_or_default())?
+            }
+        };
+        Ok(format!("etcd {cluster:016x}"))
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
-        Ok(self.read(Which::All).await?.book(runtime::wall_ms()).elections(namespace))
+        Ok(self.read(Which::All, &[]).await?.book(runtime::wall_ms()).elections(namespace))
     }
 
     async fn election(&self, key: &ElectionKey) -> Result<Option<ElectionView>, StoreError> {
-        let reading = self.read(Which::These(std::slice::from_ref(key))).await?;
+        let reading = self.read(Which::These(std::slice::from_ref(key)), &[]).await?;
         Ok(reading.book(runtime::wall_ms()).election(key))
     }
 
     async fn history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
-        let reading = self.read(Which::These(std::slice::from_ref(key))).await?;
+        let reading = self.read(Which::These(std::slice::from_ref(key)), &[]).await?;
         Ok(reading.book(runtime::wall_ms()).history(key, limit))
     }
 
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
         let keys = [key.clone()];
         let (changed, _) =
-            self.change(Which::These(&keys), None, |book, _, _| (book.set_paused(key, pause), None)).await?;
+            self.change(&keys, None, &[], |book, _, _| (book.set_paused(key, pause), None)).await?;
         changed.ok_or_else(|| StoreError::new(Trouble::Request, format!("there is no election {key}")))
     }
 
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
-        let mut sessions = self.read(Which::These(&[])).await?.book(runtime::wall_ms()).sessions(which);
-        if let Some(ids) = which.filter(|ids| sessions.len() < ids.len()) {
+        let Some(ids) = which else { return self.sessions_alive().await };
+        let mut sessions = self.read(Which::These(&[]), ids).await?.book(runtime::wall_ms()).sessions(which);
+        if sessions.len() < ids.len() {
             sessions.extend(self.ended().await?.into_iter().filter(|session| ids.contains(&session.id)));
             sessions.sort_by(|a, b| a.id.cmp(&b.id));
         }

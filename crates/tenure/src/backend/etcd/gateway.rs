@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tenure_core::port::{StoreError, Trouble};
 
-use super::address::{Address, User};
+use super::address::{Address, User, user};
 use super::message::{LeaseAnswer, Problem, Status, Txn, TxnAnswer};
 use crate::backend::ServerAccess;
 use crate::backend::wire::{Base, Call, Endpoint, Reply, Ring, rotated, tls};
@@ -34,8 +34,9 @@ mod code {
 
 impl Gateway {
     pub(super) fn new(address: &Address, access: &ServerAccess) -> Result<Gateway, StoreError> {
+        let user = user(access.user.as_deref())?;
         let open = address.members.iter().find(|base| base.is_open_to_others());
-        if let (Some(base), Some(_)) = (open, &address.user) {
+        if let (Some(base), Some(_)) = (open, &user) {
             let message = format!(
                 "a password is not sent to {} in the open, where others on the way can read it; use etcds://",
                 base.place()
@@ -46,7 +47,7 @@ impl Gateway {
         let tls = tls::config(access, needs_tls)?;
         let members = rotated(address.members.clone()).into_iter();
         let ring = Ring::new(members.map(|base| Arc::new(Endpoint::new(base, tls.clone()))).collect());
-        Ok(Gateway { ring, user: address.user.clone(), proof: Mutex::default() })
+        Ok(Gateway { ring, user, proof: Mutex::default() })
     }
 
     /// Makes sure that a member is there which answers.
@@ -145,8 +146,8 @@ impl Gateway {
             self.log_in(member).await?;
         }
         let reply = member.send(call, self.proof()).await.map_err(|miss| miss.into_error())?;
-        if self.user.is_some() && problem(&reply).code == code::UNAUTHENTICATED {
-            // It was for a while, and no more.
+        if self.user.is_some() && wants_log_in(&problem(&reply)) {
+            // It was for a while, or until users were changed, and no more.
             self.log_in(member).await?;
             return member.send(call, self.proof()).await.map_err(|miss| miss.into_error());
         }
@@ -180,6 +181,10 @@ fn call(path: &str, body: &impl Serialize) -> Call {
     Call { method: Method::POST, path: path.into(), body, again: true }
 }
 
+fn wants_log_in(problem: &Problem) -> bool {
+    problem.code == code::UNAUTHENTICATED || problem.message().contains("revision of auth store is old")
+}
+
 fn may_pass(error: &StoreError) -> bool {
     matches!(error.kind, Trouble::Unreachable | Trouble::Timeout | Trouble::Unavailable)
 }
@@ -205,7 +210,10 @@ fn read<T: DeserializeOwned>(reply: Reply, member: &Endpoint) -> Result<T, Store
 }
 
 fn trouble(problem: &Problem, status: StatusCode, place: &str) -> StoreError {
-    let said = if problem.message.is_empty() { status.to_string() } else { problem.message.clone() };
+    let said = match problem.message() {
+        "" => status.to_string(),
+        said => said.to_owned(),
+    };
     let (kind, remedy) = match problem.code {
         code::DENIED => (Trouble::Denied, "; grant the role of this user readwrite on the prefix /tenure/"),
         code::UNAUTHENTICATED => (Trouble::Denied, "; set $TENURE_ETCD_USER to NAME:PASSWORD"),
@@ -217,6 +225,8 @@ fn trouble(problem: &Problem, status: StatusCode, place: &str) -> StoreError {
         _ if said.contains("user name is empty") => {
             (Trouble::Denied, "; set $TENURE_ETCD_USER to NAME:PASSWORD")
         }
+        // It ran out between a read and a write: what hung on it is gone, and looking again will tell.
+        _ if said.contains("requested lease not found") => (Trouble::Unavailable, ""),
         _ if said.contains("authentication failed") => (Trouble::Denied, "; check $TENURE_ETCD_USER"),
         _ if status.is_server_error() => (Trouble::Unavailable, ""),
         _ if status == StatusCode::NOT_FOUND => {

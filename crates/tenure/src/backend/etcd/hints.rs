@@ -45,7 +45,7 @@ pub(super) fn open(gateway: Arc<Gateway>) -> Wakes {
 /// What is watched.
 fn asks() -> [Value; 3] {
     let watch = |prefix: &str, filters: Value| {
-        let Range { key, range_end } = Range::below(prefix);
+        let Range { key, range_end, .. } = Range::below(prefix);
         json!({ "create_request": {
             "key": key, "range_end": range_end, "prev_kv": true, "progress_notify": true, "filters": filters,
         } })

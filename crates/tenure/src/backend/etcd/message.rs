@@ -60,17 +60,24 @@ pub(super) struct Range {
     pub(super) key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) range_end: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<String>,
 }
 
 impl Range {
     pub(super) fn one(key: &str) -> Range {
-        Range { key: coded(key), range_end: None }
+        Range { key: coded(key), range_end: None, revision: None }
     }
 
     pub(super) fn below(prefix: &str) -> Range {
         // Prefixes of ours end in a slash: the next character ends them all.
         let end = format!("{}0", prefix.strip_suffix('/').unwrap_or(prefix));
-        Range { key: coded(prefix), range_end: Some(coded(&end)) }
+        Range { key: coded(prefix), range_end: Some(coded(&end)), revision: None }
+    }
+
+    /// As it was at a revision; 0: as it is.
+    pub(super) fn at(&self, revision: i64) -> Range {
+        Range { revision: (revision > 0).then(|| revision.to_string()), ..self.clone() }
     }
 }
 
@@ -181,13 +188,21 @@ pub(super) struct Status {
     pub(super) leader: u64,
 }
 
-/// What went wrong, as the gateway tells it.
+/// What went wrong, as the gateway tells it: some versions say it twice.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Problem {
     #[serde(default)]
     pub(super) code: u32,
-    #[serde(default, alias = "error")]
-    pub(super) message: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    error: String,
+}
+
+impl Problem {
+    pub(super) fn message(&self) -> &str {
+        if self.message.is_empty() { &self.error } else { &self.message }
+    }
 }
 
 /// A key as the gateway wants it.

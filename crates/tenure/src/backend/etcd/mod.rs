@@ -8,6 +8,8 @@
 //! | `/tenure/ended/ID` | a session that is over | for a minute or so, on the same lease: an id is used once |
 //! | `/tenure/elections/NAMESPACE/NAME` | all that is known of an election, one document | for ever: its tokens must not be granted again |
 //! | `/tenure/leases/NAMESPACE/NAME/SLOT` | who leads | as long as they lead |
+//! | `/tenure/parts/ID/NAMESPACE/NAME` | that a session takes part in an election | as long as it does, on its etcd lease |
+//! | `/tenure/floor` | below which no revision is a token | for ever, once etcd was restored from a backup |
 //! | `/tenure/asks/ID/NAMESPACE/NAME/SLOT` | what is asked of a leader | until the term is over |
 //!
 //! # How it changes
@@ -26,6 +28,9 @@
 //! mod("/tenure/leases/default/nightly/0") = "TOKEN"
 //! ```
 //!
+//! etcd's revisions go back when it is restored from a backup. Whoever was there before notices: trust ends at once, nobody leads until
+//! all leaders of before must have stopped, and revisions are used up until they are greater than all that was seen before.
+//!
 //! # Trust
 //!
 //! As everywhere: a holder trusts its beat for two thirds of its lease by its own clock, and a candidate takes over after it has watched the beat
@@ -41,7 +46,9 @@ mod address;
 mod directory;
 mod gateway;
 mod hints;
+mod memo;
 mod message;
+mod read;
 mod records;
 mod store;
 
@@ -53,8 +60,9 @@ use tenure_core::port::{
 };
 
 use self::address::Address;
+pub use self::directory::PROMISES;
 use self::gateway::Gateway;
-use self::store::Memo;
+use self::memo::Memo;
 use super::StoreOptions;
 
 /// An etcd cluster, for elections.

@@ -4,7 +4,7 @@
 //! with no token, and whoever reads it takes the revision of the document for it: nothing else was written into the document since, for
 //! whoever writes to it has read it before, and writes the token as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use tenure_core::book::{Book, Election};
@@ -18,7 +18,11 @@ pub(super) const SESSIONS: &str = "/tenure/sessions/";
 pub(super) const ASKS: &str = "/tenure/asks/";
 /// Sessions that are over, for as long as etcd remembers them: an id is used once.
 pub(super) const ENDED: &str = "/tenure/ended/";
+/// Which elections a session takes part in, for whoever has to tidy up after it. A help, not a truth: the elections are.
+const PARTS: &str = "/tenure/parts/";
 const LEASES: &str = "/tenure/leases/";
+/// Below which no revision is a token: set by who has seen etcd go back.
+pub(super) const FLOOR: &str = "/tenure/floor";
 
 pub(super) fn election_key(key: &ElectionKey) -> String {
     format!("{ELECTIONS}{}/{}", key.namespace, key.name)
@@ -35,6 +39,27 @@ pub(super) fn ended_key(id: &SessionId) -> String {
 /// Under which everything lies that is asked of a session.
 pub(super) fn asks_of(id: &SessionId) -> String {
     format!("{ASKS}{}/", id.as_str())
+}
+
+/// Under which it lies what a session takes part in.
+pub(super) fn parts_of(id: &SessionId) -> String {
+    format!("{PARTS}{}/", id.as_str())
+}
+
+fn part_key(id: &SessionId, key: &ElectionKey) -> String {
+    format!("{}{}/{}", parts_of(id), key.namespace, key.name)
+}
+
+/// The election that a session takes part in, by the key that says so.
+pub(super) fn part_of(at: &str, id: &SessionId) -> Option<ElectionKey> {
+    let (namespace, name) = at.strip_prefix(&parts_of(id))?.split_once('/')?;
+    Some(ElectionKey::new(namespace.parse().ok()?, name.parse().ok()?))
+}
+
+/// Everybody whom an election names as a candidate or holder.
+pub(super) fn named(election: &Election) -> BTreeSet<SessionId> {
+    let holders = election.leases.iter().filter_map(|lease| lease.session.clone());
+    election.candidates.keys().cloned().chain(holders).collect()
 }
 
 fn ask_key(holder: &SessionId, key: &ElectionKey, slot: u32) -> String {
@@ -83,6 +108,10 @@ pub(super) struct Reading {
     pub(super) elections: BTreeMap<ElectionKey, (i64, Election)>,
     pub(super) sessions: BTreeMap<SessionId, Seen>,
     pub(super) timeline: u32,
+    /// The revision; 0: nothing was read yet.
+    pub(super) revision: i64,
+    /// Below which no revision is a token.
+    pub(super) floor: i64,
 }
 
 /// A session, and where it stands in etcd.
@@ -93,21 +122,16 @@ pub(super) struct Seen {
 }
 
 impl Reading {
-    pub(super) fn take_in_elections(&mut self, kvs: Vec<Kv>) -> Result<(), StoreError> {
-        for kv in kvs {
-            // What somebody else keeps there is not ours.
-            if let Some(key) = election_of(&kv.key) {
-                self.elections.insert(key, (kv.mod_revision, election(&kv)?));
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn take_in_sessions(&mut self, kvs: Vec<Kv>) -> Result<(), StoreError> {
-        for kv in kvs {
-            let view: SessionView = value(&kv)?;
+    pub(super) fn take_in(&mut self, kv: &Kv) -> Result<(), StoreError> {
+        if kv.key == FLOOR {
+            self.floor = value(kv)?;
+        } else if kv.key.starts_with(SESSIONS) {
+            let view: SessionView = value(kv)?;
             self.sessions.insert(view.id.clone(), Seen { revision: kv.mod_revision, lease: kv.lease, view });
+        } else if let Some(key) = election_of(&kv.key) {
+            self.elections.insert(key, (kv.mod_revision, election(kv)?));
         }
+        // What somebody else keeps there is not ours.
         Ok(())
     }
 
@@ -144,6 +168,7 @@ impl Reading {
             txn.success.push(Op::Put(Put::new(&at, &written, None)));
             self.leases(key, before, after, &mut txn.success);
             asks(key, before, after, &mut txn.success);
+            self.parts(key, before, after, book, &mut txn.success);
         }
         for (id, seen) in &self.sessions {
             if book.session(id).is_none_or(|session| !session.live) {
@@ -151,6 +176,7 @@ impl Reading {
                 let over = SessionView { live: false, ..seen.view.clone() };
                 txn.compare.push(Compare::unchanged(&at, seen.revision));
                 txn.success.push(Op::Delete(Range::one(&at)));
+                txn.success.push(Op::Delete(Range::below(&parts_of(id))));
                 txn.success.push(Op::Put(Put::new(&ended_key(id), &over, Some(seen.lease))));
             }
         }
@@ -162,6 +188,25 @@ impl Reading {
             txn.compare.push(Compare::exists(&session_key(id)));
         }
         Some(txn)
+    }
+
+    /// The keys that say what sessions take part in. Of those that are over they go with the session, or with its etcd lease.
+    fn parts(
+        &self,
+        key: &ElectionKey,
+        before: Option<&Election>,
+        after: &Election,
+        book: &Book,
+        ops: &mut Vec<Op>,
+    ) {
+        let (were, are) = (before.map(named).unwrap_or_default(), named(after));
+        for id in are.difference(&were) {
+            if let Some(seen) = self.sessions.get(id) {
+                ops.push(Op::Put(Put::new(&part_key(id, key), &(), Some(seen.lease))));
+            }
+        }
+        let lives = |id: &&SessionId| book.session(id).is_some_and(|session| session.live);
+        ops.extend(were.difference(&are).filter(lives).map(|id| Op::Delete(Range::one(&part_key(id, key)))));
     }
 
     /// The keys that say who leads.

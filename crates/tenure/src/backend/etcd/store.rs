@@ -1,30 +1,21 @@
 //! The path of the machine, call by call.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::book::Book;
 use tenure_core::port::{
     Ask, Candidacy, Expire, Joined, NewSession, Observation, Pulse, Release, Scope, SessionView, Store,
-    StoreError, Take, Takeover, Trouble, Wake, Wakes,
+    StoreError, Take, Takeover, Trouble, Wakes,
 };
 use tenure_core::{ElectionKey, Moment, SessionId, Token};
 
-use super::message::{Compare, Kv, Op, Put, Range, Txn, TxnAnswer};
-use super::records::{
-    ELECTIONS, ENDED, Reading, SESSIONS, asks_of, election_key, ended_key, session_key, value,
-};
+use super::memo::Known;
+use super::message::{Compare, Kv, Op, Put, Range, Txn};
+use super::read::{TRIES, Which};
+use super::records::{asks_of, ended_key, session_key, value};
 use super::{Etcd, hints};
 use crate::runtime;
-
-/// How often a change is worked out anew because something moved. Everybody who moved something got ahead, so this many in a row
-/// means a store that hardly answers.
-const TRIES: u32 = 64;
-
-/// How many keys are read one by one; for more, all are read. A transaction has at most 128 operations.
-const KEYS_MAX: usize = 100;
 
 /// An etcd lease is this many times as long as ours, and at least a minute: it sweeps up, it does not judge.
 const SWEEP: (u32, Duration) = (5, Duration::from_secs(60));
@@ -32,129 +23,8 @@ const SWEEP: (u32, Duration) = (5, Duration::from_secs(60));
 /// How many elections one transaction changes.
 const FEW: usize = 20;
 
-/// What this process knows of its own sessions: it saves looking, and is never needed. And which clusters it has seen.
-#[derive(Default)]
-pub(super) struct Memo {
-    sessions: Mutex<HashMap<SessionId, Known>>,
-    clusters: Mutex<Vec<u64>>,
-}
-
-#[derive(Clone)]
-struct Known {
-    /// The revision of its last beat.
-    revision: i64,
-    /// The etcd lease it hangs on, and when that was last kept.
-    lease: i64,
-    kept: Moment,
-    view: SessionView,
-    /// The elections that it ever had to do with.
-    elections: BTreeSet<ElectionKey>,
-}
-
-impl Memo {
-    fn locked(&self) -> MutexGuard<'_, HashMap<SessionId, Known>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Another cluster is another time: one that was restored from a backup does not know the last grants. The first that is seen
-    /// is of time 0.
-    fn timeline(&self, answer: &TxnAnswer) -> u32 {
-        let mut seen = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.last() != Some(&answer.header.cluster_id) {
-            seen.push(answer.header.cluster_id);
-        }
-        u32::try_from(seen.len() - 1).unwrap_or(u32::MAX)
-    }
-
-    fn known(&self, id: &SessionId) -> Option<Known> {
-        self.locked().get(id).cloned()
-    }
-
-    fn elections(&self, id: &SessionId) -> Option<Vec<ElectionKey>> {
-        self.locked().get(id).map(|known| known.elections.iter().cloned().collect())
-    }
-
-    fn saw(&self, id: &SessionId, key: &ElectionKey) {
-        if let Some(known) = self.locked().get_mut(id) {
-            known.elections.insert(key.clone());
-        }
-    }
-}
-
-/// Which elections are read.
-#[derive(Clone, Copy)]
-pub(super) enum Which<'a> {
-    These(&'a [ElectionKey]),
-    All,
-}
-
-impl Etcd {
-    /// Reads elections and all sessions, at one revision.
-    pub(super) async fn read(&self, which: Which<'_>) -> Result<Reading, StoreError> {
-        let ranges = match which {
-            Which::These(keys) if keys.len() <= KEYS_MAX => {
-                keys.iter().map(|key| Range::one(&election_key(key))).collect()
-            }
-            _ => vec![Range::below(ELECTIONS)],
-        };
-        let count = ranges.len();
-        let ranges = ranges.into_iter().chain([Range::below(SESSIONS)]);
-        let txn = Txn { success: ranges.map(Op::Range).collect(), ..Txn::default() };
-        let answer = self.gateway.txn(&txn).await?;
-        let mut reading = Reading { timeline: self.memo.timeline(&answer), ..Reading::default() };
-        for (i, kvs) in answer.reads().enumerate() {
-            match i < count {
-                true => reading.take_in_elections(kvs)?,
-                false => reading.take_in_sessions(kvs)?,
-            }
-        }
-        Ok(reading)
-    }
-
-    /// Works out a change on what is there, and writes it if that is still so; else once more. The revision of the change, if there
-    /// was one.
-    pub(super) async fn change<T>(
-        &self,
-        which: Which<'_>,
-        acting: Option<&SessionId>,
-        mut work: impl FnMut(&mut Book, &Reading, i64) -> (T, Option<(ElectionKey, u32)>),
-    ) -> Result<(T, Option<i64>), StoreError> {
-        for tried in 0..TRIES {
-            let reading = self.read(which).await?;
-            let mut book = reading.book(runtime::wall_ms());
-            let (result, granted) = work(&mut book, &reading, runtime::wall_ms());
-            let granted = granted.as_ref().map(|(key, slot)| (key, *slot));
-            let touched = touched(which, &book.drain_wakes());
-            let Some(txn) = reading.change(&book, &touched, acting, granted) else {
-                return Ok((result, None));
-            };
-            let answer = self.gateway.txn(&txn).await?;
-            if answer.succeeded {
-                return Ok((result, Some(answer.header.revision)));
-            }
-            // Whoever got ahead is done: a short while, and not the same for all.
-            let pause = Duration::from_micros(500 << tried.min(6));
-            runtime::sleep_until(runtime::now() + runtime::jittered(pause)).await;
-        }
-        Err(StoreError::new(
-            Trouble::Unavailable,
-            format!("etcd has changed under each of {TRIES} tries to write; is it overloaded?"),
-        ))
-    }
-}
-
-/// The elections that may have changed, and whether there is something to be heard of them. Of all, only some are written at once: the
-/// others are tidied by whoever reads them next, as what hangs on no session is free.
-fn touched(which: Which<'_>, wakes: &[Wake]) -> BTreeMap<ElectionKey, bool> {
-    let heard: BTreeSet<_> = wakes
-        .iter()
-        .filter_map(|wake| if let Wake::Changed(key) = wake { Some(key.clone()) } else { None })
-        .collect();
-    match which {
-        Which::These(keys) => keys.iter().map(|key| (key.clone(), heard.contains(key))).collect(),
-        Which::All => heard.into_iter().take(FEW).map(|key| (key, true)).collect(),
-    }
-}
+/// How often a grant is tried again after revisions were used up.
+const CLIMBS: u32 = 3;
 
 /// For how many seconds etcd keeps what a silent session left.
 fn sweep_after(lease: Duration) -> u64 {
@@ -187,7 +57,7 @@ impl Store for Etcd {
             success: vec![Op::Put(Put::new(&at, &view, Some(lease)))],
             failure: Vec::new(),
         };
-        let answer = self.gateway.txn(&txn).await?;
+        let (answer, timeline) = self.txn(&txn).await?;
         if !answer.succeeded {
             // The id was used, possibly by our own first try, whose answer was lost: it is never used then.
             let _ = self.gateway.revoke(lease).await;
@@ -195,8 +65,8 @@ impl Store for Etcd {
         }
         let (revision, kept) = (answer.header.revision, runtime::now());
         let known = Known { revision, lease, kept, view, elections: BTreeSet::new() };
-        self.memo.locked().insert(session.id.clone(), known);
-        Ok(Pulse::Alive { timeline: self.memo.timeline(&answer), asks: Vec::new() })
+        self.memo.sessions().insert(session.id.clone(), known);
+        Ok(Pulse::Alive { timeline, asks: Vec::new() })
     }
 
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
@@ -206,21 +76,15 @@ impl Store for Etcd {
         for _ in 0..TRIES {
             let Some(mut last) = known.take() else {
                 let txn = Txn { success: vec![look()], ..Txn::default() };
-                known = self
-                    .gateway
-                    .txn(&txn)
-                    .await?
-                    .reads()
-                    .flatten()
-                    .next()
-                    .map(|kv| found(&kv))
-                    .transpose()?;
+                let (answer, _) = self.txn(&txn).await?;
+                known = answer.reads().flatten().next().map(|kv| found(&kv)).transpose()?;
                 if known.is_none() {
-                    self.memo.locked().remove(session);
+                    self.memo.sessions().remove(session);
                     return Ok(Pulse::Gone);
                 }
                 continue;
             };
+            let (counted, asked) = (last.view.beat, self.memo.asking());
             last.view.beat += 1;
             last.view.beat_at_ms = runtime::wall_ms();
             // Only a session that is there beats: one that was expired must never come back.
@@ -232,13 +96,15 @@ impl Store for Etcd {
                 ],
                 failure: vec![look()],
             };
-            let answer = self.gateway.txn(&txn).await?;
-            let (succeeded, timeline, revision) =
-                (answer.succeeded, self.memo.timeline(&answer), answer.header.revision);
+            let (answer, timeline) = self.txn(&txn).await?;
+            let (succeeded, revision) = (answer.succeeded, answer.header.revision);
             let kvs: Vec<Kv> = answer.reads().flatten().collect();
             if !succeeded {
                 // Somebody else has beaten for it: another server, or our own call whose answer was lost.
                 known = kvs.first().map(found).transpose()?;
+                if known.as_ref().is_some_and(|known| known.view.beat < counted) {
+                    self.memo.went_back(asked);
+                }
                 continue;
             }
             last.revision = revision;
@@ -256,11 +122,11 @@ impl Store for Etcd {
         let mine = self.memo.elections(session);
         let keys = match mine {
             Some(keys) => keys,
-            None => self.read(Which::All).await?.elections.into_keys().collect(),
+            None => self.parts(session).await?,
         };
         // The elections first, a few at a time, as a transaction has its limit; with the last of them, the session.
         for few in keys.chunks(FEW) {
-            self.change(Which::These(few), None, |book, _, wall| {
+            self.change(few, None, &[], |book, _, wall| {
                 for key in few {
                     book.withdraw(key, session, wall);
                 }
@@ -268,8 +134,9 @@ impl Store for Etcd {
             })
             .await?;
         }
-        self.change(Which::These(&[]), None, |book, _, wall| (book.end(session, wall), None)).await?;
-        self.memo.locked().remove(session);
+        let ending = std::slice::from_ref(session);
+        self.change(&[], None, ending, |book, _, wall| (book.end(session, wall), None)).await?;
+        self.memo.sessions().remove(session);
         Ok(())
     }
 
@@ -277,26 +144,27 @@ impl Store for Etcd {
         self.memo.saw(&candidacy.session, &candidacy.election);
         let keys = [candidacy.election.clone()];
         let joined = self
-            .change(Which::These(&keys), Some(&candidacy.session), |book, _, wall| {
-                (book.join(candidacy, wall), None)
-            })
+            .change(&keys, Some(&candidacy.session), &[], |book, _, wall| (book.join(candidacy, wall), None))
             .await?;
         Ok(joined.0)
     }
 
     async fn leave(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError> {
         let keys = [election.clone()];
-        self.change(Which::These(&keys), None, |book, _, _| (book.leave(session, election), None))
-            .await
-            .map(drop)
+        self.change(&keys, None, &[], |book, _, _| (book.leave(session, election), None)).await.map(drop)
     }
 
     async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
-        let mine = self.memo.elections(session);
-        let reading = match (scope, &mine) {
-            (Scope::Only(keys), _) => self.read(Which::These(keys)).await?,
-            (Scope::Contested | Scope::Standing, Some(mine)) => self.read(Which::These(mine)).await?,
-            _ => self.read(Which::All).await?,
+        let reading = match scope {
+            Scope::Only(keys) => self.read(Which::These(keys), &[]).await?,
+            Scope::All => self.read(Which::All, &[]).await?,
+            Scope::Contested | Scope::Standing => {
+                let mine = match self.memo.elections(session) {
+                    Some(mine) => mine,
+                    None => self.parts(session).await?,
+                };
+                self.read(Which::These(&mine), &[]).await?
+            }
         };
         let seen = reading.book(runtime::wall_ms()).observe(session, scope);
         Ok(Observation { timeline: reading.timeline, ..seen })
@@ -305,27 +173,47 @@ impl Store for Etcd {
     async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
         self.memo.saw(&take.session, &take.election);
         let keys = [take.election.clone()];
-        let (granted, revision) = self
-            .change(Which::These(&keys), Some(&take.session), |book, reading, wall| {
-                if reading.timeline != take.timeline {
-                    return (false, None);
+        let also: Vec<_> = take.expire.iter().map(|expire| expire.session.clone()).collect();
+        for _ in 0..CLIMBS {
+            let mut floor = None;
+            let (granted, revision) = self
+                .change(&keys, Some(&take.session), &also, |book, reading, wall| {
+                    if reading.timeline != take.timeline {
+                        return (false, None);
+                    }
+                    // The token will be the next revision, and must be greater than all that were granted before a restore.
+                    let lost = self.memo.lost().max(reading.floor);
+                    floor = (reading.revision < lost).then_some(lost);
+                    if floor.is_some() {
+                        return (false, None);
+                    }
+                    let granted = book.take(&of_the_book(take), wall).is_some();
+                    (granted, granted.then(|| (take.election.clone(), take.slot)))
+                })
+                .await?;
+            match floor {
+                Some(floor) => self.climb(floor).await?,
+                None => {
+                    return Ok(revision
+                        .filter(|_| granted)
+                        .map(|revision| Token::from_u64(revision.unsigned_abs())));
                 }
-                let granted = book.take(&of_the_book(take), wall).is_some();
-                (granted, granted.then(|| (take.election.clone(), take.slot)))
-            })
-            .await?;
-        Ok(revision.filter(|_| granted).map(|revision| Token::from_u64(revision.unsigned_abs())))
+            }
+        }
+        Ok(None)
     }
 
     async fn release(&self, release: &Release) -> Result<(), StoreError> {
         let keys = [release.election.clone()];
-        self.change(Which::These(&keys), None, |book, _, wall| (book.release(release, wall), None))
-            .await
-            .map(drop)
+        self.change(&keys, None, &[], |book, _, wall| (book.release(release, wall), None)).await.map(drop)
     }
 
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
-        self.change(Which::All, None, |book, reading, wall| {
+        // Of many elections only some are tidied at once: the others are by whoever reads them next, as what hangs on no session is free.
+        let mut keys = self.parts(&expire.session).await?;
+        keys.truncate(FEW);
+        let also = std::slice::from_ref(&expire.session);
+        self.change(&keys, None, also, |book, reading, wall| {
             if reading.timeline == expire.timeline {
                 book.expire(&Expire { timeline: 0, ..expire.clone() }, wall);
             }
@@ -337,9 +225,7 @@ impl Store for Etcd {
 
     async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
         let keys = [ask.election.clone()];
-        self.change(Which::These(&keys), None, |book, _, _| (book.ask(ask), None))
-            .await
-            .map(|(asked, _)| asked)
+        self.change(&keys, None, &[], |book, _, _| (book.ask(ask), None)).await.map(|(asked, _)| asked)
     }
 
     fn wakes(&self) -> Wakes {
@@ -348,12 +234,6 @@ impl Store for Etcd {
 }
 
 impl Etcd {
-    /// Sessions that are over, as far as etcd remembers them.
-    pub(super) async fn ended(&self) -> Result<Vec<SessionView>, StoreError> {
-        let txn = Txn { success: vec![Op::Range(Range::below(ENDED))], ..Txn::default() };
-        self.gateway.txn(&txn).await?.reads().flatten().map(|kv| value(&kv)).collect()
-    }
-
     /// Remembers a beat that counted, and keeps the etcd lease from time to time.
     async fn kept(&self, session: &SessionId, mut last: Known) {
         let now = runtime::now();
@@ -361,7 +241,7 @@ impl Etcd {
         if now >= last.kept + every && self.gateway.keep(last.lease).await.is_ok() {
             last.kept = now;
         }
-        let mut memo = self.memo.locked();
+        let mut memo = self.memo.sessions();
         if let Some(known) = memo.get(session) {
             last.elections.extend(known.elections.iter().cloned());
         }

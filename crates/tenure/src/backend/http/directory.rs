@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use http::Method;
 use serde::Deserialize;
 use serde_json::json;
-use tenure_core::port::{Directory, ElectionView, Finding, Pause, Promises, SessionView, StoreError, Term};
+use tenure_core::port::{
+    Directory, ElectionView, Finding, MemberOrder, Membership, Pause, Promises, SessionView, StoreError, Term,
+};
 use tenure_core::{ElectionKey, Name, SessionId};
 
 use super::Http;
@@ -93,6 +95,27 @@ impl Directory for Http {
         let ids = |ids: &[SessionId]| ids.iter().map(|id| part(id.as_str())).collect::<Vec<_>>().join(",");
         let query = which.map(|which| format!("?id={}", ids(which))).unwrap_or_default();
         self.caller.call(&get(format!("/v1/sessions{query}"))).await?.read()
+    }
+
+    async fn membership(&self) -> Result<Option<Membership>, StoreError> {
+        let answer = self.caller.call(&get("/v1/raft")).await?;
+        if answer.code().as_deref() == Some("no-members") { Ok(None) } else { answer.read().map(Some) }
+    }
+
+    async fn order_member(&self, order: &MemberOrder) -> Result<(), StoreError> {
+        let (method, path, body) = match order {
+            MemberOrder::Admit { node, place } => {
+                (Method::PUT, format!("/v1/raft/members/{node}"), json!({ "place": place }))
+            }
+            MemberOrder::Dismiss { node } => (Method::DELETE, format!("/v1/raft/members/{node}"), json!({})),
+            MemberOrder::Transfer { node } => {
+                (Method::POST, "/v1/raft/transfer".into(), json!({ "to": node }))
+            }
+        };
+        let mut call = send(method, path, &body);
+        // Who leads may be another by now, and to say it twice would move it twice.
+        call.again = false;
+        self.caller.call(&call).await?.read().map(|Membership { .. }| ())
     }
 
     async fn clock_seconds(&self) -> Result<Option<f64>, StoreError> {

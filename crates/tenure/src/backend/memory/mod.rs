@@ -14,15 +14,23 @@ use tenure_core::book::Book;
 use tenure_core::cabinet::Cabinet;
 use tenure_core::ledger::Ledger;
 use tenure_core::port::{
-    Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Joined, NewSession, Observation,
-    Office, Pause, Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term, Trouble,
-    Wake, Wakes,
+    Adopt, Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Joined, NewSession,
+    Observation, Office, Pause, Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take, Term,
+    Trouble, Wake, Wakes,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 use tokio::sync::broadcast;
 
 use super::Heard;
 use crate::runtime::{Runtime, System};
+
+/// What it promises.
+pub const PROMISES: Promises = Promises {
+    backend: "memory",
+    at_most_one: "in this process",
+    netsplit: "none can happen",
+    after_crash: "everything is gone with the process",
+};
 
 /// A store in memory. Clones share it.
 ///
@@ -39,6 +47,8 @@ pub struct Memory {
     cabinet: Arc<Mutex<Cabinet>>,
     wakes: broadcast::Sender<Wake>,
     runtime: Arc<dyn Runtime>,
+    /// Another store is another elector, whose tokens begin anew.
+    identity: Arc<str>,
 }
 
 /// What is changed together: who holds what, and the work that hangs on it.
@@ -56,7 +66,9 @@ impl Memory {
 
     /// An empty store whose times for people come from this runtime.
     pub fn with_runtime(runtime: Arc<dyn Runtime>) -> Self {
-        Memory { shelf: Arc::default(), cabinet: Arc::default(), wakes: broadcast::channel(1024).0, runtime }
+        let identity = format!("memory {:016x}", crate::runtime::random()).into();
+        let wakes = broadcast::channel(1024).0;
+        Memory { shelf: Arc::default(), cabinet: Arc::default(), wakes, runtime, identity }
     }
 
     fn locked(&self) -> MutexGuard<'_, Shelf> {
@@ -142,6 +154,14 @@ impl Store for Memory {
         Ok(self.with(|book, _| book.ask(ask)))
     }
 
+    fn adopts(&self) -> bool {
+        true
+    }
+
+    async fn adopt(&self, adopt: &Adopt) -> Result<bool, StoreError> {
+        Ok(self.with(|book, wall| book.adopt(adopt, wall)))
+    }
+
     fn wakes(&self) -> Wakes {
         Box::new(Heard(self.wakes.subscribe()))
     }
@@ -150,12 +170,11 @@ impl Store for Memory {
 #[async_trait]
 impl Directory for Memory {
     fn promises(&self) -> Promises {
-        Promises {
-            backend: "memory",
-            at_most_one: "in this process",
-            netsplit: "none can happen",
-            after_crash: "everything is gone with the process",
-        }
+        PROMISES
+    }
+
+    async fn identity(&self) -> Result<String, StoreError> {
+        Ok(self.identity.as_ref().to_owned())
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {

@@ -13,15 +13,24 @@ use super::store::{hint, json, key};
 use super::{Postgres, from_json, get};
 use crate::backend::memory::no_such_election;
 
+/// What it promises.
+pub const PROMISES: Promises = Promises {
+    backend: "PostgreSQL",
+    at_most_one: "yes, for clock rates within 1.2×; after a failover, if the old primary is gone",
+    netsplit: "the side without the database has none",
+    after_crash: "a lease; mode `connection`: at once",
+};
+
 #[async_trait]
 impl Directory for Postgres {
     fn promises(&self) -> Promises {
-        Promises {
-            backend: "PostgreSQL",
-            at_most_one: "yes, for clock rates within 1.2×; after a failover, if the old primary is gone",
-            netsplit: "the side without the database has none",
-            after_crash: "a lease; mode `connection`: at once",
-        }
+        PROMISES
+    }
+
+    async fn identity(&self) -> Result<String, StoreError> {
+        let rows = self.call("store_identity", &[]).await?;
+        let row = rows.first().ok_or_else(|| garbled("its identity", "no row"))?;
+        get(row, "identity")
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use tenure_core::port::{
-    Ask, Candidacy, Expire, Joined, NewSession, Observation, Pulse, Release, Scope, Store, StoreError, Take,
-    Takeover, Wake, Wakes,
+    Adopt, Ask, Candidacy, Expire, Joined, NewSession, Observation, Pulse, Release, Scope, Store, StoreError,
+    Take, Takeover, Wake, Wakes,
 };
 use tenure_core::{ElectionKey, SessionId, Token};
 
@@ -196,6 +196,25 @@ impl Store for Postgres {
             ask.by.as_str().into(),
         ];
         Ok(!self.call("request_put", &values).await?.is_empty())
+    }
+
+    fn adopts(&self) -> bool {
+        true
+    }
+
+    async fn adopt(&self, adopt: &Adopt) -> Result<bool, StoreError> {
+        let [namespace, name] = key(&adopt.election);
+        let (slot, session) = (Value::from(adopt.slot), Value::from(adopt.session.as_str()));
+        let lease = [namespace.clone(), name.clone(), slot.clone(), session.clone()];
+        let values =
+            [namespace, name, slot, int(adopt.token.as_u64()), session.clone(), adopt.by.as_str().into()];
+        let message = Message::fresh(&self.queries)
+            .plain(STRICT, self.shared.strict)
+            .then("session_wait", &[session])?
+            .then("lease_adopt_make", &lease[..3])?
+            .then("lease_adopt_lock", &lease)?
+            .then("lease_adopt", &values)?;
+        Ok(!self.shared.calls.run(message).await?.is_empty())
     }
 
     fn watch(&self, sessions: &[SessionId]) {

@@ -15,6 +15,9 @@ const FORM: &str = "give raft:FOLDER for a cluster of one, raft:FOLDER?node=1&pe
 /// What the secret of a cluster is read from.
 pub(super) const SECRET_ENV: &str = "TENURE_RAFT_SECRET";
 
+/// More often than after so many entries the state is not written down.
+const SNAPSHOT_LEAST: u64 = 10;
+
 /// An address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
@@ -25,6 +28,8 @@ pub(super) enum Address {
         peers: BTreeMap<NodeId, String>,
         /// Where it listens, if that is not where the others reach it.
         listen: Option<String>,
+        /// After how many entries the state is written down and the log cut.
+        snapshot: Option<u64>,
     },
     /// Somebody who uses it.
     Client { peers: BTreeMap<NodeId, String> },
@@ -36,21 +41,24 @@ impl FromStr for Address {
     fn from_str(url: &str) -> Result<Self, StoreError> {
         let rest = url.strip_prefix("raft:").unwrap_or(url);
         let (folder, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (mut node, mut peers, mut listen) = (None, BTreeMap::new(), None);
+        let (mut node, mut peers, mut listen, mut snapshot) = (None, BTreeMap::new(), None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("node", number)) => node = Some(id(number)?),
                 Some(("peers", list)) => peers = members(list)?,
                 Some(("listen", at)) => listen = Some(place(at)?),
+                Some(("snapshot", number)) => snapshot = Some(entries(number)?),
                 _ => return Err(refused(format!("{pair:?} says nothing about a cluster"))),
             }
         }
         match (folder.is_empty(), node, peers.is_empty()) {
             (true, None, false) => Ok(Address::Client { peers }),
             (true, ..) => Err(refused("there is no folder to keep the log in")),
-            (false, None, true) => Ok(Address::Member { folder: folder.into(), node: 1, peers, listen }),
+            (false, None, true) => {
+                Ok(Address::Member { folder: folder.into(), node: 1, peers, listen, snapshot })
+            }
             (false, Some(node), false) => match peers.contains_key(&node) {
-                true => Ok(Address::Member { folder: folder.into(), node, peers, listen }),
+                true => Ok(Address::Member { folder: folder.into(), node, peers, listen, snapshot }),
                 false => Err(refused(format!("node {node} is not among the peers"))),
             },
             (false, Some(_), true) => Err(refused("a node has peers")),
@@ -62,6 +70,11 @@ impl FromStr for Address {
 fn id(text: &str) -> Result<NodeId, StoreError> {
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| refused(format!("{text:?} is no number of a node; they begin with 1")))
+}
+
+fn entries(text: &str) -> Result<u64, StoreError> {
+    let number = text.parse().ok().filter(|number| *number >= SNAPSHOT_LEAST);
+    number.ok_or_else(|| refused(format!("{text:?} is no number of entries; {SNAPSHOT_LEAST} is the least")))
 }
 
 fn members(list: &str) -> Result<BTreeMap<NodeId, String>, StoreError> {
@@ -119,6 +132,7 @@ mod tests {
             "raft:d?node=1&peers=1@a",
             "raft:d?node=1&peers=1@a:1,1@b:1",
             "raft:d?nodes=1",
+            "raft:d?snapshot=9",
         ] {
             let error = url.parse::<Address>().expect_err(url);
             assert!(

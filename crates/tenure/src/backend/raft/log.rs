@@ -1,41 +1,25 @@
-//! The log and the vote of this member, durable.
-//!
-//! One file, a record each line: a checksum, and what was done. It is only ever appended to, and synced before anybody is told; a line that
-//! was cut off by a crash was never told of, and is left out. When the log is cut because a snapshot covers it, the file is written anew beside
-//! and moved into place. What is damaged anywhere but at its end is no crash: the member refuses to start rather than forget what it promised.
+//! The log and the vote of this member: in memory, and durably in its [`Journal`].
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::ops::RangeBounds;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::{LogFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{AnyError, ErrorSubject, ErrorVerb, LogId, StorageError, StorageIOError, Vote};
-use serde::{Deserialize, Serialize};
 use tenure_core::port::{StoreError, Trouble};
 
+use super::journal::{Journal, Record};
 use super::types::{NodeId, Types};
 use crate::runtime;
 
+/// A segment with fewer lines than that is not left for a new one.
+const SEGMENT_LINES: u64 = 256;
+
 type Entry = openraft::Entry<Types>;
 type Failed = StorageError<NodeId>;
-
-/// What a line says.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Record {
-    /// What was drawn when the folder was made.
-    Made(String),
-    Vote(Vote<NodeId>),
-    Append(Box<Entry>),
-    /// Everything from this index on is void.
-    Truncate(u64),
-    /// Everything up to this is in a snapshot.
-    Purge(LogId<NodeId>),
-}
 
 /// The log of a member. Clones share it.
 #[derive(Clone)]
@@ -47,58 +31,58 @@ struct Inner {
     vote: Option<Vote<NodeId>>,
     purged: Option<LogId<NodeId>>,
     made: String,
+    started: u64,
+    has_forgotten: bool,
     journal: Option<Journal>,
 }
 
-struct Journal {
-    path: PathBuf,
-    file: File,
-}
-
 impl Log {
-    /// The log in a folder; of a member without one, a log in memory.
+    /// The log in a folder, which is drawn a number for if it is new; of a member without one, a log in memory.
     pub(super) fn open(folder: Option<&Path>) -> Result<Log, StoreError> {
         let mut inner = Inner::default();
         if let Some(folder) = folder {
-            let path = folder.join("log");
-            let unfit = |what: String| StoreError::new(Trouble::Unfit, format!("{} {what}", path.display()));
-            let bytes = match std::fs::read(&path) {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-                Err(error) => return Err(unfit(format!("can not be read: {error}"))),
-            };
-            let whole = inner.replay(&bytes).map_err(|line| {
-                unfit(format!(
-                    "is damaged in line {line}: this member has lost what it promised; remove it from the cluster, empty its \
-                     folder, and add it under another number"
-                ))
-            })?;
-            let opened = OpenOptions::new().create(true).append(true).open(&path).and_then(|file| {
-                // What was cut off.
-                file.set_len(whole as u64)?;
-                file.sync_all()?;
-                sync_folder(&path)?;
-                Ok(file)
-            });
-            let file = opened.map_err(|error| unfit(format!("can not be written: {error}")))?;
-            inner.journal = Some(Journal { path, file });
-            if inner.made.is_empty() {
-                let drawn = format!("{:016x}{:016x}", runtime::random(), runtime::random());
-                let made = inner.append(vec![Record::Made(drawn)]);
-                made.map_err(|error| {
-                    StoreError::new(
-                        Trouble::Unfit,
-                        format!("{} can not be written: {error}", folder.display()),
-                    )
-                })?;
+            let journal = Journal::open(folder, |record| inner.take_in(record))?;
+            inner.journal = Some(journal);
+            let next = inner.purged.map_or(0, |upto| upto.index + 1);
+            if inner.entries.first_key_value().is_some_and(|(first, _)| *first > next) {
+                let message = format!("{} has a log without its beginning", folder.display());
+                return Err(StoreError::new(Trouble::Unfit, message));
             }
         }
+        let drawn = format!("{:016x}{:016x}", runtime::random(), runtime::random());
+        let made = Some(Record::Made(drawn)).filter(|_| inner.made.is_empty());
+        let begun = made.into_iter().chain([Record::Started(inner.started + 1)]).collect();
+        inner.append(begun).map_err(|error| {
+            StoreError::new(Trouble::Unfit, format!("the log can not be written: {error}"))
+        })?;
         Ok(Log(Arc::new(Mutex::new(inner))))
     }
 
     /// What was drawn when the folder was made.
     pub(super) fn folder(&self) -> String {
         self.locked().made.clone()
+    }
+
+    /// How often a member was started in the folder, this time included.
+    pub(super) fn started(&self) -> u64 {
+        self.locked().started
+    }
+
+    /// The term of its last vote, and the index of its last entry.
+    pub(super) fn reach(&self) -> (u64, u64) {
+        let inner = self.locked();
+        let term = inner.vote.map_or(0, |vote| vote.leader_id().term);
+        (term, inner.last().map_or(0, |last| last.index))
+    }
+
+    /// Whether it was found out that promises were made that are not here.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.locked().has_forgotten
+    }
+
+    /// It was found out.
+    pub(super) async fn forgot(&self) -> io::Result<()> {
+        self.write(|inner| inner.append(vec![Record::Forgotten])).await
     }
 
     /// Whether this member never promised anything.
@@ -111,8 +95,11 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something to the log and its file, off the threads that must not wait.
+    /// Does something to the log and its files, off the threads that must not wait.
     async fn write(&self, act: impl FnOnce(&mut Inner) -> io::Result<()> + Send + 'static) -> io::Result<()> {
+        if self.locked().journal.is_none() {
+            return act(&mut self.locked());
+        }
         let log = self.clone();
         tokio::task::spawn_blocking(move || act(&mut log.locked()))
             .await
@@ -121,24 +108,15 @@ impl Log {
 }
 
 impl Inner {
-    /// Takes in what was written; how many bytes of it are whole, or the line that is damaged.
-    fn replay(&mut self, bytes: &[u8]) -> Result<usize, usize> {
-        let mut whole = 0;
-        for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-            match read(line) {
-                Some(record) => self.take_in(record),
-                // The last one may be cut off.
-                None if whole + line.len() == bytes.len() => return Ok(whole),
-                None => return Err(number + 1),
-            }
-            whole += line.len();
-        }
-        Ok(whole)
+    fn last(&self) -> Option<LogId<NodeId>> {
+        self.entries.last_key_value().map(|(_, entry)| entry.log_id).or(self.purged)
     }
 
     fn take_in(&mut self, record: Record) {
         match record {
             Record::Made(drawn) => self.made = drawn,
+            Record::Started(times) => self.started = times,
+            Record::Forgotten => self.has_forgotten = true,
             Record::Vote(vote) => self.vote = Some(vote),
             Record::Append(entry) => drop(self.entries.insert(entry.log_id.index, *entry)),
             Record::Truncate(from) => drop(self.entries.split_off(&from)),
@@ -151,67 +129,24 @@ impl Inner {
 
     fn append(&mut self, records: Vec<Record>) -> io::Result<()> {
         if let Some(journal) = &mut self.journal {
-            let mut bytes = Vec::new();
-            for record in &records {
-                put(record, &mut bytes)?;
-            }
-            journal.file.write_all(&bytes)?;
-            journal.file.sync_data()?;
+            journal.append(&records)?;
         }
         records.into_iter().for_each(|record| self.take_in(record));
         Ok(())
     }
 
-    /// Writes the file anew, without what is void.
-    fn rewrite(&mut self) -> io::Result<()> {
+    fn purge(&mut self, upto: LogId<NodeId>) -> io::Result<()> {
+        self.append(vec![Record::Purge(upto)])?;
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        let mut bytes = Vec::new();
-        put(&Record::Made(self.made.clone()), &mut bytes)?;
-        if let Some(vote) = self.vote {
-            put(&Record::Vote(vote), &mut bytes)?;
+        if journal.lines() >= SEGMENT_LINES {
+            let mut head = vec![Record::Made(self.made.clone()), Record::Started(self.started)];
+            head.extend(self.vote.map(Record::Vote));
+            head.extend(self.has_forgotten.then_some(Record::Forgotten));
+            head.push(Record::Purge(upto));
+            journal.rotate(&head)?;
         }
-        if let Some(upto) = self.purged {
-            put(&Record::Purge(upto), &mut bytes)?;
-        }
-        for entry in self.entries.values() {
-            put(&Record::Append(Box::new(entry.clone())), &mut bytes)?;
-        }
-        replace(&journal.path, &bytes)?;
-        journal.file = OpenOptions::new().append(true).open(&journal.path)?;
-        Ok(())
+        journal.drop_covered(upto.index)
     }
-}
-
-/// Puts a new file in the place of another, whole or not at all.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    sync_folder(path)
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-}
-
-fn put(record: &Record, to: &mut Vec<u8>) -> io::Result<()> {
-    let text = serde_json::to_string(record)?;
-    writeln!(to, "{:016x} {text}", checksum(text.as_bytes()))
-}
-
-fn read(line: &[u8]) -> Option<Record> {
-    let line = line.strip_suffix(b"\n")?;
-    let (sum, text) = line.split_at_checked(17)?;
-    let sum = u64::from_str_radix(std::str::from_utf8(sum).ok()?.trim_end(), 16).ok()?;
-    (sum == checksum(text)).then(|| serde_json::from_slice(text).ok())?
-}
-
-/// FNV-1a: it finds what a crash left half written.
-fn checksum(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 fn failed(verb: ErrorVerb, error: &io::Error) -> Failed {
@@ -232,8 +167,7 @@ impl RaftLogStorage<Types> for Log {
 
     async fn get_log_state(&mut self) -> Result<LogState<Types>, Failed> {
         let inner = self.locked();
-        let last = inner.entries.last_key_value().map(|(_, entry)| entry.log_id).or(inner.purged);
-        Ok(LogState { last_purged_log_id: inner.purged, last_log_id: last })
+        Ok(LogState { last_purged_log_id: inner.purged, last_log_id: inner.last() })
     }
 
     async fn get_log_reader(&mut self) -> Log {
@@ -268,12 +202,11 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn purge(&mut self, log_id: LogId<NodeId>) -> Result<(), Failed> {
-        let cut = self
-            .write(move |inner| {
-                inner.take_in(Record::Purge(log_id));
-                inner.rewrite()
-            })
-            .await;
+        let cut = self.write(move |inner| inner.purge(log_id)).await;
         cut.map_err(|error| failed(ErrorVerb::Delete, &error))
     }
 }
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

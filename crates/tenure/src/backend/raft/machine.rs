@@ -20,7 +20,7 @@ use tenure_core::cabinet::Cabinet;
 use tenure_core::port::{StoreError, Trouble, Wake};
 use tokio::sync::broadcast;
 
-use super::types::{Change, Entry, Look, NodeId, Outcome, Put, Types};
+use super::types::{Change, Entry, Folder, IDENTITY, Look, NodeId, Outcome, Put, Types};
 use crate::backend::memory::no_such_election;
 
 /// For how long a session that is over is remembered: long enough that its own late calls find it gone.
@@ -37,8 +37,8 @@ pub(super) struct State {
     book: Book,
     cabinet: Cabinet,
     table: BTreeMap<String, String>,
-    /// The folder of each member, by what was drawn when it was made.
-    folders: BTreeMap<NodeId, String>,
+    /// The folder of each member.
+    folders: BTreeMap<NodeId, Folder>,
 }
 
 impl State {
@@ -87,8 +87,15 @@ impl State {
             Change::Record(deed) => Outcome::of(&self.cabinet.record(deed)),
             Change::Forget(before_ms) => Outcome::of(&self.cabinet.forget(*before_ms)),
             Change::Put(put) => self.put(put),
+            Change::Identify(name) => {
+                Outcome::of(self.table.entry(IDENTITY.into()).or_insert_with(|| name.clone()))
+            }
             Change::Register(node, folder) => {
-                Outcome::of(self.folders.entry(*node).or_insert_with(|| folder.clone()))
+                let kept = self.folders.entry(*node).or_insert_with(|| folder.clone());
+                if kept.made == folder.made {
+                    kept.started = kept.started.max(folder.started);
+                }
+                Outcome::of(kept)
             }
         }
     }
@@ -161,14 +168,19 @@ impl Machine {
     }
 
     /// The folder of a member, as far as this one has heard.
-    pub(super) fn folder_of(&self, node: NodeId) -> Option<String> {
+    pub(super) fn folder_of(&self, node: NodeId) -> Option<Folder> {
         self.locked().state.folders.get(&node).cloned()
+    }
+
+    /// The index of the last entry that is in the state.
+    pub(super) fn applied(&self) -> u64 {
+        self.locked().state.applied.map_or(0, |applied| applied.index)
     }
 
     async fn keep(&self, kept: Kept) -> Result<(), Failed> {
         if let Some(file) = self.file.clone() {
             let bytes = serde_json::to_vec(&kept).map_err(|error| failed(ErrorVerb::Write, error))?;
-            let written = tokio::task::spawn_blocking(move || super::log::replace(&file, &bytes));
+            let written = tokio::task::spawn_blocking(move || super::journal::replace(&file, &bytes));
             let written = written.await.map_err(|error| failed(ErrorVerb::Write, error))?;
             written.map_err(|error| failed(ErrorVerb::Write, error))?;
         }

@@ -1,7 +1,8 @@
 //! Raft: a few processes that agree with each other, and no database.
 //!
 //! `raft:FOLDER?node=1&peers=1@HOST:PORT,2@HOST:PORT,3@HOST:PORT` is a member, `raft:?peers=…` uses a cluster without being one of it, and
-//! `raft:FOLDER` is a cluster of one. Members keep their log in their folder, and speak under the secret in `$TENURE_RAFT_SECRET`.
+//! `raft:FOLDER` is a cluster of one. Members keep their log in their folder, and speak under the secret in `$TENURE_RAFT_SECRET`. With `&snapshot=N` they write
+//! the state down, and cut the log, after every N entries (5000).
 //!
 //! What is agreed on is each change of the reference store ([`Book`](tenure_core::book::Book)), in one order (openraft). So a member that has applied the same
 //! entries has the same state, and what the reference store promises, the cluster does:
@@ -12,14 +13,16 @@
 //! - The *token* of a grant is the index of its entry.
 //! - The minority of a netsplit has no leader, grants nothing and answers nothing.
 //!
-//! A member whose disk is lost has forgotten what it voted for, and must not vote again under its number: it waits, and says so. Remove it, and add it under
-//! another number.
+//! A member whose disk is lost, or was put back as it once was, has forgotten what it voted for and what it said that it had, and must not vote again under
+//! its number: it waits, and says so. Remove it, and add it under another number.
 
 mod address;
+mod journal;
 mod log;
 mod machine;
 mod net;
 mod node;
+mod peer;
 mod store;
 mod types;
 
@@ -38,8 +41,9 @@ use tokio::sync::mpsc;
 
 use self::address::{Address, SECRET_ENV, is_here};
 use self::net::{Lines, Question};
-use self::node::Node;
 pub use self::node::{Member, Status};
+use self::node::{Node, Start};
+pub use self::store::PROMISES;
 use self::types::{Change, Entry, Look, NodeId, Outcome, Put};
 use super::StoreOptions;
 use crate::runtime;
@@ -65,9 +69,10 @@ impl Raft {
         let address: Address = options.url.parse()?;
         let secret = std::env::var(SECRET_ENV).unwrap_or_default();
         match address {
-            Address::Member { folder, node, peers, listen } => {
+            Address::Member { folder, node, peers, listen, snapshot } => {
                 check_secret(&secret, &peers)?;
-                let node = Node::start(&folder, node, &peers, listen.as_deref(), secret.as_bytes()).await?;
+                let member = Start { folder, id: node, peers, listen, snapshot, secret: secret.into_bytes() };
+                let node = Node::start(member).await?;
                 Ok(Raft { kind: Kind::Member(node) })
             }
             Address::Client { peers } => {

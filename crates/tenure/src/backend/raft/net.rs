@@ -16,7 +16,7 @@ use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::types::{Entry, Look, NodeId, Types};
+use super::types::{Entry, Folder, Look, NodeId, Types};
 use crate::runtime;
 use crate::seal::{self, Seal, Seals};
 
@@ -53,6 +53,8 @@ pub(super) enum Question {
     /// To be done by the leader: takes a member in, or lets one go.
     Admit(NodeId, String),
     Dismiss(NodeId),
+    /// To be done by the leader: has another member lead.
+    Transfer(NodeId),
     /// Stand for election now.
     Elect,
 }
@@ -65,7 +67,9 @@ pub(super) struct Greeting {
     /// Whether it never promised anything.
     pub(super) pristine: bool,
     /// The folder of who asks, as far as it has heard.
-    pub(super) your_folder: Option<String>,
+    pub(super) your_folder: Option<Folder>,
+    /// In which term who asks last said to it, while it ran, that it has the log, and up to which index.
+    pub(super) your_log: Option<(u64, u64)>,
 }
 
 /// One end of a connection.

@@ -3,23 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use openraft::error::{
-    CheckIsLeaderError, ClientWriteError, InstallSnapshotError, NetworkError, RPCError, RaftError,
-    RemoteError, Unreachable,
-};
-use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
-    VoteRequest, VoteResponse,
-};
+use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers, Config, SnapshotPolicy};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tenure_core::port::{StoreError, Trouble, Wake};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{broadcast, watch};
@@ -28,7 +18,8 @@ use tokio::task::JoinHandle;
 use super::log::Log;
 use super::machine::Machine;
 use super::net::{GREETING_LIMIT, Greeting, Line, Lines, Question, within};
-use super::types::{Change, Entry, Look, NodeId, Outcome, Raft, Types};
+use super::peer::{Heard, Network};
+use super::types::{Change, Entry, Folder, Look, NodeId, Outcome, Raft};
 use crate::runtime;
 
 /// How often a leader is heard of, and how long it may be silent: between the two numbers.
@@ -47,11 +38,27 @@ const GATHERING_LIMIT: Duration = Duration::from_secs(60);
 /// How long a change of the members may take: a new one learns everything first.
 const MEMBERS_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long a member that starts waits for the greeting of another.
+const STAND_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long another member may take to lead.
+const TRANSFER_LIMIT: Duration = Duration::from_secs(15);
+
 /// After how many entries the state is written down and the log cut.
 const SNAPSHOT_EVERY: u64 = 5_000;
 
 /// How many entries are left for members that are a little behind.
 const ENTRIES_LEFT: u64 = 1_000;
+
+/// How a member starts.
+pub(super) struct Start {
+    pub(super) folder: PathBuf,
+    pub(super) id: NodeId,
+    pub(super) peers: BTreeMap<NodeId, String>,
+    pub(super) listen: Option<String>,
+    pub(super) snapshot: Option<u64>,
+    pub(super) secret: Vec<u8>,
+}
 
 /// A member.
 pub(super) struct Node {
@@ -62,8 +69,10 @@ pub(super) struct Node {
     machine: Machine,
     log: Log,
     lines: Lines,
-    /// Whether it takes part: it has promised something before, or it is certain that it never has.
-    is_fit: AtomicBool,
+    /// Whether it takes part: it remembers all that it promised, as far as the others know.
+    is_fit: Arc<AtomicBool>,
+    /// What the others have said that they have.
+    heard: Heard,
     pub(super) wakes: broadcast::Sender<Wake>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Held for as long as the process uses the folder.
@@ -86,44 +95,42 @@ impl Drop for Node {
 
 impl Node {
     /// Starts the member of a folder; alone if it has no peers.
-    pub(super) async fn start(
-        folder: &Path,
-        id: NodeId,
-        peers: &BTreeMap<NodeId, String>,
-        listen: Option<&str>,
-        secret: &[u8],
-    ) -> Result<Arc<Node>, StoreError> {
+    pub(super) async fn start(start: Start) -> Result<Arc<Node>, StoreError> {
+        let Start { folder, id, peers, listen, snapshot, secret } = start;
+        let (folder, every) = (folder.as_path(), snapshot.unwrap_or(SNAPSHOT_EVERY));
         let lock = lock(folder)?;
         let wakes = broadcast::channel(1024).0;
         let log = Log::open(Some(folder))?;
         let machine = Machine::open(Some(folder), wakes.clone())?;
-        let lines = Lines::new(Some(id), secret);
+        let lines = Lines::new(Some(id), &secret);
         let config = Config {
             cluster_name: "tenure".into(),
             heartbeat_interval: HEARTBEAT_MS,
             election_timeout_min: SILENCE_MS.0,
             election_timeout_max: SILENCE_MS.1,
-            snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_EVERY),
-            max_in_snapshot_log_to_keep: ENTRIES_LEFT,
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(every),
+            max_in_snapshot_log_to_keep: ENTRIES_LEFT.min(every / 5),
+            // Until it takes part: a term of its own would hide that it has forgotten another.
+            enable_elect: false,
             ..Config::default()
         };
         let config = config.validate().map_err(|error| unfit(format!("raft can not be set up: {error}")))?;
-        let was_pristine = log.is_pristine();
-        let network = Network { lines: lines.clone() };
+        let (is_fit, heard) = (Arc::new(AtomicBool::new(false)), Heard::default());
+        let network = Network::new(lines.clone(), is_fit.clone(), heard.clone());
         let raft = Raft::new(id, Arc::new(config), network, log.clone(), machine.clone())
             .await
             .map_err(|error| unfit(format!("raft can not begin: {error}")))?;
         let bound = match peers.get(&id) {
             Some(place) => {
-                let place = listen.unwrap_or(place);
+                let place = listen.as_deref().unwrap_or(place);
                 let bound = TcpListener::bind(place).await;
                 Some(bound.map_err(|error| unfit(format!("node {id} can not listen on {place}: {error}")))?)
             }
             None => None,
         };
-        let (is_fit, tasks) = (AtomicBool::new(!was_pristine), Mutex::default());
-        let (lock, given) = (Some(lock), peers.clone());
-        let node = Arc::new(Node { id, peers: given, raft, machine, log, lines, is_fit, wakes, tasks, lock });
+        let (lock, given, tasks) = (Some(lock), peers.clone(), Mutex::default());
+        let node =
+            Arc::new(Node { id, peers: given, raft, machine, log, lines, is_fit, heard, wakes, tasks, lock });
         let me = Arc::downgrade(&node);
         let mut tasks = vec![tokio::spawn(begin(me.clone(), id, peers.clone()))];
         tasks.extend(bound.map(|listener| tokio::spawn(serve(me, listener, secret.into()))));
@@ -160,7 +167,7 @@ impl Node {
 
     async fn pass_on(&self, id: NodeId, place: &str, question: &Question) -> Result<Outcome, StoreError> {
         let limit = match question {
-            Question::Admit(..) | Question::Dismiss(_) => MEMBERS_LIMIT,
+            Question::Admit(..) | Question::Dismiss(_) | Question::Transfer(_) => MEMBERS_LIMIT,
             _ => ANSWER_LIMIT,
         };
         within(limit, self.lines.ask(id, place, question)).await.map_err(|error| {
@@ -272,6 +279,43 @@ impl Node {
         Ok(())
     }
 
+    /// Has another member stand, again and again until it leads: the others vote for nobody while they have just heard of a leader, and hear
+    /// of none once it stands.
+    async fn transfer(&self, id: NodeId) -> Result<(), StoreError> {
+        let status = self.status();
+        let member = status.members.iter().find(|member| member.node == id && member.votes);
+        let Some(place) = member.map(|member| member.place.clone()) else {
+            let voters =
+                status.members.iter().filter(|member| member.votes).map(|member| member.node.to_string());
+            let voters = voters.collect::<Vec<_>>().join(", ");
+            return Err(StoreError::new(
+                Trouble::Request,
+                format!("node {id} is no member that votes; choose among {voters}"),
+            ));
+        };
+        let limit = runtime::now() + TRANSFER_LIMIT;
+        let mut metrics = self.raft.metrics();
+        while metrics.borrow_and_update().current_leader != Some(id) {
+            if runtime::now() >= limit {
+                return Err(StoreError::new(
+                    Trouble::Request,
+                    format!(
+                        "node {id} was not elected within {TRANSFER_LIMIT:?}: it can not be reached, or is behind; try again"
+                    ),
+                ));
+            }
+            if id != self.id {
+                let _: io::Result<Outcome> =
+                    within(ANSWER_LIMIT, self.lines.ask(id, &place, &Question::Elect)).await;
+            }
+            tokio::select! {
+                _ = metrics.changed() => {}
+                () = runtime::sleep_until(runtime::now() + Duration::from_millis(SILENCE_MS.0 / 2)) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Has the leader do something about the members; if that is us, we do.
     pub(super) async fn manage(&self, question: Question) -> Result<Outcome, StoreError> {
         let (leader, place) = self.leader().await?;
@@ -281,12 +325,17 @@ impl Node {
         let done = match question {
             Question::Admit(id, place) => self.admit(id, &place).await,
             Question::Dismiss(id) => self.dismiss(id).await,
+            Question::Transfer(id) => self.transfer(id).await,
             _ => Err(StoreError::new(Trouble::Request, "that is nothing to do about members")),
         };
         done.map(|()| Outcome::nothing())
     }
 
     async fn elect(&self) -> Outcome {
+        if !self.is_fit.load(Ordering::Acquire) {
+            let message = format!("node {} takes no part yet", self.id);
+            return Outcome::refused(StoreError::new(Trouble::Unavailable, message));
+        }
         match self.raft.trigger().elect().await {
             Ok(()) => Outcome::nothing(),
             Err(error) => Outcome::refused(StoreError::new(Trouble::Unavailable, error.to_string())),
@@ -353,8 +402,10 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
 
 /// Takes part, once that is safe, and says so to all.
 ///
-/// A member whose folder is empty although it had another one has lost its disk: what it voted for, and what it said it had, is forgotten, so it
-/// must not take part under its number again. That is known from the others: each member registers its folder in the state that is agreed on.
+/// A member whose folder is empty although it had another one has lost its disk, and one whose folder was put back as it once was has lost the last of
+/// it: what it voted for, and what it said it had, is forgotten, so it must not take part under its number again. That is known from the others: each
+/// member registers its folder, and how often it was started in it, in the state that is agreed on; and who leads knows what it was told.
+/// A copy of the very run that ended last is found out only if somebody who led it meanwhile is still running.
 async fn begin(me: Weak<Node>, id: NodeId, peers: BTreeMap<NodeId, String>) {
     let mut warned = false;
     loop {
@@ -363,19 +414,20 @@ async fn begin(me: Weak<Node>, id: NodeId, peers: BTreeMap<NodeId, String>) {
             break;
         }
         match node.stand(&peers).await {
-            Stand::Takes => node.is_fit.store(true, Ordering::Release),
+            Stand::Takes => node.take_part(),
             Stand::Begins => {
-                node.is_fit.store(true, Ordering::Release);
+                node.take_part();
                 node.found(&peers).await;
             }
             Stand::Waits => {}
             Stand::Lost if warned => {}
             Stand::Lost => {
-                warned = true;
+                // For good: those who know may be gone the next time.
+                warned = node.log.forgot().await.is_ok();
                 tracing::error!(
                     node = id,
-                    "this member had another folder, which is lost with all that it promised: it takes no part any more. Have it \
-                     removed from the cluster, and added under another number"
+                    "this member has another folder than it had, or an old copy of it, and has forgotten what it promised: it takes no part \
+                     any more. Have it removed from the cluster, and added under another number"
                 );
             }
         }
@@ -384,10 +436,11 @@ async fn begin(me: Weak<Node>, id: NodeId, peers: BTreeMap<NodeId, String>) {
     }
     loop {
         let Some(node) = me.upgrade() else { return };
-        if node.machine.folder_of(id).is_some() {
+        let folder = Folder { made: node.log.folder(), started: node.log.started() };
+        if node.machine.folder_of(id).is_some_and(|known| known.made != folder.made || known == folder) {
             return;
         }
-        let change = Change::Register(id, node.log.folder());
+        let change = Change::Register(id, folder);
         // Nobody leads yet, or we are not taken in yet: later, then.
         let _ = node.change(Entry { change, wall_ms: runtime::wall_ms() }).await;
         drop(node);
@@ -395,36 +448,53 @@ async fn begin(me: Weak<Node>, id: NodeId, peers: BTreeMap<NodeId, String>) {
     }
 }
 
-/// Whether a member that has promised nothing takes part.
+/// Whether a member takes part.
 enum Stand {
-    /// It is new, and its cluster is there, or another one begins it.
+    /// It remembers all that it promised; or it is new, and its cluster is there, or another one begins it.
     Takes,
     /// It begins the cluster: a majority of those who are to be its members has never promised anything, and nobody else has.
     Begins,
     /// Nobody knows yet.
     Waits,
-    /// It is not new.
+    /// It has forgotten something.
     Lost,
 }
 
 impl Node {
+    fn take_part(&self) {
+        self.is_fit.store(true, Ordering::Release);
+        self.raft.runtime_config().elect(true);
+    }
+
     async fn stand(&self, peers: &BTreeMap<NodeId, String>) -> Stand {
         let others = peers.iter().filter(|(other, _)| **other != self.id);
-        let greetings = others.map(|(other, place)| self.lines.open(*other, place));
+        let greetings = others.map(|(other, place)| within(STAND_LIMIT, self.lines.open(*other, place)));
         let greetings = futures_util::future::join_all(greetings).await;
         let heard: Vec<Greeting> = greetings.into_iter().filter_map(|heard| Some(heard.ok()?.1)).collect();
-        let another = |greeting: &Greeting| {
-            greeting.your_folder.as_ref().is_some_and(|folder| *folder != self.log.folder())
-        };
+        let is_new = self.log.is_pristine();
         // One may be behind the others, so a majority is asked.
         match (heard.len() + 1) * 2 > peers.len() {
-            _ if heard.iter().any(another) => Stand::Lost,
+            _ if self.log.has_forgotten() || heard.iter().any(|greeting| self.has_forgotten(greeting)) => {
+                Stand::Lost
+            }
             false => Stand::Waits,
-            true if heard.iter().any(|greeting| !greeting.pristine) => Stand::Takes,
+            true if !is_new || heard.iter().any(|greeting| !greeting.pristine) => Stand::Takes,
             // One of them begins, so that they do not stand against each other.
             true if heard.iter().any(|greeting| greeting.node < self.id) => Stand::Takes,
             true => Stand::Begins,
         }
+    }
+
+    /// Whether another one knows more of this member than it does itself.
+    fn has_forgotten(&self, greeting: &Greeting) -> bool {
+        let (made, started) = (self.log.folder(), self.log.started());
+        let of_folder =
+            greeting.your_folder.as_ref().is_some_and(|it| it.made != made || it.started >= started);
+        // In a later term it may have been told to cut its log, in the same one never.
+        let (term, index) = self.log.reach();
+        let has = (term, index.max(self.machine.applied()));
+        of_folder
+            || greeting.your_log.is_some_and(|heard| heard.0 > has.0 || (heard.0 == has.0 && heard.1 > has.1))
     }
 
     async fn found(&self, peers: &BTreeMap<NodeId, String>) {
@@ -476,7 +546,9 @@ async fn answer_all(me: Weak<Node>, stream: TcpStream, secret: &[u8]) -> io::Res
         match question {
             Question::Hello(_, who) => {
                 let your_folder = who.and_then(|who| node.machine.folder_of(who));
-                line.say(&Greeting { node: node.id, pristine: node.log.is_pristine(), your_folder }).await?;
+                let your_log = who.and_then(|who| node.heard.of(who));
+                let pristine = node.log.is_pristine();
+                line.say(&Greeting { node: node.id, pristine, your_folder, your_log }).await?;
             }
             // Who takes no part promises nothing: to the others it is not there.
             Question::Append(_) | Question::Vote(_) | Question::Snapshot(_)
@@ -493,7 +565,7 @@ async fn answer_all(me: Weak<Node>, stream: TcpStream, secret: &[u8]) -> io::Res
             Question::See(look) => line.say(&told(node.see(&look).await)).await?,
             Question::Status => line.say(&node.status()).await?,
             Question::Elect => line.say(&node.elect().await).await?,
-            manage @ (Question::Admit(..) | Question::Dismiss(_)) => {
+            manage @ (Question::Admit(..) | Question::Dismiss(_) | Question::Transfer(_)) => {
                 line.say(&told(node.manage(manage).await)).await?
             }
             Question::Wakes => {
@@ -515,70 +587,4 @@ async fn answer_all(me: Weak<Node>, stream: TcpStream, secret: &[u8]) -> io::Res
 
 fn told(outcome: Result<Outcome, StoreError>) -> Outcome {
     outcome.unwrap_or_else(Outcome::refused)
-}
-
-/// How this member reaches the others, for raft's own questions.
-struct Network {
-    lines: Lines,
-}
-
-struct Peer {
-    node: NodeId,
-    place: String,
-    lines: Lines,
-}
-
-impl RaftNetworkFactory<Types> for Network {
-    type Network = Peer;
-
-    async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> Peer {
-        Peer { node: target, place: node.addr.clone(), lines: self.lines.clone() }
-    }
-}
-
-type Missed<E> = RPCError<NodeId, BasicNode, RaftError<NodeId, E>>;
-
-impl Peer {
-    async fn ask<T, E>(&self, question: Question) -> Result<T, Missed<E>>
-    where
-        T: DeserializeOwned,
-        E: std::error::Error + Serialize + DeserializeOwned,
-    {
-        let answer: io::Result<Result<T, RaftError<NodeId, E>>> =
-            self.lines.ask(self.node, &self.place, &question).await;
-        match answer {
-            Ok(answer) => answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.node, error))),
-            // There is no hurry to ask again who is not there.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                Err(RPCError::Unreachable(Unreachable::new(&error)))
-            }
-            Err(error) => Err(RPCError::Network(NetworkError::new(&error))),
-        }
-    }
-}
-
-impl RaftNetwork<Types> for Peer {
-    async fn append_entries(
-        &mut self,
-        rpc: AppendEntriesRequest<Types>,
-        _: RPCOption,
-    ) -> Result<AppendEntriesResponse<NodeId>, Missed<openraft::error::Infallible>> {
-        self.ask(Question::Append(Box::new(rpc))).await
-    }
-
-    async fn install_snapshot(
-        &mut self,
-        rpc: InstallSnapshotRequest<Types>,
-        _: RPCOption,
-    ) -> Result<InstallSnapshotResponse<NodeId>, Missed<InstallSnapshotError>> {
-        self.ask(Question::Snapshot(Box::new(rpc))).await
-    }
-
-    async fn vote(
-        &mut self,
-        rpc: VoteRequest<NodeId>,
-        _: RPCOption,
-    ) -> Result<VoteResponse<NodeId>, Missed<openraft::error::Infallible>> {
-        self.ask(Question::Vote(rpc)).await
-    }
 }

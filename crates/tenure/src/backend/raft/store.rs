@@ -3,18 +3,19 @@
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use tenure_core::port::{
-    Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Finding, Joined, NewSession,
-    Observation, Office, Pause, Promises, Pulse, Release, Scope, SessionView, Store, StoreError, Take,
-    Takeover, Term, Trouble, Verdict, Wake, WakeSource, Wakes,
+    Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Finding, Joined, MemberOrder,
+    MemberView, Membership, NewSession, Observation, Office, Pause, Promises, Pulse, Release, Scope,
+    SessionView, Store, StoreError, Take, Takeover, Term, Trouble, Verdict, Wake, WakeSource, Wakes,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 use tokio::sync::mpsc;
 
-use super::Raft;
 use super::net::Question;
-use super::types::{Change, Look};
+use super::types::{Change, IDENTITY, Look};
 use super::{Kind, follow};
+use super::{Member, Raft, Status};
 use crate::backend::Heard;
+use crate::runtime;
 
 impl Raft {
     async fn write<T: DeserializeOwned>(&self, change: Change) -> Result<T, StoreError> {
@@ -25,6 +26,14 @@ impl Raft {
         self.look(look).await?.read()
     }
 }
+
+/// What it promises.
+pub const PROMISES: Promises = Promises {
+    backend: "Raft",
+    at_most_one: "yes, for clock rates within 1.2x",
+    netsplit: "the minority has none",
+    after_crash: "an election timeout and a lease",
+};
 
 #[async_trait]
 impl Store for Raft {
@@ -95,12 +104,16 @@ impl WakeSource for Told {
 #[async_trait]
 impl Directory for Raft {
     fn promises(&self) -> Promises {
-        Promises {
-            backend: "Raft",
-            at_most_one: "yes, for clock rates within 1.2x",
-            netsplit: "the minority has none",
-            after_crash: "an election timeout and a lease",
-        }
+        PROMISES
+    }
+
+    async fn identity(&self) -> Result<String, StoreError> {
+        let known: Option<String> = self.read(Look::Get(IDENTITY.into())).await?;
+        let name = match known {
+            Some(name) => name,
+            None => self.write(Change::Identify(format!("{:016x}", runtime::random()))).await?,
+        };
+        Ok(format!("raft {name}"))
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
@@ -121,6 +134,23 @@ impl Directory for Raft {
 
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
         self.read(Look::Sessions(which.map(<[SessionId]>::to_vec))).await
+    }
+
+    async fn membership(&self) -> Result<Option<Membership>, StoreError> {
+        let Status { node, leader, term, index, members } = self.status().await?;
+        let members = members.into_iter().map(|member| {
+            let Member { node, place, votes, behind } = member;
+            MemberView { node, place, votes, behind }
+        });
+        Ok(Some(Membership { node, leader, term, index, members: members.collect() }))
+    }
+
+    async fn order_member(&self, order: &MemberOrder) -> Result<(), StoreError> {
+        match order {
+            MemberOrder::Admit { node, place } => self.admit(*node, place).await,
+            MemberOrder::Dismiss { node } => self.dismiss(*node).await,
+            MemberOrder::Transfer { node } => self.transfer(*node).await,
+        }
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
@@ -195,5 +225,10 @@ impl Raft {
     /// Lets a member go.
     pub async fn dismiss(&self, node: u64) -> Result<(), StoreError> {
         self.manage(Question::Dismiss(node)).await
+    }
+
+    /// Has a member lead the cluster.
+    pub async fn transfer(&self, node: u64) -> Result<(), StoreError> {
+        self.manage(Question::Transfer(node)).await
     }
 }

@@ -11,6 +11,9 @@ use tenure_core::port::{
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
+/// Where the small table has the cluster's name.
+pub(super) const IDENTITY: &str = "tenure/identity";
+
 /// A member's number.
 pub(super) type NodeId = u64;
 
@@ -51,8 +54,19 @@ pub(super) enum Change {
     Record(Box<Deed>),
     Forget(i64),
     Put(Put),
-    /// A member says which folder it keeps its log in: of another one, it must not take part.
-    Register(NodeId, String),
+    /// A member says which folder it keeps its log in: of another one, or of an older copy of it, it must not take part.
+    Register(NodeId, Folder),
+    /// What the cluster is called from the first time that this is said: one that is made anew has another name.
+    Identify(String),
+}
+
+/// Where a member keeps its log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Folder {
+    /// What was drawn when it was made.
+    pub(super) made: String,
+    /// How often the member was started in it.
+    pub(super) started: u64,
 }
 
 /// A value to be kept; with a holder's token, only while it holds the lease.

@@ -17,6 +17,14 @@ use super::change::of_key;
 use super::connection::{Explain, Transaction, broken, election_of, parsed, query};
 use crate::backend::memory::no_such_election;
 
+/// What it promises.
+pub const PROMISES: Promises = Promises {
+    backend: "sqlite",
+    at_most_one: "on this machine (kernel lock: a dead holder is known dead)",
+    netsplit: "none can happen: one machine, one file",
+    after_crash: "at once; a stopped process is waited out for its lease",
+};
+
 impl Sqlite {
     /// What a session sees in one snapshot.
     pub(super) async fn observation(&self, session: &SessionId, scope: &Scope) -> sqlx::Result<Observation> {
@@ -141,12 +149,11 @@ impl Sqlite {
 #[async_trait]
 impl Directory for Sqlite {
     fn promises(&self) -> Promises {
-        Promises {
-            backend: "sqlite",
-            at_most_one: "on this machine (kernel lock: a dead holder is known dead)",
-            netsplit: "none can happen: one machine, one file",
-            after_crash: "at once; a stopped process is waited out for its lease",
-        }
+        PROMISES
+    }
+
+    async fn identity(&self) -> Result<String, StoreError> {
+        Ok(format!("sqlite {}", self.path().display()))
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {

@@ -74,6 +74,7 @@ use connection::{Explain, Pools};
 use lock::{Folder, Held, Watchers};
 
 pub use claims::submit;
+pub use directory::PROMISES;
 pub use events::{commit_share, publish};
 pub use guard::{fence, guard};
 pub(crate) use migrate::script;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use async_trait::async_trait;
 use sqlx::Row;
 use tenure_core::port::{
-    Ask, AskKind, Candidacy, Expire, Joined, NewSession, Observation, Pulse, Release, Scope, Store,
+    Adopt, Ask, AskKind, Candidacy, Expire, Joined, NewSession, Observation, Pulse, Release, Scope, Store,
     StoreError, Take, Takeover, Wake, Wakes,
 };
 use tenure_core::{ElectionKey, SessionId, Token};
@@ -148,6 +148,28 @@ impl Sqlite {
         Ok(holder.is_some())
     }
 
+    async fn adopt_lease(&self, adopt: &Adopt) -> sqlx::Result<bool> {
+        let (mut change, key) = (self.change().await?, &adopt.election);
+        change.transaction.execute(of_key!(self, "lease_adopt_make", key).bind(adopt.slot)).await?;
+        let wall_ms = change.wall_ms;
+        macro_rules! of_lease {
+            ($name:literal) => {
+                of_key!(self, $name, key)
+                    .bind(adopt.slot)
+                    .bind(number(adopt.token))
+                    .bind(adopt.session.as_str())
+                    .bind(&adopt.by)
+                    .bind(wall_ms)
+            };
+        }
+        let adopted = change.transaction.execute(of_lease!("lease_adopt")).await?.rows_affected() > 0;
+        if adopted {
+            change.transaction.execute(of_lease!("lease_adopt_remember")).await?;
+        }
+        change.commit().await?;
+        Ok(adopted)
+    }
+
     /// Expires every session whose process is dead, and removes what dead processes left behind in the folder. Death
     /// needs no watcher to be noticed then: not that of a candidate that held nothing, nor one before a restart.
     async fn sweep(&self) -> sqlx::Result<()> {
@@ -250,6 +272,15 @@ impl Store for Sqlite {
     async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
         self.in_place()?;
         self.ask_holder(ask).await.explain(self.path(), "asking a holder")
+    }
+
+    fn adopts(&self) -> bool {
+        true
+    }
+
+    async fn adopt(&self, adopt: &Adopt) -> Result<bool, StoreError> {
+        self.in_place()?;
+        self.adopt_lease(adopt).await.explain(self.path(), "holding a lease that was granted elsewhere")
     }
 
     fn watch(&self, sessions: &[SessionId]) {

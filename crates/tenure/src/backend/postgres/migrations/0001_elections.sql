@@ -95,6 +95,18 @@ CREATE TABLE tenure.terms (
 );
 CREATE INDEX terms_order ON tenure.terms (namespace, election, n);
 
+-- The last lease of each slot that was granted by another store and is held here under its token, by who granted it.
+CREATE TABLE tenure.adoptions (
+    namespace  text COLLATE "C",
+    name       text COLLATE "C",
+    slot       integer,
+    elector    text COLLATE "C",
+    token      bigint      NOT NULL,
+    session    text COLLATE "C" NOT NULL,
+    adopted_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (namespace, name, slot, elector)
+) WITH (fillfactor = 70);
+
 -- The highest token seen for each fenced name, which may be granted by another store.
 CREATE TABLE tenure.fences (
     name    text COLLATE "C" PRIMARY KEY,

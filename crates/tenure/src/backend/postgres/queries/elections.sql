@@ -92,3 +92,9 @@ SELECT tenure.timeline() AS timeline,
         WHERE l.session = $2 AND NOT EXISTS (
             SELECT FROM tenure.candidates c
             WHERE c.namespace = l.namespace AND c.election = l.name AND c.session = $2)) AS strays;
+
+-- name: store_identity
+-- A promoted standby has the identity of its primary: tokens grow over that.
+SELECT 'postgres ' || c.system_identifier || '/' || d.oid AS identity
+FROM pg_catalog.pg_control_system() c, pg_catalog.pg_database d
+WHERE d.datname = current_database();

@@ -68,3 +68,40 @@ SELECT transaction_timestamp() <> statement_timestamp() AS lasting
 FROM tenure.leases
 WHERE namespace = $1 AND name = $2 AND slot = $3 AND token = $4 AND session = $5
 FOR SHARE;
+
+-- name: lease_adopt_make
+-- $1 namespace, $2 name, $3 slot. A lease that nobody has stood for here.
+INSERT INTO tenure.leases (namespace, name, slot) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+
+-- name: lease_adopt_lock
+-- $1 namespace, $2 name, $3 slot, $4 who has it. Held still, as for a take: an earlier holder's guarded transactions come
+-- first, and the next statement, whose snapshot is newer, sees what they and other adoptions left.
+SELECT FROM tenure.leases l, tenure.sessions s
+WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3 AND s.id = $4
+FOR NO KEY UPDATE OF l FOR KEY SHARE OF s;
+
+-- name: lease_adopt
+-- $1 namespace, $2 name, $3 slot, $4 token, $5 who has it, $6 who granted it. No row: refused.
+-- A later grant of the same elector must not have been here before, and who was elected by another one must be gone: tokens of
+-- different electors do not compare.
+WITH may AS (
+    SELECT l.namespace, l.name, l.slot
+    FROM tenure.leases l
+    JOIN tenure.sessions s ON s.id = $5 AND s.state = 'live'
+    LEFT JOIN tenure.adoptions a
+        ON a.namespace = l.namespace AND a.name = l.name AND a.slot = l.slot AND a.elector = $6
+    WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3
+      AND $4 > coalesce(a.token, 0)
+      AND (l.token = a.token AND l.session = a.session
+           OR NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live'))
+), adopted AS (
+    UPDATE tenure.leases l SET token = $4, session = $5, reserved = NULL, via = 'release', granted_at = now()
+    FROM may WHERE l.namespace = may.namespace AND l.name = may.name AND l.slot = may.slot
+    RETURNING l.slot
+), remembered AS (
+    INSERT INTO tenure.adoptions AS a (namespace, name, slot, elector, token, session)
+    SELECT may.namespace, may.name, may.slot, $6, $4, $5 FROM may
+    ON CONFLICT (namespace, name, slot, elector)
+    DO UPDATE SET token = EXCLUDED.token, session = EXCLUDED.session, adopted_at = now()
+)
+SELECT slot FROM adopted;

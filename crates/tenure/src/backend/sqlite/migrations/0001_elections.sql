@@ -97,6 +97,18 @@ CREATE TABLE tenure_terms (
 ) STRICT;
 CREATE INDEX tenure_terms_open ON tenure_terms (session) WHERE ended_at IS NULL;
 
+-- The last lease of each slot that was granted by another store and is held here under its token, by who granted it.
+CREATE TABLE tenure_adoptions (
+    namespace  TEXT    NOT NULL,
+    name       TEXT    NOT NULL,
+    slot       INTEGER NOT NULL,
+    elector    TEXT    NOT NULL,
+    token      INTEGER NOT NULL,
+    session    TEXT    NOT NULL,
+    adopted_at INTEGER NOT NULL,
+    PRIMARY KEY (namespace, name, slot, elector)
+) STRICT, WITHOUT ROWID;
+
 -- The highest token seen under a name, whoever granted it.
 CREATE TABLE tenure_fences (
     name    TEXT    NOT NULL PRIMARY KEY,

@@ -41,3 +41,26 @@ ORDER BY slot;
 UPDATE tenure_leases SET token = token
 WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session = ?5
 RETURNING token;
+
+-- name: lease_adopt_make
+INSERT INTO tenure_leases (namespace, name, slot) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;
+
+-- name: lease_adopt
+-- A later grant of the same elector must not have been here before, and who was elected by another one must be gone: tokens of
+-- different electors do not compare.
+UPDATE tenure_leases AS l
+SET token = ?4, session = ?5, reserved = NULL, via = 'release', granted_at = ?7
+WHERE namespace = ?1 AND name = ?2 AND slot = ?3
+  AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = ?5 AND s.state = 'live')
+  AND ?4 > coalesce((SELECT a.token FROM tenure_adoptions a
+                     WHERE a.namespace = ?1 AND a.name = ?2 AND a.slot = ?3 AND a.elector = ?6), 0)
+  AND (NOT EXISTS (SELECT 1 FROM tenure_sessions h WHERE h.id = l.session AND h.state = 'live')
+       OR EXISTS (SELECT 1 FROM tenure_adoptions a
+                  WHERE a.namespace = ?1 AND a.name = ?2 AND a.slot = ?3 AND a.elector = ?6
+                    AND a.token = l.token AND a.session = l.session));
+
+-- name: lease_adopt_remember
+INSERT INTO tenure_adoptions (namespace, name, slot, elector, token, session, adopted_at)
+VALUES (?1, ?2, ?3, ?6, ?4, ?5, ?7)
+ON CONFLICT (namespace, name, slot, elector)
+DO UPDATE SET token = excluded.token, session = excluded.session, adopted_at = excluded.adopted_at;
