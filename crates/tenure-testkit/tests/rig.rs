@@ -250,8 +250,10 @@ fn a_switch_cuts_each_direction_by_itself() {
     switch.heal().unwrap();
     say(1, 0, "fifth");
     assert_eq!(heard_by(0), "heard fifth", "who is deaf hears nothing");
-    listeners.iter_mut().for_each(|(child, _)| child.kill().unwrap());
-    listeners.iter_mut().for_each(|(child, _)| drop(child.wait().unwrap()));
+    for (child, _) in &mut listeners {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
 
 #[test]
