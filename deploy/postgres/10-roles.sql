@@ -62,9 +62,10 @@ BEGIN
         SELECT * FROM (VALUES
             ('migrations', 'SELECT', 'SELECT'),
             ('sessions', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            -- Elections, leases and fences are for ever: what is gone could be granted again.
+            -- Elections, leases, adoptions and fences are for ever: what is gone could be granted again.
             ('elections', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('leases', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('adoptions', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('fences', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('candidates', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
@@ -104,12 +105,14 @@ BEGIN
             ('event_asides', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('schedules', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('schedule_progress', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('schedule_floor', 'SELECT, UPDATE', 'SELECT'),
             -- Who only looks does not see what calls are signed with.
             ('schedule_secrets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (schedule)'),
             -- Nobody rewrites what has fired; what is long past is forgotten.
             ('ticks', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_skips', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_runs', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('tick_strays', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_records', 'SELECT', 'SELECT')
         ) AS rights (name, runtime, reader)
         WHERE to_regclass('tenure.' || name) IS NOT NULL

@@ -26,6 +26,7 @@ use self::raft::RaftArgs;
 use self::schedules::ScheduleArgs;
 use self::tasks::TasksArgs;
 use self::work::WorkArgs;
+use crate::commands::members::{self, MembersArgs};
 use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
@@ -110,6 +111,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  tenure leader list -w\n  tenure leader show nightly\n  tenure leader transfer nightly --to node-2\n  tenure leader pause nightly --reason 'database upgrade'"
     )]
     Leader(LeaderArgs),
+    /// Who is there, as gossip tells
+    #[command(after_help = members::EXAMPLES)]
+    Members(MembersArgs),
     /// Put work into queues, take it out, see and move it
     #[command(after_help = tasks::EXAMPLES)]
     Tasks(TasksArgs),
@@ -189,7 +193,8 @@ Examples:
   tenure run nightly --no-wait -- ./report.sh          from cron: who comes late goes home (exit code 75)
   tenure run web --priority 100 -- ./server            the highest priority alive leads
   tenure run importers -n 3 -- ./import.sh             three of many at once
-  tenure run nightly --lease 3s --kill-after 1s -- ./job.sh";
+  tenure run nightly --lease 3s --kill-after 1s -- ./job.sh
+  tenure run warm --soft --store 'gossip:10.0.0.3?seed=10.0.0.1' -- ./warm-caches   harmless if two do it for a while";
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Standing {
@@ -205,13 +210,18 @@ pub(crate) struct Standing {
     #[arg(short = 'n', long, default_value_t = 1, value_name = "SLOTS")]
     pub(crate) slots: u32,
 
-    /// How long a silent process keeps what it holds
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
-    pub(crate) lease: Duration,
+    /// How long a silent process keeps what it holds [default: 10s, or as the store's address says]
+    #[arg(long, visible_alias = "lease-duration", value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Option<Duration>,
 
     /// How often it says that it lives [default: a fifth of the lease]
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, visible_alias = "retry-period", value_parser = duration, value_name = "TIME")]
     pub(crate) beat: Option<Duration>,
+
+    /// How long a leader may go on without a beat that counts, as client-go says it: always two thirds of the lease, and refused if it should be
+    /// less
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) renew_deadline: Option<Duration>,
 
     /// How others learn of a death: `lease`, or `connection` (PostgreSQL only): faster after a crash, and weaker, since a
     /// broken connection is not a dead process; tokens still fence
@@ -250,6 +260,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) standing: Standing,
 
+    /// Lead over gossip (--store gossip:…), knowing what that does not promise: no token, and in a netsplit one leader on each side
+    #[arg(long)]
+    pub(crate) soft: bool,
+
     /// Give up (exit code 75) if not leading after this long
     #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
@@ -282,6 +296,10 @@ pub(crate) struct ElectArgs {
 
     #[command(flatten)]
     pub(crate) standing: Standing,
+
+    /// Lead over gossip (--store gossip:…), knowing what that does not promise: no token, and in a netsplit one leader on each side
+    #[arg(long)]
+    pub(crate) soft: bool,
 
     /// Only watch, never lead
     #[arg(long)]

@@ -28,6 +28,7 @@
 //! | [`book`] | the same, as a pure value: the reference store that every other one must agree with |
 //! | [`ledger`] | likewise for tasks, queues, workers and pools |
 //! | [`schedule`] | when something happens: cron, intervals, zones, what was missed |
+//! | [`soft`] | who leads where nothing but gossip is shared, and what that does not promise |
 
 pub mod book;
 pub mod cabinet;
@@ -40,6 +41,7 @@ pub mod ledger;
 mod names;
 pub mod port;
 pub mod schedule;
+pub mod soft;
 mod time;
 mod timing;
 mod token;

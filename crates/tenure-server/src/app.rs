@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use axum::extract::DefaultBodyLimit;
+use tenure::backend::gossip::Gossip;
 use tenure::port::{Backend, QueueKey};
 use tenure::runtime::Runtime;
 use tenure::{Claims, ElectionKey, Error, Name, Tenure};
@@ -51,6 +52,8 @@ pub struct Inside {
     pub(crate) most_large_bytes: usize,
     claims: OnceCell<Claims>,
     pub(crate) tails: Tails,
+    /// The cluster that this server has joined by gossip, if any.
+    pub(crate) gossip: Option<Gossip>,
     /// Whether events may be pushed to private addresses.
     pub(crate) push_private: bool,
     /// Queues that were found to be exclusive: asked for through the leader from then on, whatever becomes of them.
@@ -118,6 +121,7 @@ impl App {
             most_large_bytes: settings.limits.large_body_bytes,
             claims: OnceCell::new(),
             tails: Tails::default(),
+            gossip: settings.gossip.clone(),
             push_private: settings.push_private,
             routed: Routed::default(),
         }))

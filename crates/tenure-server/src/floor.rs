@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tenure::port::{
     Backend, Deed, Finished, PoolKey, PoolView, QueueKey, QueueView, StoreError, TaskFilter, TaskId,
-    TaskState, TaskView, Trouble, Why, WorkerView, calls_queue,
+    TaskState, TaskView, Trouble, Why, WorkerView,
 };
 use tenure::runtime::Runtime;
 use tenure::{Moment, Name};
@@ -251,11 +251,7 @@ impl Floor {
     /// The workers, of all namespaces.
     pub(crate) async fn workers(&self) -> Result<Arc<[WorkerView]>, StoreError> {
         let Desk { store, runtime, workers, .. } = &*self.desk;
-        // Those by which servers make calls are the servers themselves, and nobody's concern.
-        let others = |all: Vec<WorkerView>| -> Arc<[WorkerView]> {
-            all.into_iter().filter(|view| view.namespace != calls_queue().namespace).collect()
-        };
-        workers.get((), runtime.as_ref(), async { store.workers(None).await.map(others) }).await
+        workers.get((), runtime.as_ref(), async { Ok(store.workers(None).await?.into()) }).await
     }
 
     /// The pools, of all namespaces.

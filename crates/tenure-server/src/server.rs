@@ -119,6 +119,9 @@ impl Server {
                 tracing::warn!("the store did not confirm that we left; the session runs out by itself")
             }
         }
+        if let Some(gossip) = &self.app.gossip {
+            gossip.leave().await;
+        }
         self.ended.send_replace(true);
     }
 

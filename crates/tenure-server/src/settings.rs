@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure::backend::gossip::Gossip;
 use tenure::runtime::{Runtime, System, process_name};
 
 /// Where a server listens unless told otherwise.
@@ -42,6 +43,8 @@ pub struct Settings {
     pub push_private: bool,
     /// Whether it is one of those who would fire what falls due.
     pub scheduler: bool,
+    /// The cluster that it shows, joined by gossip; left when the server ends.
+    pub gossip: Option<Gossip>,
 }
 
 impl Default for Settings {
@@ -60,6 +63,7 @@ impl Default for Settings {
             runtime: Arc::new(System),
             push_private: false,
             scheduler: true,
+            gossip: None,
         }
     }
 }

@@ -95,6 +95,11 @@
 //! [`Elector::run_while_leader`] drops its future, `tenure run` kills its child's whole process group, and everything
 //! else needs the guard or the fence.
 //!
+//! # Two stores
+//!
+//! Elections can live in one store and work in another ([`TenureBuilder::elect`], [`backend::paired`]): what is guarded in the second is guarded by the tokens
+//! of the first. And candidates move from one store to another, with no moment of two leaders, while they lead only where they lead in both ([`Moving`]).
+//!
 //! # Features
 //!
 //! `sqlite` and `postgres` (both on by default) compile those backends, `etcd` and `raft` those that only elect, `http` the one that uses a Tenure server;
@@ -122,7 +127,7 @@ pub use tenure_core::lease::Loss;
 pub use tenure_core::port;
 pub use tenure_core::{
     ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, claim, election, event,
-    schedule,
+    schedule, soft,
 };
 
 pub use crate::claims::{Claimed, Claims, Stop};

@@ -34,6 +34,12 @@
 //! | `tenure_fire_seconds` | histogram | – | how long one call to fire took, whatever came of it |
 //! | `tenure_schedule_looks_total` | counter | result | looks at what is due: `due` or `idle` |
 //! | `tenure_ticks_pruned_total` | counter | – | ticks that this process forgot, as they were old |
+//! | `tenure_gossip_members` | gauge | cluster, presence | members of the cluster as seen from here: `live`, `silent` or `left` |
+//! | `tenure_gossip_messages_total` | counter | result | messages of gossip: `sent`, `received`, `unsent` or `too_long` |
+//! | `tenure_gossip_dropped_total` | counter | reason | datagrams that were not believed: `forged`, `foreign`, `replayed`, `oversized` or `malformed` |
+//! | `tenure_soft_leader` | gauge | namespace, election | whether this process leads the soft election |
+//! | `tenure_soft_transitions_total` | counter | namespace, election, kind | `elected` or `lost` |
+//! | `tenure_soft_dual_milliseconds_total` | counter | namespace, election | how long this process led beside another, as far as it saw |
 
 use std::time::Duration;
 
@@ -81,6 +87,12 @@ pub mod names {
     pub const FIRE: &str = "tenure_fire_seconds";
     pub const SCHEDULE_LOOKS: &str = "tenure_schedule_looks_total";
     pub const TICKS_PRUNED: &str = "tenure_ticks_pruned_total";
+    pub const GOSSIP_MEMBERS: &str = "tenure_gossip_members";
+    pub const GOSSIP_MESSAGES: &str = "tenure_gossip_messages_total";
+    pub const GOSSIP_DROPPED: &str = "tenure_gossip_dropped_total";
+    pub const SOFT_LEADER: &str = "tenure_soft_leader";
+    pub const SOFT_TRANSITIONS: &str = "tenure_soft_transitions_total";
+    pub const SOFT_DUAL: &str = "tenure_soft_dual_milliseconds_total";
 }
 
 /// Describes every metric to the recorder that is installed.
@@ -141,6 +153,16 @@ pub fn describe() {
     describe_histogram!(names::FIRE, Unit::Seconds, "How long one call to fire took.");
     describe_counter!(names::SCHEDULE_LOOKS, "Looks of this process at what is due: due, idle.");
     describe_counter!(names::TICKS_PRUNED, "Ticks that this process forgot, as they were old.");
+    describe_gauge!(names::GOSSIP_MEMBERS, "Members of the cluster as seen from here: live, silent, left.");
+    describe_counter!(names::GOSSIP_MESSAGES, "Messages of gossip: sent, received, unsent, too_long.");
+    describe_counter!(names::GOSSIP_DROPPED, "Datagrams that were not believed, by reason.");
+    describe_gauge!(names::SOFT_LEADER, "Whether this process leads the soft election.");
+    describe_counter!(names::SOFT_TRANSITIONS, "Soft terms of this process: elected, lost.");
+    describe_counter!(
+        names::SOFT_DUAL,
+        Unit::Milliseconds,
+        "How long this process led beside another, as far as it saw."
+    );
     // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
     for kind in [Trouble::Timeout, Trouble::Unreachable, Trouble::Unavailable] {
         counter!(names::STORE_ERRORS, "kind" => word(kind)).increment(0);
@@ -381,6 +403,42 @@ pub(crate) fn firing_over(result: &'static str) {
 
 pub(crate) fn ticks_pruned(count: u64) {
     counter!(names::TICKS_PRUNED).increment(count);
+}
+
+/// Who is there, as seen from here.
+#[cfg(feature = "gossip")]
+pub(crate) fn gossip_members(cluster: &str, roster: &crate::backend::gossip::Roster) {
+    use crate::backend::gossip::Presence;
+    for presence in [Presence::Live, Presence::Silent, Presence::Left] {
+        let count = roster.all().filter(|member| member.presence == presence && !member.guest).count();
+        gauge!(names::GOSSIP_MEMBERS, "cluster" => cluster.to_owned(), "presence" => presence.as_str())
+            .set(count as f64);
+    }
+}
+
+#[cfg(feature = "gossip")]
+pub(crate) fn gossip_message(result: &'static str) {
+    counter!(names::GOSSIP_MESSAGES, "result" => result).increment(1);
+}
+
+#[cfg(feature = "gossip")]
+pub(crate) fn gossip_dropped(reason: &'static str) {
+    counter!(names::GOSSIP_DROPPED, "reason" => reason).increment(1);
+}
+
+/// This process leads a soft election, or does not any more.
+#[cfg(feature = "gossip")]
+pub(crate) fn soft_leads(key: &ElectionKey, leads: bool) {
+    gauge!(names::SOFT_LEADER, labels(key)).set(if leads { 1.0 } else { 0.0 });
+    let mut labels = labels(key);
+    labels.push(Label::new("kind", if leads { "elected" } else { "lost" }));
+    counter!(names::SOFT_TRANSITIONS, labels).increment(1);
+}
+
+/// This process has led beside another for so long.
+#[cfg(feature = "gossip")]
+pub(crate) fn soft_dual(key: &ElectionKey, time: Duration) {
+    counter!(names::SOFT_DUAL, labels(key)).increment(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
 }
 
 fn topic_labels(topic: &TopicKey) -> Vec<Label> {

@@ -18,6 +18,9 @@ use crate::store;
 const GRACE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure> {
+    if args.soft {
+        return super::soft::elect::run(global, &args).await;
+    }
     let mut signals = Signals::ending()?;
     if args.standing.and_store.as_ref().is_some_and(|url| !url.is_empty()) {
         return in_both(global, args, &mut signals).await;

@@ -21,7 +21,7 @@ use crate::output::{self, Ink};
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 
 /// How one time in office ended.
-enum Office {
+pub(super) enum Office {
     /// The command ended, by itself or because we were told to end.
     Done(u8),
     /// Leadership is over, for this reason.
@@ -29,6 +29,9 @@ enum Office {
 }
 
 pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
+    if args.soft {
+        return super::soft::run::run(global, &args).await;
+    }
     let mut signals = Signals::all()?;
     // The command may take its time to end; the lease is ours until it has.
     let grace = args.kill_after + Duration::from_secs(1);
@@ -48,13 +51,13 @@ async fn campaign(
     candidate: &Candidate,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let mut first = true;
+    // After a failover nobody may lead for a lease; who leads is seen at once.
+    let mut first = Some(FIRST_LOOK + candidate.tenure.timing().lease() * 11 / 10);
     loop {
-        let leadership = match wait_to_lead(global, args, candidate, signals, first).await? {
+        let leadership = match wait_to_lead(global, args, candidate, signals, first.take()).await? {
             Ok(leadership) => leadership,
             Err(code) => return Ok(code),
         };
-        first = false;
         let token = leadership.first().token();
         let (name, tokens) = (candidate.tenure.name(), leadership.tokens());
         output::note(global, Ink::Green, &format!("{name} leads {} under {tokens}", args.name));
@@ -63,7 +66,7 @@ async fn campaign(
             Office::Gone(why) => {
                 output::note(global, Ink::Yellow, &format!("leads {} no longer: {why}", args.name));
                 if let Some(command) = &args.on_lost {
-                    on_lost(command, args, token, signals).await;
+                    on_lost(command, args, Some(token), signals).await;
                 }
                 if args.once {
                     return Ok(exit::LOST);
@@ -73,20 +76,20 @@ async fn campaign(
     }
 }
 
-/// Waits until we lead. `Err`: the code to leave with instead.
+/// Waits until we lead; the first time, `--no-wait` waits for as long as it takes to know. `Err`: the code to leave with instead.
 async fn wait_to_lead(
     global: &Global,
     args: &RunArgs,
     candidate: &Candidate,
     signals: &mut Signals,
-    first: bool,
+    first: Option<Duration>,
 ) -> Result<Result<Held, u8>, Failure> {
     let elector = candidate.elector();
+    let is_first = first.is_some();
     let limit = match (first, args.no_wait, args.wait) {
-        // After a failover nobody may lead for a lease; who leads is seen at once.
-        (true, true, _) => Some(FIRST_LOOK + args.standing.lease * 11 / 10),
-        (true, false, wait) => wait,
-        (false, _, _) => None,
+        (Some(look), true, _) => Some(look),
+        (Some(_), false, wait) => wait,
+        (None, _, _) => None,
     };
     let deadline = limit.map(|limit| now() + limit);
     let too_late = async {
@@ -99,7 +102,7 @@ async fn wait_to_lead(
         while elector.status() != Status::Follower && elector.status() != Status::Paused {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        if !(first && args.no_wait) {
+        if !(is_first && args.no_wait) {
             let leader = elector.view().and_then(|view| tenure::leaders(&view).into_iter().next());
             if let Some(leader) = leader {
                 output::note(global, Ink::Dim, &format!("{} leads {}; waiting", leader.id, args.name));
@@ -112,7 +115,7 @@ async fn wait_to_lead(
         () = too_late => not_acquired(global, args, elector),
         () = somebody_else => not_acquired(global, args, elector),
         // Told to end before we led, or between two times in office.
-        signal = ending(signals) => Ok(Err(if first { 128 + signal as u8 } else { exit::LOST })),
+        signal = ending(signals) => Ok(Err(if is_first { 128 + signal as u8 } else { exit::LOST })),
     }
 }
 
@@ -128,7 +131,7 @@ fn not_acquired(global: &Global, args: &RunArgs, elector: &Elector) -> Result<Re
 }
 
 /// The next signal that ends us; there is no command yet to pass others on to.
-async fn ending(signals: &mut Signals) -> i32 {
+pub(super) async fn ending(signals: &mut Signals) -> i32 {
     loop {
         let signal = signals.next().await;
         if matches!(signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT) {
@@ -213,7 +216,12 @@ fn reason(over: Over) -> String {
 }
 
 /// The command has got the signal; if it does not heed it in time, or we are told a second time, it is ended.
-async fn end_politely(child: &Child, signal: i32, kill_after: Duration, signals: &mut Signals) -> Ending {
+pub(super) async fn end_politely(
+    child: &Child,
+    signal: i32,
+    kill_after: Duration,
+    signals: &mut Signals,
+) -> Ending {
     if signal == libc::SIGTERM {
         return child.end().await;
     }
@@ -260,11 +268,16 @@ fn environment(args: &RunArgs, tenure: &Tenure, held: &Held) -> Vec<(OsString, O
 }
 
 /// Runs the user's own reaction. Its failure is told and changes nothing.
-async fn on_lost(command: &str, args: &RunArgs, token: tenure::Token, signals: &mut Signals) {
+pub(super) async fn on_lost(
+    command: &str,
+    args: &RunArgs,
+    token: Option<tenure::Token>,
+    signals: &mut Signals,
+) {
     let status = tokio::process::Command::new("sh")
         .args(["-c", command])
         .env("TENURE_ELECTION", &args.name)
-        .env("TENURE_TOKEN", token.as_u64().to_string())
+        .envs(token.map(|token| ("TENURE_TOKEN", token.as_u64().to_string())))
         .kill_on_drop(true)
         .status();
     let status = tokio::select! {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
+use tenure::backend::gossip::{Gossip, GossipOptions};
 use tenure_server::settings::{Address, Bound, DEFAULT_ADDRESS, Limits, Timeouts, TlsFiles};
 use tenure_server::{Server, Settings, StartError};
 
@@ -81,6 +82,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "TENURE_NO_SCHEDULER")]
     pub(crate) no_scheduler: bool,
 
+    /// Join a cluster by gossip, and show its members and soft leaders: gossip:HOST:PORT?seed=HOST:PORT&cluster=NAME
+    #[arg(long, env = "TENURE_GOSSIP", value_name = "ADDRESS")]
+    pub(crate) gossip: Option<String>,
+
     /// How long what is under way may take when the server is told to end
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub(crate) drain: Duration,
@@ -145,9 +150,13 @@ pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<u8, Failure>
     let options = store::options(global)?;
     durable(&options.url)?;
     options.elect.as_deref().map_or(Ok(()), durable)?;
-    let settings = settings(args);
+    let gossip = args.gossip.clone();
+    let mut settings = settings(args);
     let starting = async {
         let store = store::open(global).await?;
+        if let Some(address) = gossip {
+            settings.gossip = Some(join(&address, &settings.name).await?);
+        }
         Server::start(settings, store).await.map_err(Failure::from)
     };
     let server = tokio::select! {
@@ -165,12 +174,24 @@ pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<u8, Failure>
     Ok(0)
 }
 
+/// Joins a cluster under the server's name, unless the address names it.
+async fn join(address: &str, name: &str) -> Result<Gossip, Failure> {
+    let mut options: GossipOptions = address.parse()?;
+    if !address.contains("name=") {
+        name.clone_into(&mut options.name);
+    }
+    options.metadata.insert("role".into(), "server".into());
+    options.metadata.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+    Ok(Gossip::join(options).await?)
+}
+
 /// A server is started again, and must then know what it granted before: in memory, a second leader would be elected under
 /// a token of the first one, which still believes. And a server of a server would own the sessions of its own clients.
 fn durable(url: &str) -> Result<(), Failure> {
     let reason = match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
         "memory" => "forgets who leads when the server is started again",
         "http" | "https" | "http+unix" => "is a server itself",
+        "gossip" => "is not a store, it keeps nothing (join it with --gossip)",
         _ => return Ok(()),
     };
     let message = format!("{url} {reason}; serve sqlite:PATH or postgres://… instead");
@@ -211,6 +232,7 @@ fn settings(args: ServeArgs) -> Settings {
         runtime: defaults.runtime,
         push_private: args.push_private,
         scheduler: !args.no_scheduler,
+        gossip: None,
     }
 }
 

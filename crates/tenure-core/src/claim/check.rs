@@ -7,6 +7,7 @@ use crate::port::{
     DEPTH_MAX, LIST_MAX, NewTask, PAYLOAD_MAX, PRIORITY_MAX, Parent, SUBMIT_MAX, StoreError, Submission,
     Trouble,
 };
+use crate::schedule::tick_of;
 
 /// The longest time that can be asked for, in milliseconds: a hundred years, so that no sum overflows.
 pub(crate) const LONGEST_MS: u64 = 3_155_760_000_000;
@@ -101,6 +102,17 @@ pub enum SubmissionError {
         /// How many tasks there are.
         tasks: usize,
     },
+    /// A key is that of a schedule's tick.
+    #[error(
+        "task {place}: its key {shown} is one by which a schedule submits the task of a tick; give it another",
+        shown = shown(key)
+    )]
+    OfTick {
+        /// Which task.
+        place: usize,
+        /// The key.
+        key: String,
+    },
     /// Tasks wait for each other.
     #[error("the tasks {} wait for each other in a circle; take out one of these dependencies", circle(.0))]
     Cycle(Vec<usize>),
@@ -126,6 +138,17 @@ impl From<SubmissionError> for StoreError {
 /// assert!(error.to_string().contains("0 → 1 → 2 → 0"));
 /// ```
 pub fn check(submission: &Submission) -> Result<(), SubmissionError> {
+    // Who submits under a tick's key before the tick does would be its task, with a payload that no schedule has written.
+    let of_tick = |task: &NewTask| task.key.clone().filter(|key| tick_of(key).is_some());
+    let taken = submission.tasks.iter().enumerate().find_map(|(place, task)| Some((place, of_tick(task)?)));
+    match taken {
+        Some((place, key)) => Err(SubmissionError::OfTick { place, key }),
+        None => check_of_tick(submission),
+    }
+}
+
+/// The same for what a schedule submits, whose keys are its ticks.
+pub fn check_of_tick(submission: &Submission) -> Result<(), SubmissionError> {
     let tasks = &submission.tasks;
     if tasks.len() > SUBMIT_MAX {
         return Err(SubmissionError::TooMany(tasks.len()));

@@ -36,6 +36,21 @@ fn an_ordinary_task_is_accepted_and_so_is_none() {
     assert_eq!(checked(vec![NewTask::new("a"), everything]), Ok(()));
 }
 
+/// Or somebody could be a tick's task before the tick comes, with any payload.
+#[test]
+fn the_key_of_a_tick_is_for_schedules_alone() {
+    let with = |key: &str| NewTask { key: Some(key.into()), ..NewTask::new("report") };
+    for key in ["default/nightly@2026-11-15T02:00:00Z", "default/nightly@2026-11-15T02:00:00.25Z!"] {
+        let told = refusal(with(key));
+        assert!(told.contains("task 1") && told.contains(key) && told.contains("another"), "{told}");
+        let queue = QueueKey::new(Name::default_namespace(), "q".parse().unwrap());
+        assert_eq!(check_of_tick(&Submission { queue, tasks: vec![with(key)] }), Ok(()));
+    }
+    for key in ["a@b.example", "default/nightly", "x/y@2026", "2026-11-15T02:00:00Z"] {
+        assert_eq!(checked(vec![with(key)]), Ok(()), "{key}");
+    }
+}
+
 #[test]
 fn each_refusal_names_the_task_the_input_and_the_remedy() {
     let many = vec!["t".to_string(); 65];

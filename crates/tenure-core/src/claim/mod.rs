@@ -6,7 +6,7 @@
 //!
 //! | | what it decides |
 //! |---|---|
-//! | [`check`], [`check_seats`], [`check_settlements`], [`check_worker`], [`check_queue`], [`check_pool`], [`check_resources`], [`check_request`] | what makes no sense, before a store sees it |
+//! | [`check`], [`check_of_tick`], [`check_seats`], [`check_settlements`], [`check_worker`], [`check_queue`], [`check_pool`], [`check_resources`], [`check_request`] | what makes no sense, before a store sees it |
 //! | [`Demand`] | which workers a task fits |
 //! | [`effective_at`], [`backoff`] | when it is its turn |
 //! | [`why`], [`stats`] | what to tell people |
@@ -31,7 +31,7 @@ pub use self::ask::{
 };
 pub use self::assign::{Free, Wish, assign};
 pub(crate) use self::check::{LAST_MS, LONGEST_MS};
-pub use self::check::{SubmissionError, check};
+pub use self::check::{SubmissionError, check, check_of_tick};
 pub use self::clock::SteadyClock;
 pub use self::deathwatch::Deathwatch;
 pub use self::demand::Demand;

@@ -12,6 +12,15 @@ impl Ledger {
     /// See [`Tasks::submit`](crate::port::Tasks::submit).
     pub fn submit(&mut self, submission: &Submission, now_ms: i64) -> Result<Vec<Submitted>, StoreError> {
         check(submission)?;
+        self.enter(submission, now_ms)
+    }
+
+    /// The same, of what was checked.
+    pub(super) fn enter(
+        &mut self,
+        submission: &Submission,
+        now_ms: i64,
+    ) -> Result<Vec<Submitted>, StoreError> {
         let numbered = self.numbered(submission);
         let new = || submission.tasks.iter().zip(&numbered).zip(0..).filter(|((_, it), _)| it.new);
         let mut rows = Vec::new();

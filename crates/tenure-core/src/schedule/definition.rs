@@ -15,7 +15,7 @@ use super::when::When;
 use super::zone::Zone;
 use crate::Name;
 use crate::claim::{SubmissionError, TextError};
-use crate::port::{Json, PAYLOAD_MAX, StoreError, Trouble};
+use crate::port::{Json, NewTask, PAYLOAD_MAX, StoreError, Trouble};
 
 /// How much longer than its payload a call is at most.
 const ENVELOPE: usize = 8 << 10;
@@ -228,6 +228,12 @@ impl Definition {
         }
     }
 
+    /// Whether the other one happens at the same times, but for how late they fall due and until when there are any.
+    pub(super) fn has_times_of(&self, other: &Definition) -> bool {
+        let apart = |rule: Rule| Rule { end_ms: None, jitter_ms: 0, ..rule };
+        apart(self.rule()) == apart(other.rule())
+    }
+
     /// Its ticks. In each namespace their jitter is another.
     pub fn timetable(&self, namespace: &Name) -> Timetable {
         Timetable::new(&self.rule(), &format!("{namespace}/{}", self.name))
@@ -248,6 +254,13 @@ impl Definition {
                 field: "overlap",
                 remedy: "an event has no end to wait for; make the target a task, or leave `overlap` out",
             }),
+            Target::Task { ref task, .. } if self.overlap == Overlap::Queue && !is_one_by_one(task) => {
+                Err(DefinitionError::Fixed {
+                    field: "overlap",
+                    remedy: "its task has a concurrency key with a limit above 1, which lets runs overlap; make the limit 1, or \
+                             leave the key or `overlap` out",
+                })
+            }
             // It is carried in an envelope.
             Target::Call { .. } if bytes > PAYLOAD_MAX - ENVELOPE => Err(DefinitionError::TooLarge(bytes)),
             _ => Ok(()),
@@ -279,6 +292,11 @@ impl Definition {
             }),
         }
     }
+}
+
+/// Whether no two such tasks run at once, as soon as they have a concurrency key.
+fn is_one_by_one(task: &NewTask) -> bool {
+    task.concurrency_key.is_none() || task.concurrency_limit == 1
 }
 
 fn range(field: &'static str, value: i128, most: i128) -> Result<(), DefinitionError> {

@@ -180,3 +180,16 @@ fn jitter_differs_between_namespaces_and_names() {
     assert_ne!(of("default", &nightly), of("other", &nightly));
     assert_ne!(of("default", &nightly), of("default", &weekly));
 }
+
+#[test]
+fn what_stands_in_line_has_no_key_that_lets_two_run_at_once() {
+    let with = |overlap: &str, limit: u32| {
+        let target = format!(
+            r#"{{"task":{{"queue":"q","task":{{"concurrency_key":"k","concurrency_limit":{limit}}}}}}}"#
+        );
+        let text = format!(r#"{{"name":"n","when":"every 1m","overlap":"{overlap}","target":{target}}}"#);
+        serde_json::from_str::<Definition>(&text).unwrap().check().map_err(|error| error.field())
+    };
+    assert_eq!((with("queue", 2), with("queue", 1)), (Err("overlap"), Ok(())));
+    assert_eq!((with("skip", 2), with("allow", 2)), (Ok(()), Ok(())));
+}

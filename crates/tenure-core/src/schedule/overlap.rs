@@ -68,15 +68,6 @@ impl Overlap {
         }
         admission
     }
-
-    /// How many of those that wait may begin, now that a run is over.
-    pub fn release(self, load: Load) -> u32 {
-        match self {
-            // Nothing waits under the other two, unless the policy was changed while something did.
-            Overlap::Allow => load.waiting,
-            Overlap::Skip | Overlap::Queue => u32::from(load.running == 0 && load.waiting > 0),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -98,7 +89,6 @@ mod tests {
         let (all, load) = admitted(Overlap::Skip, Load::default(), 3);
         assert_eq!(all, [Admission::Run, Admission::Skip, Admission::Skip]);
         assert_eq!(load, Load { running: 1, waiting: 0 });
-        assert_eq!(Overlap::Skip.release(load), 0);
     }
 
     #[test]
@@ -107,17 +97,8 @@ mod tests {
         assert_eq!((all[0], all[1]), (Admission::Run, Admission::Wait));
         assert_eq!(all.last(), Some(&Admission::Skip));
         assert_eq!(load, Load { running: 1, waiting: WAIT_MAX });
-        assert_eq!(Overlap::Queue.release(load), 0);
-        assert_eq!(Overlap::Queue.release(Load { running: 0, ..load }), 1);
         // A new tick does not overtake those that wait.
         let (all, _) = admitted(Overlap::Queue, Load { running: 0, waiting: 1 }, 1);
         assert_eq!(all, [Admission::Wait]);
-    }
-
-    #[test]
-    fn what_waits_is_not_stranded_when_the_policy_changes() {
-        let load = Load { running: 1, waiting: 3 };
-        assert_eq!(Overlap::Allow.release(load), 3);
-        assert_eq!(Overlap::Skip.release(Load { running: 0, ..load }), 1);
     }
 }

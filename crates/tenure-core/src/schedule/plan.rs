@@ -172,7 +172,8 @@ fn marked(
     token: Option<Token>,
 ) -> NewTask {
     let mut task = NewTask { key: Some(task_key(key, at_ms, cause)), leader_token: token, ..task };
-    if overlap == Overlap::Queue && task.concurrency_key.is_none() {
+    // Whoever fires it and whenever: the store itself keeps the runs apart.
+    if overlap != Overlap::Allow && task.concurrency_key.is_none() {
         task.concurrency_key = Some(format!("schedule/{}/{}", key.namespace, key.name));
         task.concurrency_limit = 1;
     }
@@ -193,7 +194,8 @@ pub struct Revised {
 /// What a definition is to be stored as, given what is stored so far, at `now_ms` by the store's clock.
 ///
 /// A new schedule begins with the first tick from now on. One whose times have changed goes on with the first tick by the new
-/// times from now on, and what was missed by the old ones is forgotten. One whose times are as they were stays where it is.
+/// times from now on, and what was missed by the old ones is forgotten. One whose times are as they were stays where it is: how late
+/// they fall due (its jitter), and until when there are any (its end), are no other times.
 pub fn revise(
     namespace: &Name,
     definition: &Definition,
@@ -209,6 +211,10 @@ pub fn revise(
     let timetable = definition.timetable(namespace);
     let progress = match stored {
         Some((old, progress)) if old.rule() == definition.rule() => progress,
+        Some((old, Some(progress))) if old.has_times_of(&definition) => {
+            let next = timetable.first_from(progress.next_at_ms);
+            next.map(|next_at_ms| Progress { next_at_ms, ..progress })
+        }
         other => {
             let last_at_ms =
                 other.and_then(|(_, progress)| progress).and_then(|progress| progress.last_at_ms);
@@ -279,6 +285,13 @@ mod tests {
         };
         assert_eq!(effects(&due(one.clone(), 60_000, 0)), [true, false, false]);
         assert_eq!(effects(&due(one.clone(), 60_000, 1)), [false, false, false]);
+        // What somebody fires by hand beside them waits for them.
+        let triggered = effect(&key(), &one, 70_000, Cause::Trigger, None, None);
+        let Effect::Task { task, .. } = triggered else { panic!("no task") };
+        assert_eq!(
+            (task.concurrency_key.as_deref(), task.concurrency_limit),
+            (Some("schedule/default/nightly"), 1)
+        );
         one.overlap = Overlap::Queue;
         assert_eq!(effects(&due(one.clone(), 60_000, 1)), [true, true, true]);
         let Some(Effect::Task { task, .. }) =
@@ -329,6 +342,24 @@ mod tests {
         assert_eq!(moved.progress, Some(Progress { next_at_ms: 90_060_000, last_at_ms: Some(3_600_000) }));
         let paused = revise(&namespace, &other, Some((&old, progress)), true, 90_000_001).unwrap();
         assert_eq!(paused.due_ms, None);
+    }
+
+    #[test]
+    fn another_jitter_or_end_forgets_nothing_that_was_missed() {
+        let namespace = Name::default_namespace();
+        let old = definition("every 1h", TASK);
+        let progress = Some(Progress { next_at_ms: 7_200_000, last_at_ms: Some(3_600_000) });
+        let mut new = old.clone();
+        (new.jitter_ms, new.end_ms) = (60_000, Some(200_000_000));
+        let changed = revise(&namespace, &new, Some((&old, progress)), false, 99_000_000).unwrap();
+        assert_eq!(changed.progress, progress);
+        // An end before all that is left is the end.
+        new.end_ms = Some(7_200_000);
+        let ended = revise(&namespace, &new, Some((&old, progress)), false, 99_000_000).unwrap();
+        assert_eq!((ended.progress, ended.due_ms), (None, None));
+        // What is over goes on from now, should it get another end.
+        let longer = revise(&namespace, &old, Some((&new, None)), false, 99_000_000).unwrap();
+        assert_eq!(longer.progress.map(|progress| progress.next_at_ms), Some(100_800_000));
     }
 
     #[test]

@@ -66,6 +66,7 @@ const WITH_A_BODY: [(&str, &str); 3] = [
         (name = "schedules", description = "What fires when: how schedules are set, paused and fired by hand, and what has become of their ticks."),
         (name = "store", description = "The database behind this server."),
         (name = "server", description = "The servers of this store, and what was done through them."),
+        (name = "gossip", description = "Who is there, as gossip tells, and who leads softly."),
         (name = "access", description = "Who may do what: tokens."),
         (name = "sessions", description = "The machine's protocol: what `http://` as a store speaks."),
         (name = "claims", description = "The workers' protocol: what `http://` as a store speaks, by the batch."),

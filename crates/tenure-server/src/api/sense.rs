@@ -14,6 +14,7 @@ pub(super) fn of_submission(error: &SubmissionError, many: bool) -> Problem {
         | SubmissionError::Text { place, what, .. }
         | SubmissionError::Range { place, what, .. } => (Some(place), field_of_task(what)),
         SubmissionError::Backoff { place, .. } => (Some(place), "backoff"),
+        SubmissionError::OfTick { place, .. } => (Some(place), "key"),
         SubmissionError::Index { place, .. } => (Some(place), "parents"),
         SubmissionError::Cycle(_) => (None, "parents"),
         _ => (None, "tasks"),

@@ -29,6 +29,8 @@ pub(crate) struct Visit {
     pub(super) host: String,
     /// The path and query of this page.
     pub(super) here: String,
+    /// Whether this server has joined a cluster by gossip.
+    gossips: bool,
     /// Whether the connection is encrypted.
     pub(super) tls: bool,
     request: RequestId,
@@ -46,6 +48,7 @@ impl Visit {
             guarded: !matches!(*app.access, Access::Open),
             host: host.unwrap_or("localhost").to_owned(),
             here: here.to_owned(),
+            gossips: app.gossip.is_some(),
             tls: parts.extensions.get::<Peer>().is_some_and(|peer| peer.tls),
             request: parts.extensions.get().cloned().unwrap_or_else(|| RequestId("".into())),
             theme: Theme::of(cookie(&parts.headers, "tenure_theme").unwrap_or_default()),
@@ -143,6 +146,7 @@ fn header(visit: &Visit, tab: &str) -> Markup {
                         (item("/queues", "Queues"))
                         (item("/workers", "Workers"))
                         (item("/pools", "Pools"))
+                        @if visit.gossips { (item("/members", "Members")) }
                         (item("/audit", "Audit"))
                         @if visit.may(Verb::Admin, None) { (item("/access", "Access")) }
                         (item("/docs", "API"))

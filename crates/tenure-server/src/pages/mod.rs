@@ -24,6 +24,7 @@
 //! | `schedule_strip`, `schedule_clock` | what is ahead of a schedule, on the wall clock of its zone |
 //! | `schedule_form`, `schedule_wish`, `schedule_backfill` | a schedule made or edited, checked while somebody writes; past ticks fired after all |
 //! | `chart` | how a queue fills and drains, drawn as a picture |
+//! | `members` | who is there, as gossip tells, and who leads softly |
 //! | `audit` | who did what |
 //! | `credentials` | who may do what; tokens made and revoked |
 //! | `login` | a token becomes a cookie |
@@ -48,6 +49,7 @@ mod group_reset;
 mod home;
 mod live;
 mod login;
+mod members;
 mod parts;
 mod pool;
 mod pool_act;
@@ -100,6 +102,7 @@ pub(crate) fn routes() -> Routes {
         .merge(work(read, admin))
         .merge(events(read, admin))
         .merge(calendar(read, admin))
+        .page(Need::Known, Method::GET, "/members", get(members::show))
         .page(Need::Known, Method::GET, "/audit", get(audit::show))
         .page(Need::Over(Verb::Admin), Method::GET, "/access", get(credentials::show))
         .page(Need::Over(Verb::Admin), Method::POST, "/access", post(credentials::create))

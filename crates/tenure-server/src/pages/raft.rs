@@ -23,7 +23,7 @@ pub(super) fn members(cluster: &Membership) -> Markup {
             header {
                 h2 #members { "Raft" }
                 @match cluster.leader {
-                    Some(leader) => (parts::state("good", &format!("node {leader} leads, term {}", cluster.term))),
+                    Some(leader) => (parts::state("good", format!("node {leader} leads, term {}", cluster.term))),
                     None => (parts::state("bad", "no majority")),
                 }
             }

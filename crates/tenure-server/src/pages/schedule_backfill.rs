@@ -183,6 +183,7 @@ fn trial(view: &ScheduleView, range: TickRange, told: &Told) -> Markup {
                                         HandOutcome::Already => (parts::state("done", "has fired already")),
                                         HandOutcome::Ahead => (parts::state("later", "fires by itself")),
                                         HandOutcome::NoTick => (parts::state("off", "is no tick of it")),
+                                        HandOutcome::Forgotten => (parts::state("off", "is forgotten, and may have fired")),
                                     }
                                 }
                             }

@@ -112,7 +112,8 @@ async fn begin(app: &App, tenure: &Tenure, poster: &Arc<Poster>) -> Result<Worke
     let queue = calls_queue();
     let (app, poster) = (app.clone(), poster.clone());
     let worker = tenure.worker(queue.name.as_str()).namespace(queue.namespace.as_str());
-    let worker = worker.sort("server").concurrency(AT_ONCE).grace(GRACE).kind(CALL_KIND, move |task| {
+    // It is a server, and shown as one.
+    let worker = worker.unlisted().concurrency(AT_ONCE).grace(GRACE).kind(CALL_KIND, move |task| {
         let (app, poster) = (app.clone(), poster.clone());
         async move { make(&app, &poster, &task).await }
     });

@@ -347,6 +347,7 @@ impl Page {
     /// Keeps a picture of the page under `target/screenshots/`, whole as far as a browser can paint one; of a dialog, as it lies
     /// over the window.
     pub(crate) async fn screenshot(&self, name: &str) {
+        self.eval(SETTLED).await;
         let mut params = json!({"format": "png"});
         if self.eval("!document.querySelector('dialog[open]')").await == true {
             let clip = "({x: 0, y: 0, scale: 1, width: document.documentElement.scrollWidth, height: \
@@ -391,6 +392,11 @@ impl Page {
         assert_eq!(self.complaints(), Vec::<String>::new());
     }
 }
+
+/// Ends what changes by and by, as colours do in another light. Those that have no end go on.
+const SETTLED: &str = "(() => { getComputedStyle(document.body).color; \
+    for (const change of document.getAnimations()) { try { change.finish() } catch { change.cancel() } } \
+    return new Promise(painted => requestAnimationFrame(() => requestAnimationFrame(() => painted(true)))) })()";
 
 /// Beside what cargo builds, whatever `CARGO_TARGET_DIR` says.
 fn screenshots() -> PathBuf {

@@ -1,6 +1,6 @@
 //! Lives many simulated days and tells of the first that went wrong.
 //!
-//! `tenure-sim --seeds 1000000 --from 0 --threads 2 --scenario all`
+//! `tenure-sim --seeds 1000000 --from 0 --threads 2 --scenario all`, or `tenure-sim soft …` for those who share nothing but gossip.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure::runtime::now;
+use tenure_testkit::sim::soft::{self, SoftMistake, SoftScenario, SoftStats};
 use tenure_testkit::sim::{self, Failure, Mistake, Scenario, Stats};
 
 const USAGE: &str =
-    "usage: tenure-sim [--seeds N] [--from SEED] [--threads N] [--scenario NAME|all] [--mistake NAME]";
+    "usage: tenure-sim [soft] [--seeds N] [--from SEED] [--threads N] [--scenario NAME|all] [--mistake NAME]";
 
 struct Options {
     seeds: u64,
@@ -22,6 +23,12 @@ struct Options {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|word| word == "soft") {
+        return soft_days(std::env::args().skip(2)).unwrap_or_else(|error| {
+            eprintln!("{error}\n{USAGE}");
+            ExitCode::from(2)
+        });
+    }
     let options = match parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(error) => {
@@ -108,4 +115,37 @@ fn live(options: &Options) -> (Stats, Option<Box<Failure>>) {
         });
     });
     outcome.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Days of those who share nothing but gossip, one after the other.
+fn soft_days(mut args: impl Iterator<Item = String>) -> Result<ExitCode, String> {
+    let (mut seeds, mut from, mut scenarios) = (10_000, 0, SoftScenario::ALL.to_vec());
+    let mut mistake: Option<SoftMistake> = None;
+    while let Some(name) = args.next() {
+        let value = args.next().ok_or_else(|| format!("{name} wants a value"))?;
+        let number = || value.parse::<u64>().map_err(|_| format!("{name} wants a number, not {value:?}"));
+        match name.as_str() {
+            "--seeds" => seeds = number()?,
+            "--from" => from = number()?,
+            "--threads" => {}
+            "--scenario" if value == "all" => scenarios = SoftScenario::ALL.to_vec(),
+            "--scenario" => scenarios = vec![value.parse()?],
+            "--mistake" => mistake = Some(value.parse()?),
+            _ => return Err(format!("there is no option {name}")),
+        }
+    }
+    let begun = now();
+    let mut stats = SoftStats::default();
+    for seed in from..from + seeds {
+        match soft::run(scenarios[(seed % scenarios.len() as u64) as usize], seed, mistake) {
+            Ok(day) => stats.add(&day),
+            Err(failure) => {
+                println!("{stats}");
+                eprintln!("\n{failure}");
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+    println!("{stats}\n{} days in {:.1}s", stats.days, now().since(begun).as_secs_f64());
+    Ok(ExitCode::SUCCESS)
 }

@@ -670,6 +670,8 @@ macro_rules! schedules_conformance_tests {
                 schedules_firing::the_same_firing_counts_once,
                 schedules_firing::of_concurrent_firings_one_counts,
                 schedules_firing::what_is_not_as_it_was_seen_does_not_fire,
+                schedules_firing::what_was_decided_from_a_deleted_schedule_does_not_fire,
+                schedules_firing::nobody_else_submits_under_the_key_of_a_tick,
                 schedules_firing::what_can_not_be_is_refused_alone,
                 schedules_firing::what_could_not_fire_is_tried_again,
                 schedules_firing::a_new_definition_ends_the_trouble,
@@ -689,6 +691,7 @@ macro_rules! schedules_conformance_tests {
                 schedules_due::runs_that_stand_in_line_run_one_by_one,
                 schedules_due::runs_that_may_overlap_are_not_counted,
                 schedules_due::runs_by_hand_are_counted,
+                schedules_due::runs_by_hand_wait_for_those_under_way,
                 schedules_differential::random_schedules_go_as_they_go_in_memory,
             }
         }

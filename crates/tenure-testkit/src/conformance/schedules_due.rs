@@ -133,6 +133,22 @@ pub async fn runs_that_stand_in_line_run_one_by_one(subject: &Subject) {
     assert_eq!((after.fired, after.overlapped), (3, 0));
 }
 
+/// Not with those of the clock, and not with each other: the store itself keeps them apart.
+pub async fn runs_by_hand_wait_for_those_under_way(subject: &Subject) {
+    let (wall, chief) = (Wall::of(subject).await, Chief::of(subject).await);
+    let floor = Floor { store: wall.store.clone(), key: queue("q") };
+    let view = wall.make(exclusive("n", Overlap::Skip)).await;
+    let firing = Firing { ticks: vec![], due_ms: Some(1), ..chief.plan(&view, FAR_MS + HOUR_MS) };
+    chief.fire_one(firing).await;
+    wall.hand(&then(&key("n"), &[FAR_MS, FAR_MS + HOUR_MS])).await;
+    wall.hand(&now(&key("n"))).await;
+    for left in [2, 1, 0] {
+        let claimed = floor.claim_one().await;
+        assert!(floor.claim_all().await.is_empty(), "one at a time; {left} wait");
+        floor.complete(&claimed).await;
+    }
+}
+
 /// Where they may, nothing is counted.
 pub async fn runs_that_may_overlap_are_not_counted(subject: &Subject) {
     let (wall, chief) = (Wall::of(subject).await, Chief::of(subject).await);

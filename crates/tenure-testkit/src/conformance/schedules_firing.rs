@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use tenure_core::Token;
 use tenure_core::port::{
-    Cause, DUE_MAX, Effect, Fire, Fired, Firing, ScheduleSet, ScheduleView, TaskId, TickState, TopicKey,
-    TopicSettings, Wake, scheduler_election,
+    Cause, DUE_MAX, Effect, Expect, Fire, Fired, Firing, NewTask, ScheduleSet, ScheduleView, SetSchedule,
+    Submission, TaskId, TickState, TopicKey, TopicSettings, Wake, scheduler_election,
 };
 use tenure_core::schedule::{Misfire, Progress, SCHEDULE_HEADER, TICK_HEADER, put_off, tick_of};
 
@@ -234,6 +234,39 @@ pub async fn what_could_not_fire_is_tried_again(subject: &Subject) {
     // A stale one does not even trouble it.
     assert_eq!(chief.fire(vec![put_off(&seen(&view), "late", 5)]).await, [Fired::Stale]);
     assert_eq!(wall.view(&key("n")).await.trouble, None);
+}
+
+/// One that is deleted and made anew under its name is another, whatever it has in common with the first.
+pub async fn what_was_decided_from_a_deleted_schedule_does_not_fire(subject: &Subject) {
+    let (wall, chief) = (Wall::of(subject).await, Chief::of(subject).await);
+    let seen = wall.make(hourly("n", task())).await;
+    wall.store.delete_schedule(&key("n"), None).await.unwrap();
+    let mut other = hourly("n", event("t"));
+    other.payload = json("2");
+    let view = wall.make(other.clone()).await;
+    assert!(view.version > seen.version, "{} after {}", view.version, seen.version);
+    assert_eq!(view.progress, seen.progress);
+    assert_eq!(chief.fire(vec![chief.plan(&seen, FAR_MS)]).await, [Fired::Stale]);
+    assert_eq!((wall.tasks().await, wall.view(&key("n")).await.progress), (0, view.progress));
+    let edit = SetSchedule { expect: Expect::Version(seen.version), ..setting(hourly("n", task())) };
+    assert_eq!(wall.set(&edit).await, ScheduleSet::Conflict(Some(view.version)));
+    assert_eq!(wall.store.delete_schedule(&key("n"), Some(seen.version)).await, Ok(Some(false)));
+    chief.run(&view, FAR_MS).await;
+    assert_eq!(wall.events().await, 1);
+}
+
+/// Whoever submits under its key first would be its task.
+pub async fn nobody_else_submits_under_the_key_of_a_tick(subject: &Subject) {
+    let (wall, chief) = (Wall::of(subject).await, Chief::of(subject).await);
+    let view = wall.make(hourly("n", task())).await;
+    let firing = chief.plan(&view, FAR_MS);
+    let Some(Effect::Task { queue, task }) = firing.ticks[0].effect.clone() else { panic!("{firing:?}") };
+    let forged = NewTask { payload: json("\"forged\""), leader_token: None, ..*task };
+    let said = refused(wall.store.submit(&Submission { queue, tasks: vec![forged] }).await);
+    assert!(said.contains("default/n@2100-01-01T00:00:00Z"), "{said}");
+    chief.fire_one(firing).await;
+    let task = wall.task(wall.ticks(&key("n")).await[0].task.unwrap()).await;
+    assert_eq!((task.payload.as_str(), task.leader_token), ("null", Some(chief.token)));
 }
 
 /// Whoever defines it anew, or resumes it, may have mended it: it is tried at once.

@@ -271,6 +271,7 @@ pub fn outcomes(fired: &[HandFired]) -> Vec<&'static str> {
         HandOutcome::Already => "already",
         HandOutcome::Ahead => "ahead",
         HandOutcome::NoTick => "no tick",
+        HandOutcome::Forgotten => "forgotten",
     };
     fired.iter().map(word).collect()
 }

@@ -31,6 +31,7 @@ mod office;
 mod processes;
 mod resource;
 mod scenario;
+pub mod soft;
 mod stats;
 mod store;
 mod tail;

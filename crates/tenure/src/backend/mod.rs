@@ -6,8 +6,12 @@
 mod access;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "gossip")]
+pub mod gossip;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "k8s")]
+pub mod kubernetes;
 pub mod memory;
 pub mod migrations;
 pub mod paired;

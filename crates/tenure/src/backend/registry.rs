@@ -71,8 +71,18 @@ const SCHEMES: &[Scheme] = &[
         script: None,
         roles: None,
     },
+    #[cfg(feature = "k8s")]
+    Scheme {
+        prefixes: &["k8s:"],
+        open: super::kubernetes::open_url,
+        migrator: None,
+        script: None,
+        roles: None,
+    },
     #[cfg(feature = "raft")]
     Scheme { prefixes: &["raft:"], open: super::raft::open_url, migrator: None, script: None, roles: None },
+    #[cfg(feature = "gossip")]
+    Scheme { prefixes: &["gossip:"], open: super::gossip::refuse, migrator: None, script: None, roles: None },
     #[cfg(feature = "http")]
     Scheme {
         prefixes: &["http:", "https:", "http+unix:"],

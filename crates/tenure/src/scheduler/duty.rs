@@ -16,6 +16,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tenure_core::Moment;
 use tenure_core::port::{DueSchedule, Fire, Fired, ScheduleKey, StoreError, Trouble};
 use tokio::sync::watch;
@@ -69,6 +70,13 @@ struct Round {
     refusals: usize,
     /// How many of the last calls went unanswered.
     silences: usize,
+}
+
+/// A parcel on its way: how long it took, and what came of it.
+struct Sent {
+    parcel: Parcel,
+    took: Duration,
+    came: Result<Vec<Fired>, Broken>,
 }
 
 /// Why a round did not come to its end.
@@ -161,11 +169,12 @@ impl<'a> Duty<'a> {
             look.schedules.into_iter().partition(|due| self.shunned.contains(&due.key));
         while !(due.is_empty() && last.is_empty()) {
             let (token, now_ms) = (self.leadership.token(), look.store_ms);
-            let parcel = match due.is_empty() {
-                false => self.measure.pack(&mut due, token, now_ms),
-                true => Measure::least().pack(&mut last, token, now_ms),
+            let abreast = self.hub.store.fires_abreast().max(1);
+            let parcels = match due.is_empty() {
+                false => self.measure.share(due.len(), abreast).pack_all(&mut due, abreast, token, now_ms),
+                true => vec![Measure::least().pack(&mut last, token, now_ms)],
             };
-            self.deliver(parcel, &mut round).await?;
+            self.deliver(parcels, &mut round).await?;
             if self.is_over() {
                 break;
             }
@@ -178,14 +187,30 @@ impl<'a> Duty<'a> {
         Ok(round)
     }
 
-    /// Has the store take a parcel, whole or in parts; what it can not take is put off.
-    async fn deliver(&mut self, parcel: Parcel, round: &mut Round) -> Result<(), Broken> {
-        let mut parcels = vec![parcel];
-        while let Some(mut parcel) = parcels.pop() {
-            if self.is_over() || round.refusals >= REFUSALS_MAX {
-                return Ok(());
-            }
-            let error = match self.send(&mut parcel, round).await {
+    /// Has the store take parcels, all at once, and each whole or in parts; what it can not take is put off.
+    async fn deliver(&mut self, parcels: Vec<Parcel>, round: &mut Round) -> Result<(), Broken> {
+        let sent = join_all(parcels.into_iter().map(|parcel| self.send(parcel))).await;
+        // First those that arrived: whatever came of the others, these have fired.
+        let (arrived, others): (Vec<Sent>, Vec<Sent>) = sent.into_iter().partition(|sent| sent.came.is_ok());
+        for sent in arrived.into_iter().chain(others) {
+            self.settle(sent, round).await?;
+        }
+        Ok(())
+    }
+
+    /// Heeds what came of a parcel; what is left of it is delivered part by part.
+    async fn settle(&mut self, sent: Sent, round: &mut Round) -> Result<(), Broken> {
+        let (mut next, mut parcels) = (Some(sent), Vec::new());
+        loop {
+            let sent = match (next.take(), parcels.pop()) {
+                (Some(sent), _) => sent,
+                (None, None) => return Ok(()),
+                (None, Some(_)) if self.is_over() || round.refusals >= REFUSALS_MAX => return Ok(()),
+                (None, Some(parcel)) => self.send(parcel).await,
+            };
+            self.note(&sent, round);
+            let Sent { parcel, came, .. } = sent;
+            let error = match came {
                 Ok(fired) => {
                     round.silences = 0;
                     for due in &parcel.due {
@@ -222,7 +247,6 @@ impl<'a> Duty<'a> {
             }
             round.refusals += 1;
         }
-        Ok(())
     }
 
     /// It stays due, and does not stand in the way of the others.
@@ -235,9 +259,9 @@ impl<'a> Duty<'a> {
     }
 
     /// One call.
-    async fn send(&mut self, parcel: &mut Parcel, round: &mut Round) -> Result<Vec<Fired>, Broken> {
+    async fn send(&self, mut parcel: Parcel) -> Sent {
         if !self.leadership.is_leader() {
-            return Err(Broken::NotLeading);
+            return Sent { parcel, took: Duration::ZERO, came: Err(Broken::NotLeading) };
         }
         // Lent, not copied: they may be large.
         let firings = std::mem::take(&mut parcel.firings);
@@ -248,20 +272,31 @@ impl<'a> Duty<'a> {
         let took = self.hub.runtime.now().since(began);
         metrics::scheduler_called(took);
         parcel.firings = fire.firings;
-        let fired = fired?.ok_or(Broken::NotLeading)?;
-        if fired.len() != parcel.len() {
-            let (told, asked) = (fired.len(), parcel.len());
-            let message = format!("the store told of {told} firings, and was asked for {asked}");
-            return Err(StoreError::new(Trouble::Unavailable, message).into());
+        let came = match fired {
+            Ok(Some(fired)) if fired.len() == parcel.len() => Ok(fired),
+            Ok(Some(fired)) => {
+                let (told, asked) = (fired.len(), parcel.len());
+                let message = format!("the store told of {told} firings, and was asked for {asked}");
+                Err(StoreError::new(Trouble::Unavailable, message).into())
+            }
+            Ok(None) => Err(Broken::NotLeading),
+            Err(error) => Err(error.into()),
+        };
+        Sent { parcel, took, came }
+    }
+
+    /// Notes down what a call that arrived says about the next ones.
+    fn note(&mut self, Sent { parcel, took, came }: &Sent, round: &mut Round) {
+        if came.is_err() {
+            return;
         }
         if !parcel.puts_off {
-            self.measure.arrived(parcel, took, self.hub.timing.beat());
+            self.measure.arrived(parcel, *took, self.hub.timing.beat());
         }
         for due_ms in parcel.firings.iter().filter_map(|firing| firing.due_ms) {
             round.next_ms = Some(round.next_ms.map_or(due_ms, |next| next.min(due_ms)));
             round.more |= due_ms <= round.store_ms;
         }
-        Ok(fired)
     }
 
     /// The store's clock by now, as far as we know.

@@ -15,6 +15,9 @@ use crate::{Error, Tenure};
 /// How many ticks are backfilled in one call.
 const BACKFILL_MAX: usize = 1_000;
 
+/// How many ticks one range may have: what came of each is told.
+const RANGE_MAX: u64 = 100_000;
+
 /// The schedules of a namespace. Clones share everything.
 ///
 /// To set a schedule needs no [`Scheduler`](crate::Scheduler) in this process, but one somewhere: in another process, or in
@@ -145,7 +148,8 @@ impl Schedules {
     }
 
     /// Fires the ticks of these instants, in milliseconds since 1970, that have passed and did not fire; or only says which would. In
-    /// parts, each all or nothing; what fired before an error stays fired, and does not fire again if this is called again.
+    /// parts, each all or nothing; what fired before an error stays fired, and does not fire again if this is called again. A range has
+    /// 100,000 past ticks at most.
     pub async fn backfill(
         &self,
         name: &str,
@@ -154,6 +158,12 @@ impl Schedules {
     ) -> Result<Vec<HandFired>, Error> {
         let (key, view) = (self.key(name)?, self.show(name).await?);
         let timetable = view.definition.timetable(&self.namespace);
+        let passed_ms = view.progress.map_or(range_ms.end, |progress| progress.next_at_ms.min(range_ms.end));
+        let count = timetable.count(range_ms.start, passed_ms);
+        if count > RANGE_MAX {
+            let message = format!("{key} has {count} ticks in that time; backfill {RANGE_MAX} at a time");
+            return Err(StoreError::new(Trouble::Request, message).into());
+        }
         let mut ticks = timetable.ticks_between(range_ms.start, range_ms.end).peekable();
         let mut all = Vec::new();
         while ticks.peek().is_some() {

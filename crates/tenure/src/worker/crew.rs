@@ -61,6 +61,8 @@ pub(crate) struct Crew {
     pub(crate) any: Option<Handler>,
     pub(crate) concurrency: usize,
     pub(crate) prefetch: Option<usize>,
+    /// Whether it is among the workers that people see.
+    pub(crate) listed: bool,
     state: Mutex<State>,
     work: Notify,
     room: Notify,
@@ -124,6 +126,7 @@ impl Crew {
             any,
             concurrency,
             prefetch,
+            listed: true,
             state: Mutex::default(),
             work: Notify::new(),
             room: Notify::new(),
@@ -136,8 +139,11 @@ impl Crew {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the worker known under this session.
+    /// Makes the worker known under this session, if it is to be.
     pub(crate) async fn register(&self, session: &SessionId) -> Result<(), StoreError> {
+        if !self.listed {
+            return Ok(());
+        }
         let card = NewWorker { session: Some(session.clone()), ..self.card.clone() };
         self.hub.bounded(self.hub.store.register(&self.queue.namespace, &card)).await
     }

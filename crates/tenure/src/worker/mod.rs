@@ -91,6 +91,7 @@ pub struct WorkerBuilder {
     concurrency: usize,
     prefetch: Option<usize>,
     grace: Duration,
+    listed: bool,
     handlers: HashMap<String, Handler>,
     any: Option<Handler>,
 }
@@ -108,6 +109,7 @@ impl WorkerBuilder {
             concurrency: 32,
             prefetch: None,
             grace: Duration::from_secs(30),
+            listed: true,
             handlers: HashMap::new(),
             any: None,
         }
@@ -159,6 +161,13 @@ impl WorkerBuilder {
     /// How long [`Worker::drain`] waits for handlers; 30 seconds unless set.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// It is not among the workers that people see and approve of: for what works off its own tasks, and is shown as something else. A
+    /// queue that asks for approval gives it nothing.
+    pub fn unlisted(mut self) -> Self {
+        self.listed = false;
         self
     }
 
@@ -219,7 +228,8 @@ impl WorkerBuilder {
         self.tenure.claims().stand().await?;
         hub.attend_workers();
         let (concurrency, prefetch) = (self.concurrency, self.prefetch);
-        let crew = Crew::new(hub, queue, card, self.handlers, self.any, concurrency, prefetch);
+        let mut crew = Crew::new(hub, queue, card, self.handlers, self.any, concurrency, prefetch);
+        crew.listed = self.listed;
         let crew = Arc::new(crew);
         let session = self.tenure.session();
         if let Some(session) = &session {

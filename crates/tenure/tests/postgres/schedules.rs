@@ -295,10 +295,56 @@ async fn every_role_may_do_what_it_must() {
     assert_eq!(store.prune_ticks(&id("b"), token, 100).await.unwrap(), (0, false), "it does not lead");
     assert_eq!(store.prune_ticks(&id("a"), token, 2).await.unwrap(), (2, true));
     assert_eq!(store.prune_ticks(&id("a"), token, 100).await.unwrap(), (ticks - 2, false));
+    let hand = Hand { ticks: Some(vec![3_600_000, 7_200_000]), ..hand };
+    let told = store.fire_by_hand(&hand).await.unwrap().unwrap();
+    assert!(told.iter().all(|it| it.outcome == HandOutcome::Forgotten), "they may have fired: {told:?}");
     for name in ["one", "beep"] {
         assert_eq!(store.delete_schedule(&key(name), None).await.unwrap(), Some(true));
     }
-    for table in ["schedules", "schedule_progress", "schedule_secrets", "ticks", "tick_skips", "tick_runs"] {
+    for table in [
+        "schedules",
+        "schedule_progress",
+        "schedule_secrets",
+        "ticks",
+        "tick_skips",
+        "tick_runs",
+        "tick_strays",
+    ] {
         assert_eq!(count(&database, table), 0, "{table}");
     }
+}
+
+/// As when a newer program has written it, and an older one leads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_that_can_not_be_read_keeps_none_of_the_others_waiting() {
+    let (database, store) = fresh().await;
+    for name in ["one", "strange", "two"] {
+        overdue(&database, &store, definition(name, TASK)).await;
+    }
+    let strange =
+        r#"UPDATE tenure.schedules SET definition = '{"when":"by the moon"}' WHERE name = 'strange'"#;
+    database.psql(strange).unwrap();
+    let look = store.due(10).await.unwrap();
+    let names: Vec<_> = look.schedules.iter().map(|due| due.key.name.as_str()).collect();
+    assert_eq!((names, look.more), (vec!["one", "two"], false));
+}
+
+/// Its ticks may be millions: whoever fires does not wait until they are gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_deleted_schedule_left_is_cleared_away_in_bites() {
+    let (database, store) = fresh().await;
+    store.set_schedule(&set(definition("old", TASK))).await.unwrap();
+    store.set_schedule(&set(definition("other", TASK))).await.unwrap();
+    let many = "INSERT INTO tenure.ticks (schedule, by_hand, at_ms, due_ms, decided_ms, by)
+                SELECT s.id, false, n, n, tenure.now_ms(), 'x' FROM tenure.schedules s, generate_series(1, 12000) n";
+    database.psql(many).unwrap();
+    // As if the process had died before it was through.
+    database.psql("SELECT tenure.delete_schedule('default', 'old', NULL)").unwrap();
+    assert_eq!((count(&database, "ticks"), count(&database, "tick_strays")), (24_000, 1));
+    let token = leading(&store, "a", &scheduler_election()).await;
+    assert_eq!(store.prune_ticks(&id("a"), token, 10_000).await.unwrap(), (10_000, true));
+    assert_eq!(store.prune_ticks(&id("a"), token, 10_000).await.unwrap(), (2_000, false));
+    assert_eq!((count(&database, "ticks"), count(&database, "tick_strays")), (12_000, 0));
+    assert_eq!(store.delete_schedule(&key("other"), None).await.unwrap(), Some(true));
+    assert_eq!((count(&database, "ticks"), count(&database, "tick_strays")), (0, 0));
 }

@@ -176,6 +176,8 @@ fn one_is_fired_now_and_what_did_not_fire_is_fired_after_all() {
         // The tenth by the clock, and the trigger.
         assert_eq!(ticks(&store, "skips", TickState::Fired).await.len(), 11);
         assert_eq!(submitted(&store, "skips").await.len(), 11);
+        let ever = schedules.backfill("skips", 0..i64::MAX, true).await.unwrap_err().to_string();
+        assert!(ever.contains("100000 at a time"), "{ever}");
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_testkit::conformance::{Subject, leases, sessions};
+use tenure_testkit::conformance::{Subject, adoption, leases, sessions};
 
 use super::child::open;
 use super::guards::Rivals;
@@ -59,6 +59,24 @@ async fn a_release_that_ignores_the_token_is_found() {
     let claim = async |subject: Subject| leases::a_release_under_the_wrong_token_does_nothing(&subject).await;
     assert!(holds(&[], claim).await);
     assert!(!holds(&[("lease_release", "AND token = ?4 AND session = ?5", "")], claim).await);
+}
+
+#[tokio::test]
+async fn an_adoption_that_does_not_compare_is_found() {
+    const TOKEN: (&str, &str, &str) = ("lease_adopt", "AND ?4 > coalesce(", "AND ?4 > 0 * coalesce(");
+    let claim =
+        async |subject: Subject| adoption::an_older_grant_of_the_same_elector_is_refused(&subject).await;
+    assert!(holds(&[], claim).await);
+    assert!(!holds(&[TOKEN], claim).await);
+    const HOLDER: (&str, &str, &str) = (
+        "lease_adopt",
+        "AND (NOT EXISTS (SELECT 1 FROM tenure_sessions h",
+        "AND (1 OR NOT EXISTS (SELECT 1 FROM tenure_sessions h",
+    );
+    let claim =
+        async |subject: Subject| adoption::another_elector_waits_until_the_lease_is_free(&subject).await;
+    assert!(holds(&[], claim).await);
+    assert!(!holds(&[HOLDER], claim).await);
 }
 
 #[tokio::test]

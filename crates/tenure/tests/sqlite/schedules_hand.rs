@@ -56,6 +56,7 @@ async fn past_ticks_fire_once_each() {
             HandOutcome::Already => 'a',
             HandOutcome::Ahead => 'h',
             HandOutcome::NoTick => 'n',
+            HandOutcome::Forgotten => 'o',
         };
         fired.iter().map(word).collect()
     };
@@ -149,8 +150,12 @@ async fn old_ticks_are_forgotten_by_who_leads_and_bite_by_bite() {
     assert_eq!(history(&store, "a").await.len(), 3, "these are under way, and count");
     let tasks: Vec<TaskId> = history(&store, "a").await.iter().filter_map(|tick| tick.task).collect();
     store.order(&Name::default_namespace(), &tasks, Order::Cancel).await.unwrap();
+    let fired: Vec<i64> = history(&store, "a").await.iter().map(|tick| tick.at_ms).collect();
     assert_eq!(store.prune_ticks(session, leader.token, 100).await.unwrap(), (3, false));
     assert!(history(&store, "a").await.is_empty());
+    // Nobody knows any more that they fired: so they do not fire again.
+    let told = store.fire_by_hand(&hand("a", Some(fired))).await.unwrap().unwrap();
+    assert!(told.iter().all(|it| it.outcome == HandOutcome::Forgotten), "{told:?}");
 }
 
 #[tokio::test]
@@ -164,6 +169,6 @@ async fn a_deleted_schedule_takes_its_history_along_and_nothing_else() {
         assert_eq!(count(&store, table).await, 0, "{table}");
     }
     assert_eq!(count(&store, "tenure_tasks").await, 1);
-    assert_eq!(store.set_schedule(&wish(&hourly("a", TASK))).await.unwrap(), ScheduleSet::Created(1));
+    assert_eq!(store.set_schedule(&wish(&hourly("a", TASK))).await.unwrap(), ScheduleSet::Created(2));
     assert!(history(&store, "a").await.is_empty());
 }

@@ -103,8 +103,8 @@ impl Rung {
             Rung::Raft => raft::PROMISES,
             Rung::Kubernetes => Promises {
                 backend: "Kubernetes",
-                at_most_one: "yes, for clock rates within 1.2x, and beside client-go",
-                netsplit: "who reaches no API server has none",
+                at_most_one: "yes, for clock rates within 1.2x; interoperable with client-go",
+                netsplit: "who can not reach the API server does not lead",
                 after_crash: "a lease",
             },
             Rung::Gossip => Promises {

@@ -133,3 +133,44 @@ fn nothing_soft_is_ever_advised_where_two_would_do_harm() {
         }
     }
 }
+
+/// What is to be pasted can be pasted.
+#[test]
+fn every_line_to_paste_is_a_command_that_there_is() {
+    use crate::args::Cli;
+    use clap::{Parser, ValueEnum};
+    for need in Need::value_variants() {
+        for have in [&[][..], &[Have::Postgres], &[Have::Kubernetes], &[Have::Etcd]] {
+            for (place, two) in
+                [(Place::Machine, Two::Never), (Place::Many, Two::Never), (Place::Many, Two::Tolerable)]
+            {
+                let wishes = Wishes { place: Some(place), two: Some(two), ..many(*need, have) };
+                for line in advised(wishes).configuration {
+                    let Some(at) = line.find("tenure ").filter(|_| !line.starts_with("export ")) else {
+                        continue;
+                    };
+                    let words = words(line[at..].split("   #").next().unwrap_or_default());
+                    // The registry is no command yet.
+                    if words.iter().any(|word| word == "names") {
+                        continue;
+                    }
+                    if let Err(error) = Cli::try_parse_from(&words) {
+                        panic!("{line}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The words of a command, as a shell would have them.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (n, part) in line.split('\'').enumerate() {
+        match n % 2 {
+            0 => words.extend(part.split_whitespace().map(str::to_owned)),
+            _ => words.push(part.to_owned()),
+        }
+    }
+    words
+}

@@ -30,6 +30,7 @@ struct Sum {
     already: u64,
     ahead: u64,
     moved: u64,
+    forgotten: u64,
 }
 
 impl Sum {
@@ -40,6 +41,7 @@ impl Sum {
                 HandOutcome::Already => self.already += 1,
                 HandOutcome::Ahead => self.ahead += 1,
                 HandOutcome::NoTick => self.moved += 1,
+                HandOutcome::Forgotten => self.forgotten += 1,
             }
         }
     }
@@ -51,6 +53,10 @@ impl Sum {
             (self.already, "had fired before"),
             (self.ahead, "are yet to come"),
             (self.moved, "are none of its ticks any more: it was changed meanwhile"),
+            (
+                self.forgotten,
+                "lie so far back that it is not known any more whether they fired, and do not fire",
+            ),
         ] {
             if count > 0 {
                 text += &format!(", {} {why}", words::number(count));
@@ -88,7 +94,8 @@ pub(super) async fn run(global: &Global, args: BackfillArgs) -> Result<u8, Failu
     let sum = fire_all(global, store.as_ref(), &timetable, &hand, (from, to, count), &mut fired).await?;
     match global.output {
         Format::Json => output::print_json(&json!({
-            "dry_run": args.dry_run, "fired": sum.fired, "already": sum.already, "ahead": sum.ahead, "ticks": fired,
+            "dry_run": args.dry_run, "fired": sum.fired, "already": sum.already, "ahead": sum.ahead, "forgotten": sum.forgotten,
+            "ticks": fired,
         })),
         Format::Table if args.dry_run => output::print_text(&table(&view, &fired)),
         Format::Table => {}
@@ -143,6 +150,7 @@ fn table(view: &ScheduleView, fired: &[HandFired]) -> String {
             HandOutcome::Already => ("has fired", Ink::Dim),
             HandOutcome::Ahead => ("is yet to come", Ink::Dim),
             HandOutcome::NoTick => ("is no tick", Ink::Yellow),
+            HandOutcome::Forgotten => ("is forgotten", Ink::Yellow),
         };
         table.row(vec![
             (words::on_clock(&view.definition.zone, tick.at_ms), Ink::Bold),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Ledger, Tick};
-use crate::claim::check;
+use crate::claim::check_of_tick;
 use crate::event::{check_events, no_such_topic, weight};
 use crate::port::{
     Effect, NewEvent, NewTask, PUBLISH_MAX, QueueKey, READ_BYTES, SUBMIT_MAX, ScheduleKey, StoreError,
@@ -48,7 +48,7 @@ impl Ledger {
             }
             Effect::Task { queue, task } => {
                 let tasks = vec![task.as_ref().clone()];
-                Ok(check(&Submission { queue: queue.clone(), tasks })?)
+                Ok(check_of_tick(&Submission { queue: queue.clone(), tasks })?)
             }
         }
     }
@@ -69,7 +69,7 @@ impl Ledger {
         for (queue, (places, tasks)) in tasks {
             for (places, tasks) in places.chunks(SUBMIT_MAX).zip(tasks.chunks(SUBMIT_MAX)) {
                 let submission = Submission { queue: queue.clone(), tasks: tasks.to_vec() };
-                for (submitted, place) in self.submit(&submission, now_ms)?.iter().zip(places) {
+                for (submitted, place) in self.enter(&submission, now_ms)?.iter().zip(places) {
                     ticks[*place].2.task = Some(submitted.id);
                 }
             }

@@ -86,6 +86,7 @@ impl Schedule {
             () if !timetable.is_tick(at_ms) => HandOutcome::NoTick,
             () if self.knows(at_ms) || !seen.insert(at_ms) => HandOutcome::Already,
             () if at_ms >= next_at_ms => HandOutcome::Ahead,
+            () if self.has_forgotten(at_ms) => HandOutcome::Forgotten,
             () => TO_FIRE,
         };
         let outcomes: Vec<HandOutcome> = ticks.iter().copied().map(outcome).collect();

@@ -32,6 +32,9 @@ pub(super) struct Agenda {
     due: BTreeSet<(i64, ScheduleKey)>,
     /// All that is kept of ticks, by when it was decided.
     decided: BTreeSet<(i64, ScheduleKey, Entry)>,
+    /// The greatest version of any schedule that was deleted: a new one begins above it, so that what was decided from one that is
+    /// gone never fits the next of its name.
+    floor: u64,
 }
 
 /// A schedule.
@@ -57,6 +60,8 @@ struct Schedule {
     ticks: BTreeMap<(i64, bool), Tick>,
     /// By the last of each range.
     skips: BTreeMap<i64, Skip>,
+    /// The newest tick of its timetable that was forgotten: of those up to it that are not here, nobody knows whether they fired.
+    forgotten_ms: Option<i64>,
     /// Tasks that may not be over, of runs that may not overlap.
     under_way: BTreeSet<TaskId>,
 }
@@ -140,6 +145,11 @@ impl Schedule {
     /// Whether somebody has decided about this tick of its timetable.
     fn knows(&self, at_ms: i64) -> bool {
         self.ticks.contains_key(&(at_ms, false))
+    }
+
+    /// Whether somebody may have, and it was forgotten.
+    fn has_forgotten(&self, at_ms: i64) -> bool {
+        self.forgotten_ms.is_some_and(|newest| at_ms <= newest)
     }
 }
 

@@ -51,10 +51,11 @@ impl Ledger {
         match self.agenda.schedules.get_mut(&key) {
             None => {
                 let due_ms = revised.due_ms;
-                self.agenda.schedules.insert(key.clone(), Schedule::new(revised, set, now_ms));
+                let version = self.agenda.floor + 1;
+                self.agenda.schedules.insert(key.clone(), Schedule::new(version, revised, set, now_ms));
                 self.agenda.put_due(&key, due_ms);
                 self.wakes.push(Wake::Schedules);
-                Ok(ScheduleSet::Created(1))
+                Ok(ScheduleSet::Created(version))
             }
             Some(stored) => {
                 let secret = secret.or_else(|| stored.secret.clone());
@@ -147,6 +148,7 @@ impl Agenda {
     fn delete(&mut self, key: &ScheduleKey) {
         self.put_due(key, None);
         let Some(schedule) = self.schedules.remove(key) else { return };
+        self.floor = self.floor.max(schedule.version);
         for ((at_ms, by_hand), tick) in schedule.ticks {
             self.decided.remove(&(tick.decided_ms, key.clone(), Entry::Tick(at_ms, by_hand)));
         }
@@ -157,9 +159,9 @@ impl Agenda {
 }
 
 impl Schedule {
-    fn new(revised: Revised, set: &SetSchedule, now_ms: i64) -> Schedule {
+    fn new(version: u64, revised: Revised, set: &SetSchedule, now_ms: i64) -> Schedule {
         Schedule {
-            version: 1,
+            version,
             definition: revised.definition,
             progress: revised.progress,
             due_ms: None,
@@ -177,6 +179,7 @@ impl Schedule {
             updated_by: set.by.clone(),
             ticks: BTreeMap::new(),
             skips: BTreeMap::new(),
+            forgotten_ms: None,
             under_way: Default::default(),
         }
     }

@@ -28,6 +28,9 @@ impl Ledger {
             match *entry {
                 Entry::Tick(at_ms, by_hand) => {
                     schedule.ticks.remove(&(at_ms, by_hand));
+                    if !by_hand {
+                        schedule.forgotten_ms = schedule.forgotten_ms.max(Some(at_ms));
+                    }
                 }
                 Entry::Skip(last_ms) => {
                     schedule.skips.remove(&last_ms);

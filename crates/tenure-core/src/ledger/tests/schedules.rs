@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::port::{
-    Cause, DueLook, Fire, Fired, Firing, Hand, ScheduleKey, ScheduleSet, SetSchedule, TICKS_KEPT_MS,
-    TickFilter, TickState, TickView, scheduler_election,
+    Cause, DueLook, Fire, Fired, Firing, Hand, HandOutcome, ScheduleKey, ScheduleSet, SetSchedule,
+    TICKS_KEPT_MS, TickFilter, TickState, TickView, scheduler_election,
 };
 use crate::schedule::{Definition, Misfire, ON_TIME_MS, Overlap, Target, When, plan};
 
@@ -100,6 +100,33 @@ fn old_ticks_are_forgotten_in_small_bites_by_the_leader_alone() {
     assert_eq!(yard.prune_ticks(&next, 3), (1, false));
     assert_eq!(yard.prune_ticks(&next, 3), (0, false));
     assert_eq!(yard.ticks().len(), 4, "the younger ones are kept");
+}
+
+#[test]
+fn a_tick_that_was_forgotten_does_not_fire_again_by_hand() {
+    let mut yard = Yard::new();
+    let leader = yard.elect_scheduler(None);
+    let mut hourly = definition("every 1h");
+    hourly.misfire = Misfire::FireAll { cap: 3 };
+    yard.define(hourly);
+    let before = yard.now - yard.now % HOUR;
+    yard.now += 6 * HOUR;
+    yard.beat_scheduler(&leader);
+    let fired: Vec<i64> = yard.ticks().iter().map(|tick| tick.at_ms).collect();
+    yard.now += TICKS_KEPT_MS + 1;
+    yard.beat_scheduler(&leader);
+    yard.prune_ticks(&leader, 100);
+    let newest = fired.into_iter().max().unwrap();
+    let ticks = Some(vec![before, newest - HOUR, newest, newest + HOUR]);
+    let hand = Hand { key: key(), ticks, payload: None, by: "ada".into(), dry_run: false };
+    let told = yard.ledger.fire_by_hand(&hand, yard.now).unwrap().unwrap();
+    let outcomes: Vec<_> = told.iter().map(|told| told.outcome).collect();
+    assert_eq!(
+        outcomes[..3],
+        [HandOutcome::Forgotten; 3],
+        "they may have fired, one did not, and nobody knows"
+    );
+    assert!(matches!(outcomes[3], HandOutcome::Fired { .. }), "it was skipped, and is known to have been");
 }
 
 #[test]

@@ -163,8 +163,8 @@ pub struct Hand {
     /// Which schedule.
     #[serde(flatten)]
     pub key: ScheduleKey,
-    /// Which past ticks of its timetable, oldest first, at most [`DUE_MAX`]; a tick that has fired, or that is yet to come, does
-    /// not fire. `None`: one now, by the store's clock.
+    /// Which past ticks of its timetable, oldest first, at most [`DUE_MAX`]; a tick that has fired, may have, or is yet to come
+    /// does not fire. `None`: one now, by the store's clock.
     pub ticks: Option<Vec<i64>>,
     /// Instead of the schedule's payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -205,6 +205,8 @@ pub enum HandOutcome {
     Already,
     /// It is yet to come, and fires by itself.
     Ahead,
+    /// It lies so far back ([`TICKS_KEPT_MS`](super::TICKS_KEPT_MS)) that nobody knows any more whether it has fired: it does not.
+    Forgotten,
     /// It is none of the schedule's ticks.
     NoTick,
 }

@@ -54,6 +54,11 @@ pub trait Scheduling: Send + Sync + 'static {
         no_schedules()
     }
 
+    /// How many calls of [`fire`](Self::fire) do more at once than one after the other: one, where a store has one writer.
+    fn fires_abreast(&self) -> usize {
+        1
+    }
+
     /// Forgets ticks that are older than their schedule keeps them, at most `limit`; `(how many, whether there is more)`. Fenced
     /// by the leader's lease.
     async fn prune_ticks(

@@ -106,7 +106,7 @@ pub enum ScheduleSet {
 pub struct ScheduleView {
     /// The tenant.
     pub namespace: Name,
-    /// Grows with every change of the definition.
+    /// Grows with every change of the definition. One that is deleted and made anew is of a greater version than it ever was.
     pub version: u64,
     /// What it is.
     pub definition: Definition,

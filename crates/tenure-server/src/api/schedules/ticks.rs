@@ -15,6 +15,8 @@ use crate::problem::Problem;
 
 /// How many ticks are on a page, unless asked otherwise, and at most.
 const PAGE: (u32, u32) = (100, 1000);
+/// How many may be at one instant: the clock's, one by hand, and a range that ends with it.
+const ALIKE: u32 = 3;
 
 /// Which ticks, and how many.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -25,7 +27,7 @@ pub(crate) struct Past {
     #[serde(default = "Name::default_namespace")]
     #[param(default = "default")]
     namespace: Name,
-    /// How many at most.
+    /// How many at most; up to two more, if they are at the same instant as the last.
     #[param(default = 100, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
     /// Only those before this instant: `next` of the page before.
@@ -53,13 +55,58 @@ pub(crate) async fn list(
 ) -> Result<Json<Ticks>, Problem> {
     let limit = number("limit", past.limit, PAGE)?;
     let key = ScheduleKey::new(past.namespace, schedule);
-    let filter = TickFilter { key, before_ms: past.before, limit: limit + 1 };
+    let filter = TickFilter { key, before_ms: past.before, limit: limit + ALIKE };
     let mut ticks = app.store.ticks(&filter).await?;
     if ticks.is_empty() {
         find(&app, &filter.key).await?;
     }
-    let more = ticks.len() > limit as usize;
-    ticks.truncate(limit as usize);
-    let next = ticks.last().filter(|_| more).map(|tick| tick.at_ms);
+    let next = cut(&mut ticks, limit as usize);
     Ok(Json(Ticks { ticks, next }))
+}
+
+/// Leaves a page of these; where the next one begins. That is before an instant, so what shares one is not parted.
+fn cut(ticks: &mut Vec<TickView>, limit: usize) -> Option<i64> {
+    let last = ticks.get(limit.checked_sub(1)?)?.at_ms;
+    let alike = ticks[limit..].iter().take_while(|tick| tick.at_ms == last).count();
+    let more = ticks.len() > limit + alike;
+    ticks.truncate(limit + alike);
+    more.then_some(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::port::{Cause, TickState};
+
+    use super::*;
+
+    fn tick(at_ms: i64, cause: Cause) -> TickView {
+        TickView {
+            at_ms,
+            state: TickState::Fired,
+            cause,
+            count: 1,
+            first_ms: None,
+            decided_ms: at_ms,
+            late_ms: 0,
+            token: None,
+            by: String::new(),
+            event: None,
+            task: None,
+        }
+    }
+
+    #[test]
+    fn what_is_at_one_instant_is_on_one_page() {
+        let (clock, hand) = (Cause::Clock, Cause::Trigger);
+        let all = [(9, clock), (8, hand), (8, clock), (7, clock), (6, clock)];
+        let page = |limit: usize| {
+            let mut ticks: Vec<TickView> = all.iter().map(|(at_ms, cause)| tick(*at_ms, *cause)).collect();
+            let next = cut(&mut ticks, limit);
+            (ticks.len(), next)
+        };
+        assert_eq!(page(1), (1, Some(9)));
+        assert_eq!(page(2), (3, Some(8)), "before 8 comes 7: the other one of 8 would be on no page");
+        assert_eq!(page(3), (3, Some(8)));
+        assert_eq!((page(5), page(9)), ((5, None), (5, None)));
+    }
 }

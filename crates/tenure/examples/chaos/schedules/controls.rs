@@ -10,12 +10,13 @@ use tenure::backend::postgres::{Postgres, PostgresOptions};
 use tenure::port::{
     DueSchedule, Effect, Events, Fire, Fired, Firing, Scheduling, Store, TopicSettings, scheduler_election,
 };
-use tenure::schedule::plan;
+use tenure::schedule::{Load, Overlap, plan};
 use tenure::{ScheduleBuilder, Tenure};
 use tenure_testkit::rig::PgCluster;
 use tokio::runtime::Handle;
 
-use super::history::{self, TOPIC};
+use super::clock::Clock;
+use super::history::{self, RUNS, TOPIC};
 use crate::Failed;
 use crate::controls::Control;
 use crate::report::Progress;
@@ -41,6 +42,7 @@ pub(super) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Contr
         theatre.control(progress, "a firing without compare-and-swap", Some(no_swap), late_decision)?,
         theatre.control(progress, "a next tick written after the effect", None, effect_apart)?,
         theatre.control(progress, "a next tick counted from now", None, from_now)?,
+        theatre.control(progress, "a run that does not ask for the one before", None, beside)?,
     ])
 }
 
@@ -69,9 +71,9 @@ impl Theatre {
             let play = async {
                 let scene = Scene::open(&url).await?;
                 script(&scene, wrong).await?;
-                let judged = history::judge(&scene.tenure, 0).await?;
+                let judged = history::judge(&scene.tenure, Clock::default()).await?;
                 scene.tenure.close().await?;
-                Ok::<_, Failed>(judged.missed + judged.doubled + judged.astray > 0)
+                Ok::<_, Failed>(judged.missed + judged.doubled + judged.astray + judged.overlapping > 0)
             };
             let limit = Duration::from_secs(20);
             self.runtime.block_on(async { tokio::time::timeout(limit, play).await? })
@@ -198,5 +200,20 @@ async fn from_now(scene: &Scene, wrong: bool) -> Result<(), Failed> {
         firing.ticks.drain(..firing.ticks.len() - 1);
     }
     scene.fire(&leader, firing).await?;
+    Ok(())
+}
+
+/// A run is under way, and a leader does not look for it.
+async fn beside(scene: &Scene, wrong: bool) -> Result<(), Failed> {
+    let schedule = ScheduleBuilder::new("x", format!("every {EVERY_MS}ms")).misfire("fire_once".parse()?);
+    scene.tenure.schedules().set(schedule.overlap(Overlap::Skip).task(RUNS, "run")).await?;
+    let leader = scene.leader("one").await?;
+    for _ in 0..2 {
+        let (mut due, now_ms) = scene.due(1).await?;
+        if wrong {
+            due.load = Load::default();
+        }
+        scene.fire(&leader, plan(&due, leader.token, now_ms)).await?;
+    }
     Ok(())
 }

@@ -4,31 +4,34 @@
 //! its effect, once, under the token that is written on it; tokens must not fall; and of each decision, the ticks that fired must be
 //! those that the policy names. The effects are read from the tasks and events themselves, by what they say of their tick.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::Token;
 use tenure::port::{
-    Position, ReadAsk, ScheduleFilter, ScheduleKey, ScheduleView, TaskFilter, TickFilter, TickState, TickView,
+    Position, ReadAsk, ScheduleFilter, ScheduleKey, ScheduleView, TaskFilter, TaskView, TickFilter,
+    TickState, TickView,
 };
 use tenure::schedule::{Misfire, ON_TIME_MS, SCHEDULE_HEADER, TICK_HEADER, Timetable, tick_of};
 use tenure::{Name, Tenure};
 
+use super::apart;
+use super::clock::Clock;
 use crate::Failed;
 
 /// Where events go.
 pub(super) const TOPIC: &str = "ticks";
 
-/// Where tasks go.
+/// Where tasks go that nobody does.
 pub(super) const QUEUE: &str = "work";
+
+/// Where those go that take a while, and may not overlap.
+pub(super) const RUNS: &str = "runs";
 
 /// How many rows are asked for at once.
 const PAGE: u32 = 1_000;
 
 /// By how much the clock of a decision and that of its being written may differ: what a call takes at most.
-const CALL_MS: i64 = 20_000;
-
-/// By how much the clock may have been set in between.
-const STEP_MS: i64 = 3_600_000;
+pub(super) const CALL_MS: i64 = 20_000;
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -41,22 +44,33 @@ pub(super) struct Judged {
     pub(super) doubled: usize,
     /// Decisions that are not as the policy says.
     pub(super) astray: usize,
+    /// How many runs that may not overlap could be judged, and were not kept apart.
+    pub(super) apart: usize,
+    pub(super) overlapping: usize,
     pub(super) amiss: Vec<String>,
-    /// How often the clock was set: so many decisions of each schedule may have been written by another clock than they were made by.
-    steps: usize,
+    /// What the clock showed when.
+    clock: Clock,
 }
 
 /// A schedule's effects: under which tokens, by tick.
 pub(super) type Effects = BTreeMap<i64, Vec<Option<Token>>>;
 
-/// Reads and judges all schedules, of a store whose clock was set so often.
-pub(super) async fn judge(tenure: &Tenure, steps: usize) -> Result<Judged, Failed> {
-    let mut judged = Judged { steps, ..Judged::default() };
-    let mut effects = effects(tenure).await?;
+/// A schedule's tasks, by tick.
+type Tasks = BTreeMap<i64, TaskView>;
+
+/// Reads and judges all schedules, of a store with this clock.
+pub(super) async fn judge(tenure: &Tenure, clock: Clock) -> Result<Judged, Failed> {
+    let mut judged = Judged { clock, ..Judged::default() };
+    let (mut effects, mut tasks) = effects(tenure).await?;
     for view in tenure.store().schedules(&ScheduleFilter::default()).await? {
         let ticks = ticks(tenure, &view.key()).await?;
         let its = effects.remove(view.definition.name.as_str()).unwrap_or_default();
         judged.hear(&view, &ticks, &its);
+        let its = tasks.remove(view.definition.name.as_str()).unwrap_or_default();
+        let apart = apart::judge(&view, &ticks, &its, &judged.clock);
+        judged.apart += apart.judged;
+        judged.overlapping += apart.amiss.len();
+        judged.amiss.extend(apart.amiss);
     }
     for name in effects.keys() {
         judged.amiss.push(format!("there are effects of a schedule {name} that is not there"));
@@ -78,18 +92,14 @@ async fn ticks(tenure: &Tenure, key: &ScheduleKey) -> Result<Vec<TickView>, Fail
     Ok(all)
 }
 
-/// What tasks and events say of themselves, by schedule.
-async fn effects(tenure: &Tenure) -> Result<BTreeMap<String, Effects>, Failed> {
-    let mut all = BTreeMap::<String, Effects>::new();
+/// What tasks and events say of themselves, by schedule; and the tasks.
+async fn effects(tenure: &Tenure) -> Result<(BTreeMap<String, Effects>, BTreeMap<String, Tasks>), Failed> {
+    let (mut all, mut tasks) = (BTreeMap::<String, Effects>::new(), BTreeMap::<String, Tasks>::new());
     let mut add = |schedule: String, at_ms: i64, token| {
         all.entry(schedule).or_default().entry(at_ms).or_default().push(token);
     };
-    let mut filter = TaskFilter {
-        namespace: Some(Name::default_namespace()),
-        queue: Some(QUEUE.parse()?),
-        limit: PAGE,
-        ..TaskFilter::default()
-    };
+    let mut filter =
+        TaskFilter { namespace: Some(Name::default_namespace()), limit: PAGE, ..TaskFilter::default() };
     loop {
         let page = tenure.store().tasks(&filter).await?;
         let Some(last) = page.last() else { break };
@@ -97,6 +107,7 @@ async fn effects(tenure: &Tenure) -> Result<BTreeMap<String, Effects>, Failed> {
         for task in page {
             let (key, at_ms) = task.key.as_deref().and_then(tick_of).ok_or("a task without a tick")?;
             add(key.name.to_string(), at_ms, task.leader_token);
+            tasks.entry(key.name.to_string()).or_default().insert(at_ms, task);
         }
     }
     let topic = tenure.topic(TOPIC)?;
@@ -106,7 +117,7 @@ async fn effects(tenure: &Tenure) -> Result<BTreeMap<String, Effects>, Failed> {
         let read = ReadAsk { topic: topic.clone(), after: after.clone(), limit: PAGE };
         let events = tenure.store().read_events(&read).await?;
         if events.is_empty() {
-            return Ok(all);
+            return Ok((all, tasks));
         }
         for event in events {
             let header = |name: &str| event.headers.get(name).cloned().ok_or("an event without a tick");
@@ -158,11 +169,14 @@ impl Judged {
             self.amiss.push(format!("{name}: an old leader fired after a new one"));
             self.astray += 1;
         }
-        let (misfire, mut steps) = (view.definition.misfire, self.steps);
+        let misfire = view.definition.misfire;
+        let mut excused = BTreeSet::new();
         for decision in decisions(ticks) {
             if let Err(why) = as_the_policy_says(misfire, &timetable, &decision) {
-                if steps > 0 && but_for_a_step(misfire, &timetable, &decision) {
-                    steps -= 1;
+                // Of what was decided before the clock was set, and written after it, there is one at most: whoever decides next has
+                // seen that.
+                let before = but_for_a_step(misfire, &timetable, &decision, &self.clock);
+                if before.is_some_and(|step| excused.insert(step)) {
                     continue;
                 }
                 self.astray += 1;
@@ -269,12 +283,17 @@ fn as_the_policy_says(
     }
 }
 
-/// Whether it is, if the clock was set by an hour between the decision and its being written.
-fn but_for_a_step(misfire: Misfire, timetable: &Timetable, decision: &Decision) -> bool {
-    [-STEP_MS, STEP_MS].into_iter().any(|by| {
-        let decided_ms = decision.decided_ms + by;
-        as_the_policy_says(misfire, timetable, &Decision { decided_ms, ..decision.clone() }).is_ok()
-    })
+/// The step of the clock, if it was set between the decision and its being written, and the policy says so by what it showed before.
+fn but_for_a_step(
+    misfire: Misfire,
+    timetable: &Timetable,
+    decision: &Decision,
+    clock: &Clock,
+) -> Option<usize> {
+    let as_shown = |by_ms: i64| Decision { decided_ms: decision.decided_ms + by_ms, ..decision.clone() };
+    let earlier = clock.earlier(decision.decided_ms, CALL_MS).into_iter();
+    let mut fits = earlier.filter(|it| as_the_policy_says(misfire, timetable, &as_shown(it.by_ms)).is_ok());
+    fits.next().map(|it| it.steps)
 }
 
 #[cfg(test)]
@@ -365,5 +384,25 @@ mod tests {
         assert_eq!(judged("skip", 5, &[skipped(1, 4, 5)]).astray, 1);
         assert_eq!(judged("within(10s)", 5, &[skipped(1, 3, 5), tick(4, 5, 1)]).astray, 1);
         assert_eq!(judged("within(10s)", 2, &[tick(1, 90_000, 1)]).astray, 1);
+    }
+
+    #[test]
+    fn a_step_of_the_clock_excuses_one_decision_across_it_and_no_other() {
+        // Ahead by an hour at 100 s.
+        let mut clock = Clock::default();
+        clock.set((100_000, 100_005), 3_600_000);
+        let late = |decided_s: i64| {
+            let mut judged = Judged { clock: clock.clone(), ..Judged::default() };
+            let ticks = [tick(99, decided_s, 1)];
+            let effects = Effects::from([(99_000, vec![ticks[0].token])]);
+            let mut view = view("within(10s)", 100);
+            view.created_ms = 98_500;
+            judged.hear(&view, &ticks, &effects);
+            judged.astray
+        };
+        assert_eq!(late(100), 0, "in time");
+        assert_eq!(late(3_600 + 101), 0, "decided just before, written just after");
+        assert_eq!(late(3_600 + 200), 1, "long after the step it is too late");
+        assert_eq!(late(2 * 3_600 + 101), 1, "the clock was never set by so much");
     }
 }

@@ -1,9 +1,12 @@
 //! Chaos for schedules: processes fire, everything breaks, and the history is judged.
 //!
 //! Two stages: *servers* (PostgreSQL, whose clock is stepped) and *files* (SQLite, where the clock of all processes is). Five
-//! processes stand, and whoever leads fires eight schedules with every policy. When all is healed, and nothing is overdue any more,
+//! processes stand, and whoever leads fires ten schedules with every policy; all of them do the tasks of those whose runs may not
+//! overlap. When all is healed, and nothing is overdue any more,
 //! the history, the tasks and the events are held against the timetables. Then the *controls*.
 
+mod apart;
+mod clock;
 mod controls;
 pub(crate) mod history;
 mod nemesis;
@@ -19,6 +22,7 @@ use tenure_core::{Entropy, SplitMix};
 use tenure_testkit::rig::{FakeClock, PgCluster, SettableClock, true_boottime_ns};
 use tokio::runtime::Handle;
 
+use self::clock::Clock;
 use self::history::TOPIC;
 use self::nemesis::Nemesis;
 pub(crate) use self::plan::SchedulePlan;
@@ -113,18 +117,17 @@ fn stage(
         progress,
         lease: LEASE,
         offset_s: 0,
+        shown: Clock::default(),
         injected: Vec::new(),
     };
-    let (faults, offset_s) = nemesis.rage(until_ns)?;
+    let (faults, clock, offset_s) = nemesis.rage(until_ns)?;
     progress.doing("catching up");
     (0..HANDS).try_for_each(|hand| crew.start(hand))?;
     let left = catch_up(&operator, offset_s, progress, runtime);
     // Those who are careless have a while to say what is too late.
     std::thread::sleep(LEASE * 2);
     crew.end_all();
-    // Back is two steps: back, and ahead again.
-    let steps = faults.iter().filter(|fault| fault.name.starts_with("clock")).count() * 2;
-    let judged = runtime.block_on(history::judge(&operator, steps))?;
+    let judged = runtime.block_on(history::judge(&operator, clock))?;
     let _ = runtime.block_on(operator.close());
     let mut verdict = Verdict::new(name, judged, &faults);
     for (_, log) in logs(&crew)? {

@@ -11,6 +11,7 @@ use tenure_core::{Entropy, SplitMix};
 use tenure_testkit::rig::{PgCluster, SettableClock, true_boottime_ns};
 use tokio::runtime::Handle;
 
+use super::clock::Clock;
 use super::plan::{SchedulePlan, definitions, hand_of};
 use crate::Failed;
 use crate::crew::Crew;
@@ -86,14 +87,15 @@ pub(super) struct Nemesis<'a> {
     pub(super) entropy: &'a mut SplitMix,
     pub(super) progress: &'a mut Progress,
     pub(super) lease: Duration,
-    /// How far the clock is ahead.
+    /// How far the clock is ahead, and when it was so how far.
     pub(super) offset_s: i64,
+    pub(super) shown: Clock,
     pub(super) injected: Vec<Injected>,
 }
 
 impl Nemesis<'_> {
-    /// Breaks and heals until this moment, and tells what was broken when, and how far ahead the clock is since.
-    pub(super) fn rage(mut self, until_ns: u64) -> Result<(Vec<Injected>, i64), Failed> {
+    /// Breaks and heals until this moment, and tells what was broken when, what the clock showed when, and how far ahead it is since.
+    pub(super) fn rage(mut self, until_ns: u64) -> Result<(Vec<Injected>, Clock, i64), Failed> {
         let mut kinds = EVERYWHERE.to_vec();
         kinds.extend(self.clock.iter().flat_map(|_| OF_CLOCK));
         kinds.extend(self.cluster.iter().flat_map(|_| OF_SERVER));
@@ -113,7 +115,7 @@ impl Nemesis<'_> {
             let pause = Duration::from_millis(150 + self.entropy.next_u64() % 900);
             self.wait(pause);
         }
-        Ok((self.injected, self.offset_s))
+        Ok((self.injected, self.shown, self.offset_s))
     }
 
     fn break_and_heal(&mut self, fault: Fault) -> Result<(), Failed> {
@@ -184,7 +186,10 @@ impl Nemesis<'_> {
 
     fn step(&mut self, by_s: i64) -> Result<(), Failed> {
         self.offset_s += by_s;
-        Ok(self.clock.ok_or("there is no clock to set here")?.set(self.offset_s)?)
+        let before_ms = tenure::runtime::wall_ms();
+        self.clock.ok_or("there is no clock to set here")?.set(self.offset_s)?;
+        self.shown.set((before_ms, tenure::runtime::wall_ms()), self.offset_s * 1_000);
+        Ok(())
     }
 
     /// Who fires, as far as the store can tell just now.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tenure::ScheduleBuilder;
-use tenure::schedule::Definition;
+use tenure::schedule::{Definition, Overlap};
 
-use super::history::{QUEUE, TOPIC};
+use super::history::{QUEUE, RUNS, TOPIC};
 use crate::Failed;
 use crate::crew::Job;
 
@@ -37,7 +37,7 @@ pub(super) fn hand_of(name: &str) -> Option<usize> {
     name.strip_prefix("fires-")?.parse().ok()
 }
 
-/// Every policy, every sort of times, both targets that a store has by itself.
+/// Every policy for missed ticks and for runs, every sort of times, both targets that a store has by itself.
 pub(super) fn definitions() -> Result<Vec<Definition>, Failed> {
     let all = [
         ("all-tasks", "every 1s", "UTC", "fire_all(10000)", true),
@@ -54,5 +54,10 @@ pub(super) fn definitions() -> Result<Vec<Definition>, Failed> {
         let schedule = if task { schedule.task(QUEUE, "tick") } else { schedule.event(TOPIC) };
         Ok(schedule.build()?)
     });
-    built.collect()
+    let apart = [("skip", "fire_all(10000)", Overlap::Skip), ("queue", "fire_once", Overlap::Queue)];
+    let apart = apart.into_iter().map(|(name, misfire, overlap)| {
+        let schedule = ScheduleBuilder::new(format!("apart-{name}"), "every 500ms").misfire(misfire.parse()?);
+        Ok(schedule.overlap(overlap).task(RUNS, "run").build()?)
+    });
+    built.chain(apart).collect()
 }

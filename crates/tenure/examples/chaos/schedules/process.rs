@@ -8,9 +8,10 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use tenure::port::{Fire, Firing, ScheduleKey, scheduler_election};
-use tenure::{Name, Scheduler, SessionId, Tenure, Token};
+use tenure::{Name, Scheduler, SessionId, TaskContext, Tenure, Token};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::history::RUNS;
 use super::plan::{SchedulePlan, definitions, name_of};
 use crate::Failed;
 
@@ -49,16 +50,31 @@ async fn live(plan: SchedulePlan) -> Result<(), Failed> {
         started = start => started,
         _ = terminate.recv() => return Ok(()),
     };
+    let runs = tokio::spawn(runs(tenure.clone()));
     tokio::select! {
         _ = terminate.recv() => {}
         careless = careless(&tenure, &scheduler, log) => careless?,
     }
+    runs.abort();
     let leave = async {
         let _ = scheduler.stop().await;
         let _ = tenure.close().await;
     };
     let _ = tokio::time::timeout(Duration::from_secs(3), leave).await;
     Ok(())
+}
+
+/// Does the tasks that take a while, as soon as that is possible. A process that is hit leaves them in the middle.
+async fn runs(tenure: Tenure) {
+    let work = |task: TaskContext| async move {
+        tokio::time::sleep(Duration::from_millis(100 + task.id().0 * 37 % 900)).await;
+    };
+    loop {
+        match tenure.worker(RUNS).concurrency(2).prefetch(0).kind("run", work).start().await {
+            Ok(_worker) => std::future::pending::<()>().await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
 }
 
 /// Opens a session, as often as it takes: the server may be down just now.

@@ -47,6 +47,10 @@ impl Verdict {
         if self.stale_refused == 0 {
             self.violations.push("no old token was ever refused: they were not put to the test".into());
         }
+        if self.judged.apart < 20 {
+            let few = format!("too few runs were kept apart to prove anything: {}", self.judged.apart);
+            self.violations.push(few);
+        }
         if self.judged.fired < 50 {
             let few = format!("too little happened to prove anything: {} ticks", self.judged.fired);
             self.violations.push(few);
@@ -102,6 +106,8 @@ fn print_figures(verdicts: &[Verdict]) {
     row(&mut table, "  missed (must be 0)", &|it| it.judged.missed.to_string());
     row(&mut table, "  doubled (must be 0)", &|it| it.judged.doubled.to_string());
     row(&mut table, "  not as the policy says (must be 0)", &|it| it.judged.astray.to_string());
+    row(&mut table, "runs that may not overlap", &|it| it.judged.apart.to_string());
+    row(&mut table, "  not kept apart (must be 0)", &|it| it.judged.overlapping.to_string());
     row(&mut table, "old tokens accepted (must be 0)", &|it| it.stale_accepted.to_string());
     row(&mut table, "old tokens refused (must be > 0)", &|it| it.stale_refused.to_string());
     table.print();

@@ -232,6 +232,8 @@ impl Calendar for Http {
                 break;
             }
         }
+        // A page does not part what is at one instant.
+        all.truncate(wanted);
         Ok(all)
     }
 

@@ -7,7 +7,7 @@ use tenure_core::port::{
     Directory, ElectionView, Finding, MemberOrder, Membership, Pause, Promises, SessionView, StoreError,
     Term, Verdict,
 };
-use tenure_core::{ElectionKey, Name, SessionId};
+use tenure_core::{ElectionKey, Name, SessionId, Timing};
 
 use super::Paired;
 
@@ -53,16 +53,17 @@ impl Directory for Paired {
             None => kept.iter().map(|view| view.id.clone()).filter(|id| !all.contains_key(id)).collect(),
         };
         let known = if ids.is_empty() { Vec::new() } else { self.elector.sessions(Some(&ids)).await? };
-        // Without a list, those whom the elector has buried are shown for as long as they still count where the work is.
-        let asked_for = which.is_some();
-        all.extend(
-            known.into_iter().filter(|view| view.live || asked_for).map(|view| (view.id.clone(), view)),
-        );
+        all.extend(known.into_iter().map(|view| (view.id.clone(), view)));
         for view in kept {
             match all.get_mut(&view.id) {
                 Some(seen) => seen.live &= view.live,
                 None => drop(all.insert(view.id.clone(), view)),
             }
+        }
+        if which.is_none() {
+            // Over for the elector is over, and where the work is it is only not known yet.
+            all.values().filter(|view| !view.live).for_each(|view| self.bury_later(&view.id));
+            all.retain(|_, view| view.live);
         }
         Ok(all.into_values().collect())
     }
@@ -80,6 +81,10 @@ impl Directory for Paired {
             Some(seconds) => Ok(Some(seconds)),
             None => self.keeper.clock_seconds().await,
         }
+    }
+
+    fn pace(&self) -> Option<Timing> {
+        self.elector.pace()
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {

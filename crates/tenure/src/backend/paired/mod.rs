@@ -112,3 +112,20 @@ impl Paired {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::memory::Memory;
+
+    /// A promoted standby may have lost what was adopted: whoever was elected before leads no more, and is elected anew.
+    #[test]
+    fn a_session_that_began_before_a_promotion_is_over() {
+        let paired = Paired::new(Arc::new(Memory::new()), Arc::new(Memory::new())).unwrap();
+        let (old, new) = (SessionId::from_stored("old"), SessionId::from_stored("new"));
+        assert!(paired.is_of_its_time(&old, 1) && paired.is_of_its_time(&old, 1));
+        assert!(paired.is_of_its_time(&new, 2));
+        assert!(!paired.is_of_its_time(&old, 2), "it may have lost what it holds");
+        assert!(paired.is_of_its_time(&new, 2), "and who came later has not");
+    }
+}

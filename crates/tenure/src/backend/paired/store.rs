@@ -39,8 +39,7 @@ impl Store for Paired {
         }
         let pulse = self.elector.beat(session).await?;
         if pulse == Pulse::Gone {
-            let (paired, session) = (self.clone(), session.clone());
-            tokio::spawn(async move { paired.buried(&session).await });
+            self.bury_later(session);
         }
         Ok(pulse)
     }
@@ -69,9 +68,10 @@ impl Store for Paired {
             Some(token) => self.adopted(take, token).await,
             None => Ok(None),
         };
-        // Who was silent for a lease is dead whether or not the lease could be had. After the adoption, which others wait for.
+        // Who was silent for a lease is dead whether or not the lease could be had. Who leads does not wait for the burial.
         if let Some(expired) = &take.expire {
-            self.buried_if_over(&expired.session).await;
+            let (paired, session) = (self.clone(), expired.session.clone());
+            tokio::spawn(async move { paired.buried_if_over(&session).await });
         }
         taken
     }
@@ -141,6 +141,12 @@ impl Paired {
             Release { session, election, slot, token, successor: None, via: Via::Release, leave: false };
         self.elector.release(&release).await?;
         Err(StoreError::new(Trouble::Unavailable, message))
+    }
+
+    /// Nobody waits for it.
+    pub(super) fn bury_later(&self, session: &SessionId) {
+        let (paired, session) = (self.clone(), session.clone());
+        tokio::spawn(async move { paired.buried(&session).await });
     }
 
     async fn buried_if_over(&self, session: &SessionId) {

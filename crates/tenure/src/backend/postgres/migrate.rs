@@ -47,7 +47,6 @@ const MIGRATIONS: &[Migration] = &[
         name: "schedules",
         sql: concat!(
             include_str!("migrations/0005/tables.sql"),
-            include_str!("migrations/0005/claim.sql"),
             include_str!("migrations/0005/fire.sql"),
             include_str!("migrations/0005/set.sql"),
             include_str!("migrations/0005/views.sql"),

@@ -136,6 +136,8 @@ struct Shared {
     /// For events: who waits for the lock of a slot keeps nobody else waiting.
     events: Arc<Lane>,
     floors: claims::Floors,
+    /// The numbers of the schedules that were due when they were looked at last.
+    numbers: schedules::Numbers,
     /// For the user.
     pool: PgPool,
     ears: Ears,
@@ -184,6 +186,7 @@ impl Postgres {
                 options.max_connections,
             )),
             floors: claims::Floors::default(),
+            numbers: schedules::Numbers::default(),
             beats: Arc::new(Lane::new(address.options.clone(), timeout, &address.place, BEAT_CONNECTIONS)),
             connections: Connections::new(direct.options, timeout, &direct.place, calls.clone(), ears.hub()),
             options: address.options,

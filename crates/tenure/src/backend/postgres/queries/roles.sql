@@ -93,12 +93,14 @@ BEGIN
             ('event_asides', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('schedules', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('schedule_progress', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('schedule_floor', 'SELECT, UPDATE', 'SELECT'),
             -- Who only looks does not see what calls are signed with.
             ('schedule_secrets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (schedule)'),
             -- Nobody rewrites what has fired; what is long past is forgotten.
             ('ticks', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_skips', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_runs', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('tick_strays', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_records', 'SELECT', 'SELECT')
         ) AS rights (name, runtime, reader)
         WHERE to_regclass('tenure.' || name) IS NOT NULL

@@ -1,7 +1,7 @@
 -- name: schedule_due
 -- $1 how many. See tenure.due.
 SELECT d.namespace, d.name, d.version, d.definition, d.next_at_ms, d.last_at_ms, d.strikes, d.unfinished, d.due_ms,
-       d.store_ms
+       d.store_ms, d.schedule
 FROM tenure.due($1) d;
 
 -- name: schedule_bound
@@ -13,7 +13,7 @@ SELECT tenure.bound(s.lease_ms) FROM tenure.sessions s WHERE s.id = $1;
 SELECT to_json(f.stale)::text AS stale, to_json(f.refused)::text AS refused, to_json(f.refused_events)::text AS refused_events,
        to_json(f.refused_most)::text AS refused_most
 FROM tenure.fire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-                 $26, $27, $28, $29, $30, $31, $32, $33, $34, $35) f;
+                 $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36) f;
 
 -- name: schedule_fire_by_hand
 -- $1 namespace, $2 name, $3 version, $4 whether it is for now, $5 whether it is only asked, $6 by whom; ticks, events and tasks as
@@ -62,6 +62,10 @@ SELECT tenure.set_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 -- name: schedule_delete
 -- $1 namespace, $2 name, $3 its version, or null for any. See tenure.delete_schedule.
 SELECT tenure.delete_schedule($1, $2, $3) AS deleted;
+
+-- name: tick_sweep
+-- $1 how many. See tenure.sweep_ticks.
+SELECT tenure.sweep_ticks($1) AS swept;
 
 -- name: schedule_pause
 -- $1 namespace, $2 name, $3 by whom, $4 why, $5 when (ms). Who paused it first stays. No row: it is not there.

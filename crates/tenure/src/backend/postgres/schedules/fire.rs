@@ -25,10 +25,12 @@ impl Postgres {
         let (last, rows) = rows.split_last().ok_or_else(|| garbled("what is due", "no row"))?;
         // There is one more than was asked for, if there are more.
         let (found, others) = rows.split_at(rows.len().min(limit as usize));
-        let mut schedules = found.iter().map(due).collect::<Result<Vec<_>, _>>()?;
-        schedules.sort_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
+        let mut schedules: Vec<_> = found.iter().filter_map(readable).collect();
+        schedules.sort_by(|a, b| (a.due_ms, &a.schedule.key).cmp(&(b.due_ms, &b.schedule.key)));
+        let seen = schedules.iter().map(|it| (it.schedule.key.clone(), (it.schedule.version, it.number)));
+        self.shared.numbers.saw(seen.collect());
         Ok(DueLook {
-            schedules: schedules.into_iter().map(|(_, schedule)| schedule).collect(),
+            schedules: schedules.into_iter().map(|it| it.schedule).collect(),
             more: !others.is_empty(),
             store_ms: get(last, "store_ms")?,
             next_due_ms: get(others.first().unwrap_or(last), "due_ms")?,
@@ -54,7 +56,8 @@ impl Postgres {
             ticks_of(firing).iter().for_each(|tick| ticks.push(place, tick));
         }
         let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
-        let message = written(message, &fire.session, fire.token, &firings, &ticks)?;
+        let known = some_numbers(self.shared.numbers.of(&firings).into_iter());
+        let message = written(message, fire, &firings, &ticks, known.as_deref())?;
         let rows = self.shared.calls.run(message).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         for (firing, fired) in fire.firings.iter().zip(&mut fired) {
@@ -97,11 +100,12 @@ impl Postgres {
 /// The message of a firing: bounded by the leader's lease, and then all of it in one statement.
 fn written<'q>(
     message: Message<'q>,
-    session: &SessionId,
-    token: Token,
+    fire: &Fire,
     firings: &[&Firing],
     ticks: &Ticks<'_>,
+    known: Option<&str>,
 ) -> Result<Message<'q>, StoreError> {
+    let (session, token) = (&fire.session, fire.token);
     let namespaces = texts(firings.iter().map(|firing| Some(firing.key.namespace.as_str())));
     let names = texts(firings.iter().map(|firing| Some(firing.key.name.as_str())));
     let versions = numbers(firings.iter().map(|firing| Some(whole(firing.version))));
@@ -141,6 +145,7 @@ fn written<'q>(
         ticks.firings(),
     ];
     values.extend(ticks.values());
+    values.push(known.into());
     message.then("schedule_bound", &[session.as_str().into()])?.then("schedule_fire", &values)
 }
 
@@ -170,8 +175,25 @@ fn refused(row: &PgRow, ticks: &Ticks<'_>) -> Result<Vec<(usize, String)>, Store
     Ok(refused)
 }
 
-/// A schedule that is due, and since when.
-fn due(row: &PgRow) -> Result<(i64, DueSchedule), StoreError> {
+/// One that can not be read, as a newer program may have written it, keeps none of the others waiting.
+fn readable(row: &PgRow) -> Option<Seen> {
+    due(row)
+        .inspect_err(|error| {
+            let of = |column| get::<&str>(row, column).unwrap_or_default();
+            let (namespace, name) = (of("namespace"), of("name"));
+            tracing::warn!(namespace, name, %error, "this schedule can not be read, and does not fire");
+        })
+        .ok()
+}
+
+/// A schedule that is due, since when, and its number.
+struct Seen {
+    schedule: DueSchedule,
+    due_ms: i64,
+    number: i64,
+}
+
+fn due(row: &PgRow) -> Result<Seen, StoreError> {
     let name = |column| {
         let name: &str = get(row, column)?;
         name.parse::<Name>().map_err(|error| garbled(column, error))
@@ -184,5 +206,5 @@ fn due(row: &PgRow) -> Result<(i64, DueSchedule), StoreError> {
         load: load_of(number(get::<i64>(row, "unfinished")?, "runs")?),
         strikes: number(get::<i32>(row, "strikes")?, "strikes")?,
     };
-    Ok((get(row, "due_ms")?, schedule))
+    Ok(Seen { schedule, due_ms: get(row, "due_ms")?, number: get::<i32>(row, "schedule")?.into() })
 }

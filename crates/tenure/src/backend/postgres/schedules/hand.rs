@@ -104,6 +104,7 @@ fn outcome(row: &PgRow) -> Result<Option<HandOutcome>, StoreError> {
         }
         "already" => Some(HandOutcome::Already),
         "ahead" => Some(HandOutcome::Ahead),
+        "forgotten" => Some(HandOutcome::Forgotten),
         "changed" => None,
         other => return Err(garbled("what came of a tick", other)),
     })

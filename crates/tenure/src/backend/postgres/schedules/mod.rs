@@ -10,6 +10,7 @@
 
 mod fire;
 mod hand;
+mod numbers;
 mod set;
 mod ticks;
 
@@ -20,11 +21,16 @@ use tenure_core::port::{
 };
 use tenure_core::{Name, SessionId, Token};
 
+pub(super) use self::numbers::Numbers;
 use super::literal::Value;
 use super::{Postgres, from_json, get};
 
 /// How often a change is decided anew, because something else came first, before that is told.
 const TRIES: u32 = 100;
+
+/// How many firings are under way at once: each is a transaction of its own, and they meet only where their slots are locked, to commit.
+/// It leaves connections for others.
+const ABREAST: usize = 2;
 
 #[async_trait]
 impl Scheduling for Postgres {
@@ -34,6 +40,10 @@ impl Scheduling for Postgres {
 
     async fn fire(&self, fire: &Fire) -> Result<Option<Vec<Fired>>, StoreError> {
         self.fire_all(fire).await
+    }
+
+    fn fires_abreast(&self) -> usize {
+        ABREAST
     }
 
     async fn prune_ticks(

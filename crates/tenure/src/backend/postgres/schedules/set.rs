@@ -13,6 +13,9 @@ use super::super::{Postgres, from_json, get};
 use super::ticks::check_effect;
 use super::{TRIES, key_of, restless};
 
+/// How many ticks of deleted schedules are deleted at once.
+const CLEARED: u32 = 10_000;
+
 /// A schedule, as a change is decided from it.
 pub(super) struct Stored {
     pub(super) version: u64,
@@ -150,7 +153,31 @@ impl Postgres {
         let values = [namespace, name, expect.map_or(Value::Null, int)];
         let message = Message::fresh(&self.queries).then("schedule_delete", &values)?;
         let rows = self.shared.calls.run(message).await?;
-        get(rows.first().ok_or_else(|| garbled("a deletion", "no row"))?, "deleted")
+        let deleted = get(rows.first().ok_or_else(|| garbled("a deletion", "no row"))?, "deleted")?;
+        if deleted == Some(true) {
+            self.sweep().await;
+        }
+        Ok(deleted)
+    }
+
+    /// Clears away the ticks of what was deleted, in bites. It is deleted all the same: should this not come to its end, the leader goes
+    /// on.
+    async fn sweep(&self) {
+        loop {
+            let swept = async {
+                let message = Message::fresh(&self.queries).then("tick_sweep", &[CLEARED.into()])?;
+                let rows = self.shared.calls.run(message).await?;
+                rows.first().map_or(Ok(0), |row| get::<i64>(row, "swept"))
+            };
+            match swept.await {
+                Ok(swept) if swept >= i64::from(CLEARED) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::debug!("ticks of a deleted schedule are left to the leader: {error}");
+                    return;
+                }
+            }
+        }
     }
 
     pub(super) async fn pause(&self, key: &ScheduleKey, pause: &Pause) -> Result<Option<bool>, StoreError> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use serde::Serialize;
-use tenure_core::claim::{Demand, check};
+use tenure_core::claim::{Demand, check_of_tick};
 use tenure_core::event::check_events;
 use tenure_core::port::{
     EVENT_BYTES_MAX, Effect, FiringTick, NewEvent, NewTask, QueueKey, StoreError, Submission, TopicKey,
@@ -163,7 +163,7 @@ pub(super) fn check_effect(effect: &Effect, max_bytes: Option<u64>) -> Result<()
         )),
         Effect::Task { queue, task } => {
             let submission = Submission { queue: queue.clone(), tasks: vec![task.as_ref().clone()] };
-            Ok(check(&submission)?)
+            Ok(check_of_tick(&submission)?)
         }
     }
 }

@@ -33,7 +33,7 @@ use tenure_core::{Name, SessionId, Token};
 use super::Sqlite;
 use super::call::{Failed, Told, json, ms, nonsense, number, span_ms};
 
-pub(super) use submit::put as submit_with;
+pub(super) use submit::put_all as submit_with;
 pub use submit::submit;
 
 #[async_trait]

@@ -25,6 +25,7 @@ const CHUNK_TASKS: usize = 1_000;
 /// A task's row.
 struct TaskRow<'a> {
     id: i64,
+    queue: i64,
     demand: i64,
     state: TaskState,
     parents: usize,
@@ -52,6 +53,7 @@ pub async fn submit(
         let message = "tasks are submitted in a transaction, or some might be there without the others; begin one first";
         return Err(nonsense(message));
     }
+    check(submission)?;
     let put = put(&PRISTINE, conn, submission, runtime::wall_ms()).await.told_user("submitting tasks")?;
     Ok(put.submitted)
 }
@@ -71,93 +73,141 @@ impl Sqlite {
     }
 }
 
-/// Submits on a connection whose transaction has begun; whoever calls this rings.
-pub(in super::super) async fn put(
+/// Submits what was checked on a connection whose transaction has begun; whoever calls this rings.
+async fn put(
     queries: &Queries,
     conn: &mut SqliteConnection,
     submission: &Submission,
     now: i64,
 ) -> Result<Put, Failed> {
-    check(submission)?;
-    let (namespace, name) = (submission.queue.namespace.as_str(), submission.queue.name.as_str());
-    // A write, whatever it comes to: from here on nobody else does.
-    query(queries.get("queue_make")).bind(namespace).bind(name).bind(now).execute(&mut *conn).await?;
-    let queue: i64 =
-        query(queries.get("queue_id")).bind(namespace).bind(name).fetch_one(&mut *conn).await?.try_get(0)?;
-    let submitted = numbers(queries, conn, queue, &submission.tasks).await?;
-    let family = Family::of(queries, conn, submission, &submitted).await?;
-    let demands = demands(queries, conn, queue, &submission.tasks, &submitted).await?;
-    let (mut rows, mut bytes, mut ready): (Vec<TaskRow<'_>>, usize, bool) = (Vec::new(), 0, false);
-    for (place, task) in submission.tasks.iter().enumerate() {
-        if !submitted[place].new {
-            continue;
-        }
-        let parents = &family.parents[place];
-        let state = if parents.iter().any(|id| !family.completed.contains(id)) {
-            TaskState::Waiting
-        } else if task.run_at_ms.is_some_and(|at| at > now) {
-            TaskState::Scheduled
-        } else {
-            ready = true;
-            TaskState::Ready
-        };
-        if rows.len() == CHUNK_TASKS || bytes > CHUNK_BYTES {
-            insert(queries, conn, queue, now, &std::mem::take(&mut rows)).await?;
-            bytes = 0;
-        }
-        bytes += task.payload.as_str().len();
-        rows.push(TaskRow {
-            id: number(submitted[place].id.0),
-            demand: demands[place],
-            state,
-            parents: parents.len(),
-            concurrency: task.concurrency_key.as_ref().map(|key| format!("{namespace}/{key}")),
-            task,
-        });
+    let mut puts = put_all(queries, conn, std::slice::from_ref(submission), now).await?;
+    puts.pop().ok_or_else(|| sqlx::Error::RowNotFound.into())
+}
+
+/// The same for several queues: as many trips as for one.
+pub(in super::super) async fn put_all(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    submissions: &[Submission],
+    now: i64,
+) -> Result<Vec<Put>, Failed> {
+    let queues = queues(queries, conn, submissions, now).await?;
+    let mut puts = numbers(queries, conn, submissions, queues).await?;
+    let mut families = Vec::with_capacity(submissions.len());
+    for (submission, put) in submissions.iter().zip(&puts) {
+        families.push(Family::of(queries, conn, submission, &put.submitted).await?);
     }
-    insert(queries, conn, queue, now, &rows).await?;
-    let new = |place: &usize| submitted[*place].new;
-    let edges: Vec<(i64, i64)> = (0..submitted.len())
-        .filter(new)
-        .flat_map(|place| family.parents[place].iter().map(move |parent| (*parent, place)))
-        .map(|(parent, place)| (parent, number(submitted[place].id.0)))
-        .collect();
+    let mut demands = demands(queries, conn, submissions, &puts).await?.into_iter();
+    let (mut rows, mut bytes): (Vec<TaskRow<'_>>, usize) = (Vec::new(), 0);
+    for ((submission, family), put) in submissions.iter().zip(&families).zip(&mut puts) {
+        let namespace = &submission.queue.namespace;
+        for (place, (task, submitted)) in submission.tasks.iter().zip(&put.submitted).enumerate() {
+            let demand = demands.next().unwrap_or_default();
+            if !submitted.new {
+                continue;
+            }
+            let parents = &family.parents[place];
+            let state = if parents.iter().any(|id| !family.completed.contains(id)) {
+                TaskState::Waiting
+            } else if task.run_at_ms.is_some_and(|at| at > now) {
+                TaskState::Scheduled
+            } else {
+                put.ready = true;
+                TaskState::Ready
+            };
+            if rows.len() == CHUNK_TASKS || bytes > CHUNK_BYTES {
+                insert(queries, conn, now, &std::mem::take(&mut rows)).await?;
+                bytes = 0;
+            }
+            bytes += task.payload.as_str().len();
+            rows.push(TaskRow {
+                id: number(submitted.id.0),
+                queue: put.queue,
+                demand,
+                state,
+                parents: parents.len(),
+                concurrency: task.concurrency_key.as_ref().map(|key| format!("{namespace}/{key}")),
+                task,
+            });
+        }
+    }
+    insert(queries, conn, now, &rows).await?;
+    let mut edges: Vec<(i64, i64)> = Vec::new();
+    for (family, put) in families.iter().zip(&puts) {
+        for (parents, submitted) in family.parents.iter().zip(&put.submitted).filter(|(_, it)| it.new) {
+            edges.extend(parents.iter().map(|parent| (*parent, number(submitted.id.0))));
+        }
+    }
     if !edges.is_empty() {
         query(queries.get("task_parents_put")).bind(json(&edges)?).execute(&mut *conn).await?;
     }
-    Ok(Put { queue, ready, submitted })
+    Ok(puts)
+}
+
+/// The number of each submission's queue, which is made if it is not there.
+async fn queues(
+    queries: &Queries,
+    conn: &mut SqliteConnection,
+    submissions: &[Submission],
+    now: i64,
+) -> Result<Vec<i64>, Failed> {
+    // A write, whatever it comes to: from here on nobody else does.
+    if let [Submission { queue, .. }] = submissions {
+        let (namespace, name) = (queue.namespace.as_str(), queue.name.as_str());
+        query(queries.get("queue_make")).bind(namespace).bind(name).bind(now).execute(&mut *conn).await?;
+        let find = query(queries.get("queue_id")).bind(namespace).bind(name);
+        return Ok(vec![find.fetch_one(&mut *conn).await?.try_get(0)?]);
+    }
+    let names = submissions.iter().map(|it| (it.queue.namespace.as_str(), it.queue.name.as_str()));
+    let names = json(&names.collect::<Vec<_>>())?;
+    query(queries.get("queue_make_all")).bind(&names).bind(now).execute(&mut *conn).await?;
+    let mut ids = vec![0; submissions.len()];
+    for row in query(queries.get("queue_ids")).bind(&names).fetch_all(&mut *conn).await? {
+        let place = usize::try_from(row.try_get::<i64, _>("place")?).unwrap_or(usize::MAX);
+        if let Some(id) = ids.get_mut(place) {
+            *id = row.try_get("id")?;
+        }
+    }
+    Ok(ids)
 }
 
 /// Each task's number: that of the one that is there under the same key, or a new one.
 async fn numbers(
     queries: &Queries,
     conn: &mut SqliteConnection,
-    queue: i64,
-    tasks: &[NewTask],
-) -> Result<Vec<Submitted>, Failed> {
-    let mut keys: HashMap<String, u64> = HashMap::new();
-    let asked: BTreeSet<&str> = tasks.iter().filter_map(|task| task.key.as_deref()).collect();
+    submissions: &[Submission],
+    queues: Vec<i64>,
+) -> Result<Vec<Put>, Failed> {
+    let mut keys: HashMap<(i64, String), u64> = HashMap::new();
+    let all =
+        || submissions.iter().zip(&queues).flat_map(|(it, queue)| it.tasks.iter().map(|task| (*queue, task)));
+    let asked: BTreeSet<(i64, &str)> =
+        all().filter_map(|(queue, task)| Some((queue, task.key.as_deref()?))).collect();
     if !asked.is_empty() {
-        let find = query(queries.get("submit_keys")).bind(queue).bind(json(&asked)?);
+        let find = query(queries.get("submit_keys")).bind(json(&asked)?);
         for row in find.fetch_all(&mut *conn).await? {
-            keys.insert(row.try_get("key")?, row.try_get::<i64, _>("id")?.cast_unsigned());
+            let key = (row.try_get("queue")?, row.try_get("key")?);
+            keys.insert(key, row.try_get::<i64, _>("id")?.cast_unsigned());
         }
     }
     let next = query(queries.get("submit_next")).fetch_one(&mut *conn).await?;
     let mut next = next.try_get::<i64, _>(0)?.cast_unsigned();
-    let mut submitted = Vec::with_capacity(tasks.len());
-    for task in tasks {
-        if let Some(id) = task.key.as_deref().and_then(|key| keys.get(key)) {
-            submitted.push(Submitted { id: TaskId(*id), new: false });
-            continue;
+    let mut puts = Vec::with_capacity(submissions.len());
+    for (submission, queue) in submissions.iter().zip(queues) {
+        let mut submitted = Vec::with_capacity(submission.tasks.len());
+        for task in &submission.tasks {
+            let key = task.key.as_ref().map(|key| (queue, key.clone()));
+            if let Some(id) = key.as_ref().and_then(|key| keys.get(key)) {
+                submitted.push(Submitted { id: TaskId(*id), new: false });
+                continue;
+            }
+            keys.extend(key.map(|key| (key, next)));
+            submitted.push(Submitted { id: TaskId(next), new: true });
+            next += 1;
         }
-        if let Some(key) = &task.key {
-            keys.insert(key.clone(), next);
-        }
-        submitted.push(Submitted { id: TaskId(next), new: true });
-        next += 1;
+        puts.push(Put { queue, ready: false, submitted });
     }
-    Ok(submitted)
+    Ok(puts)
 }
 
 /// Who depends on whom.
@@ -210,35 +260,39 @@ impl Family {
     }
 }
 
-/// The number of each new task's demand, by place.
+/// The number of each new task's demand, of one submission after the other.
 async fn demands(
     queries: &Queries,
     conn: &mut SqliteConnection,
-    queue: i64,
-    tasks: &[NewTask],
-    submitted: &[Submitted],
+    submissions: &[Submission],
+    puts: &[Put],
 ) -> Result<Vec<i64>, Failed> {
-    let mut known: HashMap<Demand, usize> = HashMap::new();
-    let mut list: Vec<[String; 4]> = Vec::new();
-    let mut places = vec![0; tasks.len()];
-    for (place, task) in tasks.iter().enumerate().filter(|(place, _)| submitted[*place].new) {
-        let demand = Demand::of(task);
-        places[place] = match known.get(&demand) {
-            Some(index) => *index,
-            None => {
-                let (requires, prefers) = (json(&demand.requires)?, json(&demand.prefers)?);
-                list.push([demand.kind.clone(), requires, prefers, json(&demand.workers)?]);
-                known.insert(demand, list.len() - 1);
-                list.len() - 1
+    let mut known: HashMap<(i64, Demand), usize> = HashMap::new();
+    let mut list: Vec<(i64, String, String, String, String)> = Vec::new();
+    let mut places: Vec<Option<usize>> = Vec::new();
+    for (submission, put) in submissions.iter().zip(puts) {
+        for (task, submitted) in submission.tasks.iter().zip(&put.submitted) {
+            if !submitted.new {
+                places.push(None);
+                continue;
             }
-        };
+            let demand = (put.queue, Demand::of(task));
+            places.push(Some(match known.get(&demand) {
+                Some(index) => *index,
+                None => {
+                    let (queue, Demand { kind, requires, prefers, workers }) = &demand;
+                    list.push((*queue, kind.clone(), json(requires)?, json(prefers)?, json(workers)?));
+                    known.insert(demand, list.len() - 1);
+                    list.len() - 1
+                }
+            }));
+        }
     }
     let asked = json(&list)?;
     let mut ids = vec![0; list.len()];
     // They are mostly there; those that are not are made, and looked for again.
     for attempt in 0..2 {
-        let find = query(queries.get("demand_find")).bind(queue).bind(&asked);
-        let rows = find.fetch_all(&mut *conn).await?;
+        let rows = query(queries.get("demand_find")).bind(&asked).fetch_all(&mut *conn).await?;
         for row in &rows {
             let index = usize::try_from(row.try_get::<i64, _>("place")?).unwrap_or(usize::MAX);
             if let Some(id) = ids.get_mut(index) {
@@ -248,15 +302,15 @@ async fn demands(
         if attempt == 1 || rows.len() == list.len() {
             break;
         }
-        query(queries.get("demand_make")).bind(queue).bind(&asked).execute(&mut *conn).await?;
+        query(queries.get("demand_make")).bind(&asked).execute(&mut *conn).await?;
     }
-    Ok(places.into_iter().map(|index| ids.get(index).copied().unwrap_or_default()).collect())
+    let id = |place: Option<usize>| place.and_then(|index| ids.get(index)).copied().unwrap_or_default();
+    Ok(places.into_iter().map(id).collect())
 }
 
 async fn insert(
     queries: &Queries,
     conn: &mut SqliteConnection,
-    queue: i64,
     now: i64,
     rows: &[TaskRow<'_>],
 ) -> Result<(), Failed> {
@@ -269,7 +323,7 @@ async fn insert(
             let max_wait_ms = task.max_wait_ms.map(ms);
             put = put
                 .bind(row.id)
-                .bind(queue)
+                .bind(row.queue)
                 .bind(row.demand)
                 .bind(row.state.as_str())
                 .bind(effective_at(now, task.priority))

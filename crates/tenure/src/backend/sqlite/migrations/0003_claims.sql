@@ -249,6 +249,8 @@ BEGIN
                 OR length(CAST(NEW.concurrency_key AS BLOB)) NOT BETWEEN 1 AND 256
                 OR NEW.concurrency_key GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
             THEN RAISE(ABORT, 'tenure: a key has 1 to 256 bytes and no control characters; leave it out, or give another')
+        WHEN NEW.key GLOB '?*/?*@[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*Z*'
+            THEN RAISE(ABORT, 'tenure: the key is one by which a schedule submits the task of a tick; give another')
         WHEN NEW.priority IS NOT NULL AND (typeof(NEW.priority) <> 'integer' OR abs(NEW.priority) > 1000000)
             THEN RAISE(ABORT, 'tenure: the priority is a whole number from -1000000 to 1000000')
         WHEN NEW.max_attempts IS NOT NULL AND (typeof(NEW.max_attempts) <> 'integer' OR NEW.max_attempts NOT BETWEEN 1 AND 2147483647)

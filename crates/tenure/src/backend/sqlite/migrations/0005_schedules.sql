@@ -11,9 +11,11 @@ CREATE TABLE tenure_schedules (
     namespace     TEXT    NOT NULL,
     name          TEXT    NOT NULL,
     -- Grows with every change of the definition, the secret or the source.
-    version       INTEGER NOT NULL DEFAULT 1,
+    version       INTEGER NOT NULL,
     next_at       INTEGER,
     last_at       INTEGER,
+    -- The newest tick that was forgotten: of those up to it that are not among the ticks, nobody knows whether they fired.
+    forgotten_at  INTEGER,
     -- When its leader must look: the next tick and its jitter, or when a firing that failed is tried again.
     due_at        INTEGER,
     -- How often in a row it could not fire.
@@ -36,6 +38,14 @@ CREATE TABLE tenure_schedules (
 ) STRICT;
 -- A look costs what it finds, however many schedules there are.
 CREATE INDEX tenure_schedules_due ON tenure_schedules (due_at) WHERE due_at IS NOT NULL;
+
+-- The greatest version of any schedule that was deleted. A new one begins above it: what was decided from one that is gone never fits
+-- the next of its name.
+CREATE TABLE tenure_schedule_floor (
+    one     INTEGER PRIMARY KEY CHECK (one = 1),
+    version INTEGER NOT NULL
+) STRICT;
+INSERT INTO tenure_schedule_floor (one, version) VALUES (1, 0);
 
 -- What was decided about a tick, once: this is the key by which none fires twice. One that somebody wanted now (cause 'trigger') is
 -- none of the timetable's, and by_hand = 1 tells it from one of the same instant.

@@ -2,6 +2,16 @@
 INSERT INTO tenure_queues (namespace, name, created_at) VALUES (?1, ?2, ?3)
 ON CONFLICT (namespace, name) DO NOTHING;
 
+-- name: queue_make_all
+-- Namespace and name of each.
+INSERT INTO tenure_queues (namespace, name, created_at) SELECT j.value ->> 0, j.value ->> 1, ?2 FROM json_each(?1) j
+WHERE true
+ON CONFLICT (namespace, name) DO NOTHING;
+
+-- name: queue_ids
+SELECT j.key AS place, q.id FROM json_each(?1) j
+CROSS JOIN tenure_queues q ON q.namespace = j.value ->> 0 AND q.name = j.value ->> 1;
+
 -- name: queue_id
 SELECT id FROM tenure_queues WHERE namespace = ?1 AND name = ?2;
 

@@ -57,8 +57,9 @@ ORDER BY s.namespace, s.name LIMIT ?5;
 
 -- name: schedule_make
 INSERT INTO tenure_schedules
-    (namespace, name, next_at, last_at, due_at, created_at, updated_at, updated_by, source, secret, definition)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9, ?10);
+    (namespace, name, version, next_at, last_at, due_at, created_at, updated_at, updated_by, source, secret, definition)
+VALUES (?1, ?2, (SELECT f.version + 1 FROM tenure_schedule_floor f), ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9, ?10)
+RETURNING version;
 
 -- name: schedule_change
 -- Whatever kept it from firing may be gone with it.
@@ -78,6 +79,9 @@ WHERE id = ?1;
 
 -- name: schedule_delete
 DELETE FROM tenure_schedules WHERE id = ?1;
+
+-- name: schedule_floor
+UPDATE tenure_schedule_floor SET version = max(version, ?1);
 
 -- name: schedule_secret
 SELECT secret FROM tenure_schedules WHERE namespace = ?1 AND name = ?2;

@@ -7,7 +7,9 @@ SELECT j.value AS id, (SELECT t.state FROM tenure_tasks t JOIN tenure_queues q O
 FROM json_each(?1) j;
 
 -- name: submit_keys
-SELECT t.key, t.id FROM json_each(?2) j CROSS JOIN tenure_tasks t ON t.queue = ?1 AND t.key = j.value;
+-- Queue and key of each.
+SELECT t.queue, t.key, t.id FROM json_each(?1) j
+CROSS JOIN tenure_tasks t ON t.queue = j.value ->> 0 AND t.key = j.value ->> 1;
 
 -- name: submit_next
 -- Within a transaction that has written, nobody else gives numbers.
@@ -16,14 +18,14 @@ SELECT max(coalesce((SELECT max(id) FROM tenure_tasks), 0),
 
 -- name: demand_make
 INSERT INTO tenure_demands (queue, kind, requires, prefers, workers)
-SELECT ?1, j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3 FROM json_each(?2) j
+SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4 FROM json_each(?1) j
 WHERE true
 ON CONFLICT (queue, kind, requires, prefers, workers) DO NOTHING;
 
 -- name: demand_find
-SELECT j.key AS place, d.id FROM json_each(?2) j
-CROSS JOIN tenure_demands d ON d.queue = ?1 AND d.kind = j.value ->> 0 AND d.requires = j.value ->> 1
-    AND d.prefers = j.value ->> 2 AND d.workers = j.value ->> 3;
+SELECT j.key AS place, d.id FROM json_each(?1) j
+CROSS JOIN tenure_demands d ON d.queue = j.value ->> 0 AND d.kind = j.value ->> 1 AND d.requires = j.value ->> 2
+    AND d.prefers = j.value ->> 3 AND d.workers = j.value ->> 4;
 
 -- name: task_submit
 -- Of one row, or of many: its values are repeated.

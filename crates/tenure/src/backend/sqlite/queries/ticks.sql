@@ -80,7 +80,14 @@ DELETE FROM tenure_ticks WHERE (schedule, tick_at, by_hand) IN (
     SELECT t.schedule, t.tick_at, t.by_hand FROM tenure_ticks t
     WHERE t.decided_at < ?1
       AND NOT (t.tracked = 1 AND EXISTS (SELECT 1 FROM tenure_tasks k WHERE k.id = t.task AND k.finished_at IS NULL))
-    ORDER BY t.decided_at LIMIT ?2);
+    ORDER BY t.decided_at LIMIT ?2)
+RETURNING schedule, tick_at, by_hand;
+
+-- name: tick_forgotten
+-- Schedule, and the newest of its ticks that are gone.
+UPDATE tenure_schedules AS s SET forgotten_at = max(coalesce(s.forgotten_at, v.value ->> 1), v.value ->> 1)
+FROM json_each(?1) v
+WHERE s.id = v.value ->> 0;
 
 -- name: skip_forget
 DELETE FROM tenure_tick_skips WHERE (schedule, last_at) IN (

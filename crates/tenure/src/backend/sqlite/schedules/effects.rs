@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use sqlx::Row;
 use tenure_core::Token;
-use tenure_core::claim::check;
+use tenure_core::claim::check_of_tick;
 use tenure_core::event::{check_events, no_such_topic, weight};
 use tenure_core::port::{
-    Cause, Effect, NewEvent, NewTask, PUBLISH_MAX, QueueKey, READ_BYTES, SUBMIT_MAX, StoreError, Submission,
-    TickState, TopicKey, Wake,
+    Cause, Effect, NewEvent, NewTask, PUBLISH_MAX, QueueKey, READ_BYTES, StoreError, Submission, TickState,
+    TopicKey, Wake,
 };
 
 use super::super::change::{Change, number as token_number, of_key};
@@ -51,7 +51,7 @@ impl Topics {
             },
             Effect::Task { queue, task } => {
                 let tasks = vec![task.as_ref().clone()];
-                Ok(check(&Submission { queue: queue.clone(), tasks })?)
+                Ok(check_of_tick(&Submission { queue: queue.clone(), tasks })?)
             }
         }
     }
@@ -119,23 +119,21 @@ impl Change<'_> {
                 self.wakes.push(Wake::Events(topic));
             }
         }
-        let mut ready = BTreeSet::new();
-        for (queue, (places, mut tasks)) in effects.tasks {
-            for places in places.chunks(SUBMIT_MAX) {
-                let later = tasks.split_off(places.len());
-                let submission =
-                    Submission { queue: queue.clone(), tasks: std::mem::replace(&mut tasks, later) };
-                let connection = self.transaction.connection();
-                let put = submit_with(&self.store.queries, connection, &submission, self.wall_ms).await?;
-                for (place, submitted) in places.iter().zip(&put.submitted) {
-                    ticks[*place].task = Some(number(submitted.id.0));
-                }
-                if put.ready {
-                    ready.insert(put.queue);
-                }
-            }
+        // All queues at once: there may be as many as ticks.
+        let (mut places, mut submissions) = (Vec::new(), Vec::with_capacity(effects.tasks.len()));
+        for (queue, (its, tasks)) in effects.tasks {
+            places.push(its);
+            submissions.push(Submission { queue, tasks });
         }
-        self.wake(&ready).await
+        if submissions.is_empty() {
+            return Ok(());
+        }
+        let connection = self.transaction.connection();
+        let puts = submit_with(&self.store.queries, connection, &submissions, self.wall_ms).await?;
+        for (place, submitted) in places.iter().flatten().zip(puts.iter().flat_map(|put| &put.submitted)) {
+            ticks[*place].task = Some(number(submitted.id.0));
+        }
+        self.wake(&puts.iter().filter(|put| put.ready).map(|put| put.queue).collect()).await
     }
 
     /// Writes ticks, decided about just now.

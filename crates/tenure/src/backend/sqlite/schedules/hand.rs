@@ -19,6 +19,8 @@ struct Subject {
     id: i64,
     definition: Definition,
     progress: Option<Progress>,
+    /// The newest of its ticks that was forgotten.
+    forgotten_at: Option<i64>,
 }
 
 impl Sqlite {
@@ -30,7 +32,8 @@ impl Sqlite {
             return Ok(None);
         };
         let (id, definition) = (row.try_get("id")?, read_json(&row, "definition")?);
-        let subject = Subject { id, definition, progress: progress(&row)? };
+        let forgotten_at = row.try_get("forgotten_at")?;
+        let subject = Subject { id, definition, progress: progress(&row)?, forgotten_at };
         let mut fired = match &hand.ticks {
             None => vec![HandFired { at_ms: change.free_instant(id).await?, outcome: TO_FIRE }],
             Some(ticks) => change.past(hand, &subject, ticks).await?,
@@ -71,6 +74,7 @@ impl Change<'_> {
                 () if !timetable.is_tick(at_ms) => HandOutcome::NoTick,
                 () if known.contains(&place) || !seen.insert(at_ms) => HandOutcome::Already,
                 () if at_ms >= next_at_ms => HandOutcome::Ahead,
+                () if subject.forgotten_at.is_some_and(|newest| at_ms <= newest) => HandOutcome::Forgotten,
                 () => TO_FIRE,
             };
             HandFired { at_ms, outcome }

@@ -84,10 +84,10 @@ impl Sqlite {
                 .bind(set.source.as_deref())
                 .bind(set.secret.as_deref())
                 .bind(definition);
-            change.transaction.execute(make).await?;
+            let made = change.transaction.one(make).await?.ok_or(sqlx::Error::RowNotFound)?;
             change.wakes.push(Wake::Schedules);
             change.commit().await?;
-            return Ok(ScheduleSet::Created(1));
+            return Ok(ScheduleSet::Created(made.try_get::<i64, _>("version")?.cast_unsigned()));
         };
         let secret = set.secret.as_ref().or(stored.secret.as_ref());
         let same = stored.definition == revised.definition
@@ -131,8 +131,8 @@ impl Sqlite {
             change.commit().await?;
             return Ok(Some(false));
         }
-        for name in ["schedule_delete", "stray_put"] {
-            change.transaction.execute(query(self.queries.get(name)).bind(id)).await?;
+        for (name, value) in [("schedule_delete", id), ("stray_put", id), ("schedule_floor", version)] {
+            change.transaction.execute(query(self.queries.get(name)).bind(value)).await?;
         }
         change.wakes.push(Wake::Schedules);
         change.commit().await?;

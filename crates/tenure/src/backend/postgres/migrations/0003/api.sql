@@ -83,6 +83,10 @@ BEGIN
     PERFORM tenure.check_word('kind', coalesce(kind, ''), true);
     IF key IS NOT NULL THEN
         PERFORM tenure.check_word('key', key);
+        IF key ~ '^[^/]+/.+@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z!*$' THEN
+            RAISE EXCEPTION 'its key % is one by which a schedule submits the task of a tick', quote_literal(left(key, 40))
+                USING ERRCODE = 'TN010', HINT = 'Give it another. Nothing was submitted.';
+        END IF;
     END IF;
     IF concurrency_key IS NOT NULL THEN
         PERFORM tenure.check_word('concurrency key', concurrency_key);

@@ -166,7 +166,7 @@ CREATE FUNCTION tenure.claim(
     seat integer, id bigint, token bigint, demand integer, effective_at_ms bigint, kind text, attempt integer,
     max_attempts integer, priority integer, payload json, deadline_ms bigint, turn bigint,
     max_run_ms bigint, backoff_first_ms bigint, backoff_most_ms bigint, leader_token bigint, inputs text,
-    note text, next_ms bigint, looked boolean
+    note text, next_ms bigint, looked boolean, key text
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
 SET enable_mergejoin = off
@@ -369,7 +369,7 @@ BEGIN
                     SELECT json_object_agg(e.parent, o.output)::text
                     FROM tenure.parents e JOIN tenure.tasks o ON o.id = e.parent
                     WHERE e.child = t.id AND o.output IS NOT NULL) END,
-                NULL::text, NULL::bigint, NULL::boolean;
+                NULL::text, NULL::bigint, NULL::boolean, t.key;
             GET DIAGNOSTICS got = ROW_COUNT;
             served := served + got;
             wanted := wanted - got;

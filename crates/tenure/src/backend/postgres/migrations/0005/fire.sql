@@ -20,7 +20,7 @@ $$;
 -- first of those falls due that are not.
 CREATE FUNCTION tenure.due(most integer) RETURNS TABLE (
     namespace text, name text, version bigint, definition text, next_at_ms bigint, last_at_ms bigint, strikes integer,
-    unfinished bigint, due_ms bigint, store_ms bigint
+    unfinished bigint, due_ms bigint, store_ms bigint, schedule integer
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
@@ -34,7 +34,7 @@ BEGIN
            CASE WHEN p.counted THEN (
                SELECT count(*) FROM tenure.tick_runs r WHERE r.schedule = p.schedule AND (
                    SELECT t.state NOT IN ('completed', 'dead', 'cancelled') FROM tenure.tasks t WHERE t.id = r.task)
-           ) ELSE 0 END, p.due_ms, now_
+           ) ELSE 0 END, p.due_ms, now_, p.schedule
     FROM (SELECT * FROM tenure.schedule_progress d WHERE d.due_ms <= now_ AND d.due_ms IS NOT NULL
           ORDER BY d.due_ms, d.schedule LIMIT most + 1) p
     JOIN tenure.schedules s ON s.id = p.schedule
@@ -42,7 +42,7 @@ BEGIN
     RETURN QUERY
     SELECT NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::integer, NULL::bigint, (
                SELECT p.due_ms FROM tenure.schedule_progress p WHERE p.due_ms > now_ AND p.due_ms IS NOT NULL
-               ORDER BY p.due_ms LIMIT 1), now_;
+               ORDER BY p.due_ms LIMIT 1), now_, NULL::integer;
 END
 $$;
 
@@ -228,8 +228,8 @@ $$;
 
 -- Fires, under the leader's lease. Of each firing: namespace, name, version and next tick as they were seen; next and last tick and
 -- when it is due from then on; why it could not fire, if so; how many ticks of it run, and how many do not because of others; its
--- range of missed ticks. Of each tick its firing's place, and what tenure.write_ticks reads. A list in which all is null may be null
--- itself. Places are counted from 1.
+-- range of missed ticks. Of each tick its firing's place, and what tenure.write_ticks reads. `known`: the numbers of the schedules, as
+-- far as the caller has seen them. A list in which all is null may be null itself. Places are counted from 1.
 --
 -- No row: this session does not lead under this token, and nothing was done. Otherwise one, which is short: the places of those that are
 -- stale; of those whose target can not be; and of these the place of the event that is not possible, and the longest payload that its
@@ -241,7 +241,7 @@ CREATE FUNCTION tenure.fire(
     tick_firings integer[], ats bigint[], dues bigint[], tracked boolean[], tick_events integer[], tick_tasks integer[],
     topics json, event_topics integer[], hashes bigint[], kinds text[], keys text[], payloads text[], bodies bytea[],
     headers_ text[], idempotency_keys text[], tokens bigint[],
-    queues json, task_queues integer[], tasks json, task_payloads text[]
+    queues json, task_queues integer[], tasks json, task_payloads text[], known integer[] DEFAULT NULL
 ) RETURNS TABLE (stale integer[], refused integer[], refused_events integer[], refused_most bigint[]) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan
@@ -285,9 +285,9 @@ BEGIN
     END IF;
 
     seen := ARRAY(
-        SELECT CASE WHEN refused = '{}' OR g.n <> ALL (refused) THEN (
-            SELECT s.id FROM tenure.schedules s WHERE s.namespace = g.namespace AND s.name = g.name) END
-        FROM unnest(namespaces, names) WITH ORDINALITY AS g (namespace, name, n) ORDER BY g.n);
+        SELECT CASE WHEN refused = '{}' OR g.n <> ALL (refused) THEN coalesce(g.known, (
+            SELECT s.id FROM tenure.schedules s WHERE s.namespace = g.namespace AND s.name = g.name)) END
+        FROM unnest(namespaces, names, known) WITH ORDINALITY AS g (namespace, name, known, n) ORDER BY g.n);
     SELECT a.places, a.ids, a.counted INTO places, ids, counted FROM tenure.advance(
         seen, versions, nexts, then_nexts, then_lasts, then_dues, troubles, runs, rests, skips, now_) a;
     stale := '{}';
@@ -355,7 +355,7 @@ $$;
 
 -- Fires ticks of one schedule by hand, in a transaction of its own and without a leader. `in_version`: what was seen; if it is another
 -- by now, or if `is_now` and somebody else wanted one in the same millisecond, the one row is `changed`. Otherwise a row for each tick:
--- `fired`, `already` or `ahead`. No row: there is no such schedule. `dry`: only says what would be.
+-- `fired`, `already`, `ahead` or `forgotten`. No row: there is no such schedule. `dry`: only says what would be.
 CREATE FUNCTION tenure.fire_by_hand(
     in_namespace text, in_name text, in_version bigint, is_now boolean, dry boolean, in_by text,
     ats bigint[], dues bigint[], tracked boolean[], tick_events integer[], tick_tasks integer[],
@@ -379,7 +379,7 @@ DECLARE
     done record;
     fired_ bigint;
 BEGIN
-    SELECT p.schedule, p.version, p.next_at_ms INTO progress
+    SELECT p.schedule, p.version, p.next_at_ms, p.forgotten_ms INTO progress
     FROM tenure.schedules s JOIN tenure.schedule_progress p ON p.schedule = s.id
     WHERE s.namespace = in_namespace AND s.name = in_name FOR NO KEY UPDATE OF p;
     IF NOT FOUND THEN
@@ -390,6 +390,7 @@ BEGIN
         SELECT CASE WHEN EXISTS (SELECT FROM tenure.ticks t
                                  WHERE t.schedule = progress.schedule AND t.at_ms = k.at AND t.by_hand = is_now) THEN 'already'
                     WHEN NOT is_now AND k.at >= progress.next_at_ms THEN 'ahead'
+                    WHEN NOT is_now AND k.at <= progress.forgotten_ms THEN 'forgotten'
                     ELSE 'fired' END
         FROM unnest(ats) WITH ORDINALITY AS k (at, n) ORDER BY k.n);
     IF progress.version <> in_version OR is_now AND 'already' = ANY (outcomes) THEN
@@ -438,8 +439,9 @@ BEGIN
 END
 $$;
 
--- Forgets ticks, and ranges of missed ones, that were decided about longer ago than `keep_ms`: at most `most`, the oldest first.
--- Nothing happens unless this session leads under this token.
+-- Forgets ticks, and ranges of missed ones, that were decided about longer ago than `keep_ms`, at most `most`, the oldest first; and
+-- what deleted schedules left. Nothing happens unless this session leads under this token. It waits for no schedule: those of one that
+-- somebody changes at this moment are for the next time.
 CREATE FUNCTION tenure.prune_ticks(
     in_session text, in_token bigint, keep_ms bigint, most integer, OUT forgotten bigint, OUT more boolean
 ) LANGUAGE plpgsql VOLATILE
@@ -447,7 +449,9 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
     before_ CONSTANT bigint := tenure.now_ms() - keep_ms;
-    skips bigint;
+    old tid[];
+    mine integer[];
+    got bigint;
 BEGIN
     forgotten := 0;
     more := false;
@@ -457,13 +461,27 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    DELETE FROM tenure.ticks WHERE ctid = ANY (ARRAY(
-        SELECT t.ctid FROM tenure.ticks t WHERE t.decided_ms < before_ ORDER BY t.decided_ms LIMIT most));
-    GET DIAGNOSTICS forgotten = ROW_COUNT;
+    old := ARRAY(SELECT t.ctid FROM tenure.ticks t WHERE t.decided_ms < before_ ORDER BY t.decided_ms LIMIT most);
+    mine := ARRAY(
+        SELECT p.schedule FROM tenure.schedule_progress p
+        WHERE p.schedule = ANY (ARRAY(SELECT t.schedule FROM tenure.ticks t WHERE t.ctid = ANY (old)))
+        FOR NO KEY UPDATE SKIP LOCKED);
+    -- How far back nothing is known is written down with it.
+    WITH gone AS (
+        DELETE FROM tenure.ticks t WHERE t.ctid = ANY (old) AND t.schedule = ANY (mine) RETURNING t.schedule, t.at_ms, t.by_hand
+    ), noted AS (
+        UPDATE tenure.schedule_progress p SET forgotten_ms = greatest(p.forgotten_ms, g.at_ms)
+        FROM (SELECT g.schedule, max(g.at_ms) AS at_ms FROM gone g WHERE NOT g.by_hand GROUP BY g.schedule) g
+        WHERE p.schedule = g.schedule
+    )
+    SELECT count(*) INTO forgotten FROM gone;
     DELETE FROM tenure.tick_skips WHERE ctid = ANY (ARRAY(
         SELECT t.ctid FROM tenure.tick_skips t WHERE t.decided_ms < before_ ORDER BY t.decided_ms LIMIT most - forgotten));
-    GET DIAGNOSTICS skips = ROW_COUNT;
-    forgotten := forgotten + skips;
+    GET DIAGNOSTICS got = ROW_COUNT;
+    forgotten := forgotten + got;
+    IF forgotten < most THEN
+        forgotten := forgotten + tenure.sweep_ticks(most - forgotten);
+    END IF;
     more := forgotten >= most;
 END
 $$;

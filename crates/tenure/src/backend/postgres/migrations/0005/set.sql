@@ -13,7 +13,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
     schedule_ integer;
-    version_ bigint := 1;
+    version_ bigint;
 BEGIN
     IF seen IS NULL THEN
         INSERT INTO tenure.schedules (namespace, name, definition, source, created_at, updated_at, updated_by)
@@ -22,6 +22,8 @@ BEGIN
         IF schedule_ IS NULL THEN
             RETURN NULL;
         END IF;
+        -- Another statement: had it to wait for a deletion, it sees what that left.
+        SELECT f.version + 1 INTO STRICT version_ FROM tenure.schedule_floor f;
         INSERT INTO tenure.schedule_progress (schedule, version, counted, next_at_ms, last_at_ms, due_ms)
         VALUES (schedule_, version_, in_counted, in_next, in_last, in_due);
     ELSE
@@ -53,7 +55,8 @@ CREATE FUNCTION tenure.ring_scheduler() RETURNS void LANGUAGE sql VOLATILE AS $$
     SELECT pg_catalog.pg_notify('tenure_wake', '"schedules"')
 $$;
 
--- Deletes a schedule with its history, if it is of this version (null: of any). Null: it is not there; false: it is of another version.
+-- Deletes a schedule, if it is of this version (null: of any). Null: it is not there; false: it is of another version. Its ticks, which
+-- may be millions, are left to tenure.sweep_ticks: whoever fires would have to wait for this transaction.
 CREATE FUNCTION tenure.delete_schedule(in_namespace text, in_name text, expect bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -73,9 +76,36 @@ BEGIN
     DELETE FROM tenure.schedules s WHERE s.id = schedule_;
     DELETE FROM tenure.schedule_secrets e WHERE e.schedule = schedule_;
     DELETE FROM tenure.tick_runs r WHERE r.schedule = schedule_;
-    DELETE FROM tenure.tick_skips k WHERE k.schedule = schedule_;
-    DELETE FROM tenure.ticks t WHERE t.schedule = schedule_;
+    INSERT INTO tenure.tick_strays (schedule) VALUES (schedule_);
+    UPDATE tenure.schedule_floor f SET version = greatest(f.version, version_);
     PERFORM tenure.ring_scheduler();
     RETURN true;
+END
+$$;
+
+-- Clears away what deleted schedules left, at most so much; how much. What another clears away at this moment is left to it.
+CREATE FUNCTION tenure.sweep_ticks(most bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    swept bigint := 0;
+    got bigint;
+    stray integer;
+BEGIN
+    FOR stray IN SELECT s.schedule FROM tenure.tick_strays s ORDER BY s.schedule FOR UPDATE SKIP LOCKED LOOP
+        EXIT WHEN swept >= most;
+        DELETE FROM tenure.ticks WHERE ctid = ANY (ARRAY(
+            SELECT t.ctid FROM tenure.ticks t WHERE t.schedule = stray LIMIT most - swept));
+        GET DIAGNOSTICS got = ROW_COUNT;
+        swept := swept + got;
+        DELETE FROM tenure.tick_skips WHERE ctid = ANY (ARRAY(
+            SELECT k.ctid FROM tenure.tick_skips k WHERE k.schedule = stray LIMIT most - swept));
+        GET DIAGNOSTICS got = ROW_COUNT;
+        swept := swept + got;
+        IF swept < most THEN
+            DELETE FROM tenure.tick_strays s WHERE s.schedule = stray;
+        END IF;
+    END LOOP;
+    RETURN swept;
 END
 $$;

@@ -32,6 +32,8 @@ CREATE TABLE tenure.schedule_progress (
     -- Null: no tick is left.
     next_at_ms    bigint,
     last_at_ms    bigint,
+    -- The newest tick that was forgotten: of those up to it that are not among the ticks, nobody knows whether they fired.
+    forgotten_ms  bigint,
     -- When the leader looks at it: when its next tick is due, or a firing that failed is tried again. Null: it is paused, or over.
     due_ms        bigint,
     last_fired_ms bigint,
@@ -43,6 +45,14 @@ CREATE TABLE tenure.schedule_progress (
         autovacuum_vacuum_cost_delay = 0);
 -- A look costs what it finds, however many schedules there are.
 CREATE INDEX schedule_progress_due ON tenure.schedule_progress (due_ms, schedule) WHERE due_ms IS NOT NULL;
+
+-- The greatest version of any schedule that was deleted. A new one begins above it: what was decided from one that is gone never fits
+-- the next of its name.
+CREATE TABLE tenure.schedule_floor (
+    one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+    version bigint  NOT NULL
+);
+INSERT INTO tenure.schedule_floor (version) VALUES (0);
 
 -- What the calls of a schedule are signed with. Not for people.
 CREATE TABLE tenure.schedule_secrets (
@@ -82,6 +92,12 @@ CREATE TABLE tenure.tick_skips (
     PRIMARY KEY (schedule, last_ms)
 );
 CREATE INDEX tick_skips_decided ON tenure.tick_skips (decided_ms);
+
+-- Schedules that were deleted, and whose ticks are not cleared away yet: that is long, and nobody waits for it. No number is another
+-- schedule's ever after.
+CREATE TABLE tenure.tick_strays (
+    schedule integer PRIMARY KEY
+);
 
 -- Runs that may not be over, of schedules that mind: those whose tasks are, are cleared away when it fires next.
 CREATE TABLE tenure.tick_runs (

@@ -1,0 +1,280 @@
+//! Leading softly with real processes: one at a time while the network holds, one on each side while it does not, and one again
+//! soon after it heals. How long there were two is measured.
+
+#![allow(unreachable_pub, dead_code)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use support::{Candidate, Server, World, until};
+use tenure_testkit::rig::{Namespace, free_port};
+
+/// Quick, but patient: the machine that tests is busy.
+const PACE: &str = "round=50ms&patience=1500ms&hold_down=800ms";
+
+/// Signs a common file as long as it lives.
+const SIGNING: &str = "while :; do echo \"$TENURE_ID $EPOCHREALTIME\" >> \"$SIGNS\"; sleep 0.02; done";
+
+/// How long somebody may be silent and still count as working.
+const BREATH_US: u64 = 150_000;
+
+/// A world without a store.
+fn world() -> World {
+    World::sqlite()
+}
+
+fn store(bind: &str, seed: &str) -> String {
+    format!("gossip:{bind}?seed={seed}&{PACE}")
+}
+
+fn candidate(world: &World, name: &str, mut command: Command, store: &str) -> Candidate {
+    let log = File::create(world.path(&format!("{name}.log"))).expect("a log");
+    command
+        .args([
+            "run",
+            "warm",
+            "--soft",
+            "--id",
+            name,
+            "-v",
+            "--kill-after",
+            "300ms",
+            "--",
+            "bash",
+            "-c",
+            SIGNING,
+        ])
+        .env("TENURE_STORE", store)
+        .env("TENURE_GOSSIP_SECRET", "between members only")
+        .env("SIGNS", world.path("signs"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    Candidate { process: command.spawn().expect("tenure runs"), name: name.to_owned() }
+}
+
+/// When each signed, in microseconds, oldest first.
+fn signs(world: &World) -> BTreeMap<String, Vec<u64>> {
+    let text = std::fs::read_to_string(world.path("signs")).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let mut signs: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for line in whole.lines() {
+        let Some((name, at)) = line.split_once(' ') else { continue };
+        let at = at.replace(['.', ','], "").parse().expect("a time");
+        signs.entry(name.to_owned()).or_default().push(at);
+    }
+    signs
+}
+
+/// How long, in milliseconds, two of them worked at once within this time.
+fn dual_ms(world: &World, from_us: u64, to_us: u64) -> u64 {
+    let signs = signs(world);
+    let works = |of: &[u64], at: u64| {
+        let next = of.partition_point(|sign| *sign < at);
+        let around = next.checked_sub(1).map(|before| of[before]).zip(of.get(next));
+        around.is_some_and(|(before, after)| after - before < BREATH_US)
+    };
+    let moments = (from_us..to_us).step_by(1000);
+    moments.filter(|at| signs.values().filter(|of| works(of, *at)).count() > 1).count() as u64
+}
+
+/// Who works now.
+fn working(world: &World) -> Vec<String> {
+    let now = wall_us();
+    let signs = signs(world);
+    let works = |of: &Vec<u64>| of.last().is_some_and(|last| now.saturating_sub(*last) < BREATH_US);
+    signs.iter().filter(|(_, of)| works(of)).map(|(name, _)| name.clone()).collect()
+}
+
+fn wall_us() -> u64 {
+    u64::try_from(tenure::runtime::wall_ms()).expect("after 1970") * 1000
+}
+
+fn until_works(world: &World, names: &[&str]) {
+    until(&format!("{names:?} work"), || working(world) == names, || world.logs());
+}
+
+#[test]
+fn one_of_three_runs_it_another_follows_and_never_two_at_once() {
+    let world = world();
+    let ports: Vec<u16> = (0..3).map(|_| free_port().expect("a port")).collect();
+    let at = |n: usize| format!("127.0.0.1:{}", ports[n]);
+    let begin = |name: &str, n: usize| candidate(&world, name, world.command(&[]), &store(&at(n), &at(0)));
+    let begun = wall_us();
+    let mut first = begin("a", 0);
+    until_works(&world, &["a"]);
+    let (mut second, _third) = (begin("b", 1), begin("c", 2));
+    let members = || {
+        let mut command = world.command(&["members", "-o", "json"]);
+        command.env("TENURE_STORE", format!("gossip:{}?{PACE}", at(0)));
+        command.env("TENURE_GOSSIP_SECRET", "between members only");
+        let output = command.output().expect("tenure runs");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default()
+    };
+    until(
+        "all three stand",
+        || members()["elections"][0]["candidates"].as_array().is_some_and(|all| all.len() == 3),
+        || world.logs(),
+    );
+    let seen = members();
+    assert_eq!(seen["elections"][0]["leaders"], serde_json::json!(["a"]), "{seen}");
+    assert_eq!(seen["members"].as_array().map(Vec::len), Some(3), "the guest is none of them: {seen}");
+
+    // Told to end, it says goodbye; killed, it does not.
+    first.signal("TERM");
+    assert_eq!(first.wait(), Some(143));
+    until_works(&world, &["b"]);
+    second.signal("KILL");
+    second.wait();
+    until_works(&world, &["c"]);
+    assert_eq!(dual_ms(&world, begun, wall_us()), 0, "{}", world.logs());
+}
+
+#[test]
+fn a_stopped_leader_has_stopped_its_work_before_another_begins() {
+    let world = world();
+    let ports: Vec<u16> = (0..2).map(|_| free_port().expect("a port")).collect();
+    let at = |n: usize| format!("127.0.0.1:{}", ports[n]);
+    let begun = wall_us();
+    let first = candidate(&world, "a", world.command(&[]), &store(&at(0), &at(1)));
+    until_works(&world, &["a"]);
+    let _second = candidate(&world, "b", world.command(&[]), &store(&at(1), &at(0)));
+    std::thread::sleep(Duration::from_secs(3));
+    first.signal("STOP");
+    until_works(&world, &["b"]);
+    first.signal("CONT");
+    // The elder takes over again, and not before the younger has stopped.
+    until_works(&world, &["a"]);
+    assert_eq!(dual_ms(&world, begun, wall_us()), 0, "{}", world.logs());
+}
+
+/// Two members, one of them in a network of its own.
+struct Apart {
+    world: World,
+    namespace: Namespace,
+    _members: [Candidate; 2],
+}
+
+impl Apart {
+    fn new() -> Option<Apart> {
+        if let Err(why) = Namespace::available() {
+            eprintln!("left out: {why}");
+            return None;
+        }
+        let world = world();
+        let namespace = Namespace::new().expect("a namespace");
+        let here = format!("{}:{}", namespace.host_address(), free_port().expect("a port"));
+        let there = format!("{}:8370", namespace.address());
+        let first = candidate(&world, "here", world.command(&[]), &store(&here, &there));
+        until_works(&world, &["here"]);
+        let mut inside = namespace.command(env!("CARGO_BIN_EXE_tenure"));
+        inside.env_remove("DATABASE_URL").env_remove("NODE_ID").env_remove("NODE_PRIORITY");
+        let second = candidate(&world, "there", inside, &store(&there, &here));
+        let log = world.path("there.log");
+        let waits = || std::fs::read_to_string(&log).unwrap_or_default().contains("here leads warm; waiting");
+        until("the other one waits", waits, || world.logs());
+        Some(Apart { world, namespace, _members: [first, second] })
+    }
+
+    /// From now on nothing gets out of the other network.
+    fn mute(&self, muted: bool) {
+        let host = format!("{}/32", self.namespace.host_address());
+        let verb = if muted { "add" } else { "del" };
+        let status = self.namespace.command("ip").args(["route", verb, "blackhole", &host]).status();
+        assert!(status.expect("ip runs").success());
+    }
+
+    /// After healing: one again, and for how long there were two.
+    fn heals(&self, how: &str, cut_us: u64) {
+        let healed = wall_us();
+        until_works(&self.world, &["here"]);
+        // One that stays so.
+        std::thread::sleep(Duration::from_secs(2));
+        let (during, after) = (dual_ms(&self.world, cut_us, healed), dual_ms(&self.world, healed, wall_us()));
+        println!("{how}: two at once for {during} ms while cut, {after} ms after healing");
+        assert_eq!(working(&self.world), ["here"], "{}", self.world.logs());
+        // Forty rounds, and the time that its command has to end; as the clocks of a busy machine go.
+        assert!(after <= 40 * 50 + 300 + 3000, "{how}: {after} ms\n{}", self.world.logs());
+    }
+}
+
+#[test]
+fn a_netsplit_has_two_leaders_and_one_soon_after_it_heals() {
+    let Some(apart) = Apart::new() else { return };
+    let cut = wall_us();
+    apart.namespace.cut_one_way().expect("cut");
+    apart.mute(true);
+    until_works(&apart.world, &["here", "there"]);
+    apart.namespace.heal().expect("healed");
+    apart.mute(false);
+    apart.heals("cut both ways", cut);
+    assert!(dual_ms(&apart.world, cut, wall_us()) > 0, "two are not denied");
+}
+
+#[test]
+fn who_hears_nobody_leads_and_stops_soon_after_it_hears_again() {
+    let Some(apart) = Apart::new() else { return };
+    let cut = wall_us();
+    // What it says still arrives: the other one knows of it, and, better-ranked, goes on.
+    apart.namespace.cut_one_way().expect("cut");
+    until_works(&apart.world, &["here", "there"]);
+    apart.namespace.heal().expect("healed");
+    apart.heals("deaf", cut);
+}
+
+#[test]
+fn whom_nobody_hears_follows_as_long_as_it_hears() {
+    let Some(apart) = Apart::new() else { return };
+    let cut = wall_us();
+    apart.mute(true);
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(working(&apart.world), ["here"], "{}", apart.world.logs());
+    apart.mute(false);
+    apart.heals("mute", cut);
+    assert_eq!(dual_ms(&apart.world, cut, wall_us()), 0, "{}", apart.world.logs());
+}
+
+#[test]
+fn without_soft_it_says_what_gossip_does_not_promise() {
+    let world = world();
+    for args in [&["run", "warm", "--", "true"][..], &["elect", "warm"], &["leader", "list"]] {
+        let mut command = world.command(args);
+        let output = command.env("TENURE_STORE", "gossip:127.0.0.1:0").output().expect("tenure runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("no token") && said.contains("--soft"), "{said}");
+    }
+    let output = world.run(&["run", "warm", "--soft", "--", "true"]);
+    assert_eq!(output.status.code(), Some(64));
+    let output = world.run(&["members"]);
+    assert_eq!(output.status.code(), Some(64));
+}
+
+#[test]
+fn a_server_shows_members_and_soft_leaders() {
+    let world = world();
+    let port = free_port().expect("a port");
+    let gossip = format!("gossip:127.0.0.1:{port}?{PACE}");
+    let secret = [("TENURE_GOSSIP_SECRET", "between members only")];
+    let server = Server::start_with(&world, "s", &["--listen", "127.0.0.1:0", "--gossip", &gossip], &secret);
+    let member = free_port().expect("a port");
+    let at = store(&format!("127.0.0.1:{member}"), &format!("127.0.0.1:{port}"));
+    let _candidate = candidate(&world, "a", world.command(&[]), &at);
+    let ask = |path: &str| {
+        let output =
+            Command::new("curl").args(["-s", &format!("{}{path}", server.url)]).output().expect("curl runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let led = || {
+        let seen: serde_json::Value = serde_json::from_str(&ask("/v1/members")).unwrap_or_default();
+        seen["elections"][0]["leaders"] == serde_json::json!(["a"])
+            && seen["members"].as_array().is_some_and(|all| all.len() == 2)
+    };
+    until("the server sees who leads", led, || world.logs());
+    let page = ask("/members");
+    assert!(page.contains("(this server)") && page.contains("leads"), "{page}");
+    assert!(ask("/metrics").contains("tenure_gossip_members{cluster=\"tenure\",presence=\"live\"} 2"));
+}
