@@ -100,7 +100,7 @@ BEGIN
             ('ticks', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_skips', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_runs', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('tick_strays', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('tick_strays', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('tick_records', 'SELECT', 'SELECT')
         ) AS rights (name, runtime, reader)
         WHERE to_regclass('tenure.' || name) IS NOT NULL
