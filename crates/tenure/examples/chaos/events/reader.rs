@@ -35,7 +35,8 @@ impl Temper {
 
     /// Whether the handler of this batch fails, after it has done what it does.
     fn fails(&self, batch: &Batch) -> Result<(), HandlerError> {
-        let fails = |_: &_| self.one_fails_in > 0 && tenure::runtime::random() % self.one_fails_in == 0;
+        let fails =
+            |_: &_| self.one_fails_in > 0 && tenure::runtime::random().is_multiple_of(self.one_fails_in);
         if !batch.iter().any(fails) {
             return Ok(());
         }
