@@ -27,6 +27,7 @@ use self::schedules::ScheduleArgs;
 use self::tasks::TasksArgs;
 use self::work::WorkArgs;
 use crate::commands::members::{self, MembersArgs};
+use crate::commands::names::{self, NamesArgs};
 use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
@@ -114,6 +115,9 @@ pub(crate) enum Command {
     /// Who is there, as gossip tells
     #[command(after_help = members::EXAMPLES)]
     Members(MembersArgs),
+    /// Which process has which name
+    #[command(after_help = names::EXAMPLES)]
+    Names(NamesArgs),
     /// Put work into queues, take it out, see and move it
     #[command(after_help = tasks::EXAMPLES)]
     Tasks(TasksArgs),
@@ -210,13 +214,18 @@ pub(crate) struct Standing {
     #[arg(short = 'n', long, default_value_t = 1, value_name = "SLOTS")]
     pub(crate) slots: u32,
 
-    /// How long a silent process keeps what it holds
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
-    pub(crate) lease: Duration,
+    /// How long a silent process keeps what it holds [default: 10s, or as the store's address says]
+    #[arg(long, visible_alias = "lease-duration", value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Option<Duration>,
 
     /// How often it says that it lives [default: a fifth of the lease]
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, visible_alias = "retry-period", value_parser = duration, value_name = "TIME")]
     pub(crate) beat: Option<Duration>,
+
+    /// How long a leader may go on without a beat that counts, as client-go says it: always two thirds of the lease, and refused if it should be
+    /// less
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) renew_deadline: Option<Duration>,
 
     /// How others learn of a death: `lease`, or `connection` (PostgreSQL only): faster after a crash, and weaker, since a
     /// broken connection is not a dead process; tokens still fence
@@ -488,7 +497,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
         _ => Err(format!("{text:?} is not of the form KEY=VALUE")),

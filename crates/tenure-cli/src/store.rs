@@ -76,7 +76,9 @@ fn of_options(options: StoreOptions) -> TenureBuilder {
 /// A session with the timing of a candidate. Names are checked before anything is opened.
 pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) -> Result<Tenure, Failure> {
     key(global, name)?;
-    tenure::Timing::new(standing.lease, standing.beat).map_err(tenure::Error::from)?;
+    let lease = standing.lease.unwrap_or(tenure::Timing::default().lease());
+    let timing = tenure::Timing::new(lease, standing.beat).map_err(tenure::Error::from)?;
+    check_deadline(standing, &timing)?;
     open_session(options(global)?, standing).await
 }
 
@@ -100,14 +102,33 @@ async fn open_session(options: StoreOptions, standing: &Standing) -> Result<Tenu
         TakeoverMode::Lease => Takeover::Lease,
         TakeoverMode::Connection => Takeover::Connection,
     };
-    let mut builder = of_options(options).takeover(takeover).lease(standing.lease);
+    let mut builder = of_options(options).takeover(takeover);
+    if let Some(lease) = standing.lease {
+        builder = builder.lease(lease);
+    }
     if let Some(id) = &standing.id {
         builder = builder.name(id);
     }
     if let Some(beat) = standing.beat {
         builder = builder.beat(beat);
     }
-    Ok(builder.open().await?)
+    let tenure = builder.open().await?;
+    // The address may have its own idea of the lease.
+    check_deadline(standing, &tenure.timing())?;
+    Ok(tenure)
+}
+
+/// client-go's third time is not ours to choose: a beat is trusted for two thirds of the lease. Who wants to stop sooner wants a shorter lease.
+fn check_deadline(standing: &Standing, timing: &tenure::Timing) -> Result<(), Failure> {
+    match standing.renew_deadline {
+        Some(deadline) if deadline < timing.trust() => Err(Failure::usage(format!(
+            "--renew-deadline {deadline:?} is less than two thirds of the lease, {:?}, which is how long a leader goes on without a beat that \
+             counts; shorten the lease: --lease-duration {:?}",
+            timing.trust(),
+            deadline * 3 / 2
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A candidate as the arguments describe it.
@@ -125,5 +146,6 @@ pub(crate) fn candidate(tenure: &Tenure, global: &Global, name: &str, standing: 
 
 /// Whether an address leads to PostgreSQL, in any of the forms that it is written in.
 pub(crate) fn is_postgres(url: &str) -> bool {
-    url.starts_with("postgres") || url.contains('=') && !url.contains("://") && !url.starts_with("sqlite:")
+    let words = ["postgres:", "postgresql:", "host=", "user=", "dbname=", "port="];
+    words.iter().any(|word| url.starts_with(word))
 }

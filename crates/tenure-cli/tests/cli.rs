@@ -4,6 +4,8 @@
 
 #[path = "cli/deploy.rs"]
 mod deploy;
+#[path = "cli/kubernetes.rs"]
+mod leases;
 mod support;
 #[path = "cli/token.rs"]
 mod token;
@@ -43,6 +45,7 @@ macro_rules! on_stores_that_elect {
     ($($claim:ident),* $(,)?) => {
         mod etcd { $(#[test] fn $claim() { super::$claim(super::World::etcd()); })* }
         mod raft { $(#[test] fn $claim() { super::$claim(super::World::raft()); })* }
+        mod kubernetes { $(#[test] fn $claim() { super::$claim(super::World::kubernetes()); })* }
     };
 }
 

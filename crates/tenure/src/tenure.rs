@@ -60,7 +60,7 @@ pub struct TenureBuilder {
     store: Option<Arc<dyn Backend>>,
     options: StoreOptions,
     name: Option<String>,
-    lease: Duration,
+    lease: Option<Duration>,
     beat: Option<Duration>,
     takeover: Takeover,
     runtime: Arc<dyn Runtime>,
@@ -117,9 +117,9 @@ impl TenureBuilder {
         self
     }
 
-    /// How long a silent process keeps what it holds; ten seconds unless set.
+    /// How long a silent process keeps what it holds; ten seconds unless set, or as the store's address says.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.lease = Some(lease);
         self
     }
 
@@ -156,10 +156,15 @@ impl TenureBuilder {
 
     /// Opens the store and a session in it.
     pub async fn open(self) -> Result<Tenure, Error> {
-        let timing = Timing::new(self.lease, self.beat)?;
+        // Before anything is opened, what makes no sense is refused.
+        let given = Timing::new(self.lease.unwrap_or(Timing::default().lease()), self.beat)?;
         let store = match self.store {
             Some(store) => store,
             None => backend::open(&self.options).await?,
+        };
+        let timing = match store.pace().filter(|_| self.lease.is_none()) {
+            Some(pace) => Timing::new(pace.lease(), self.beat.or(Some(pace.beat())))?,
+            None => given,
         };
         let name = self.name.unwrap_or_else(runtime::process_name);
         let machine = Machine::new(Config { name: name.clone(), timing, takeover: self.takeover });
@@ -199,7 +204,7 @@ impl Tenure {
             store: None,
             options: StoreOptions::default(),
             name: None,
-            lease: Timing::default().lease(),
+            lease: None,
             beat: None,
             takeover: Takeover::default(),
             runtime: Arc::new(System),

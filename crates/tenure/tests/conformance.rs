@@ -111,6 +111,23 @@ fn on_etcd() -> Subject {
     })
 }
 
+#[cfg(feature = "k8s")]
+conformance_tests!(kubernetes, on_kubernetes(), elections only);
+
+#[cfg(feature = "k8s")]
+fn on_kubernetes() -> Subject {
+    use tenure::backend::StoreOptions;
+    use tenure::backend::kubernetes::Kubernetes;
+    let api = Arc::new(tenure_testkit::rig::KubeApi::start().unwrap());
+    Subject::new(move || {
+        let api = api.clone();
+        async move {
+            let options = StoreOptions { url: api.url("prod"), ..StoreOptions::default() };
+            Arc::new(Kubernetes::connect(&options).await.unwrap()) as _
+        }
+    })
+}
+
 #[cfg(feature = "raft")]
 conformance_tests!(raft, among_three());
 

@@ -51,13 +51,13 @@ async fn campaign(
     candidate: &Candidate,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let mut first = true;
+    // After a failover nobody may lead for a lease; who leads is seen at once.
+    let mut first = Some(FIRST_LOOK + candidate.tenure.timing().lease() * 11 / 10);
     loop {
-        let leadership = match wait_to_lead(global, args, candidate, signals, first).await? {
+        let leadership = match wait_to_lead(global, args, candidate, signals, first.take()).await? {
             Ok(leadership) => leadership,
             Err(code) => return Ok(code),
         };
-        first = false;
         let token = leadership.first().token();
         let (name, tokens) = (candidate.tenure.name(), leadership.tokens());
         output::note(global, Ink::Green, &format!("{name} leads {} under {tokens}", args.name));
@@ -76,20 +76,20 @@ async fn campaign(
     }
 }
 
-/// Waits until we lead. `Err`: the code to leave with instead.
+/// Waits until we lead; the first time, `--no-wait` waits for as long as it takes to know. `Err`: the code to leave with instead.
 async fn wait_to_lead(
     global: &Global,
     args: &RunArgs,
     candidate: &Candidate,
     signals: &mut Signals,
-    first: bool,
+    first: Option<Duration>,
 ) -> Result<Result<Held, u8>, Failure> {
     let elector = candidate.elector();
+    let is_first = first.is_some();
     let limit = match (first, args.no_wait, args.wait) {
-        // After a failover nobody may lead for a lease; who leads is seen at once.
-        (true, true, _) => Some(FIRST_LOOK + args.standing.lease * 11 / 10),
-        (true, false, wait) => wait,
-        (false, _, _) => None,
+        (Some(look), true, _) => Some(look),
+        (Some(_), false, wait) => wait,
+        (None, _, _) => None,
     };
     let deadline = limit.map(|limit| now() + limit);
     let too_late = async {
@@ -102,7 +102,7 @@ async fn wait_to_lead(
         while elector.status() != Status::Follower && elector.status() != Status::Paused {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        if !(first && args.no_wait) {
+        if !(is_first && args.no_wait) {
             let leader = elector.view().and_then(|view| tenure::leaders(&view).into_iter().next());
             if let Some(leader) = leader {
                 output::note(global, Ink::Dim, &format!("{} leads {}; waiting", leader.id, args.name));
@@ -115,7 +115,7 @@ async fn wait_to_lead(
         () = too_late => not_acquired(global, args, elector),
         () = somebody_else => not_acquired(global, args, elector),
         // Told to end before we led, or between two times in office.
-        signal = ending(signals) => Ok(Err(if first { 128 + signal as u8 } else { exit::LOST })),
+        signal = ending(signals) => Ok(Err(if is_first { 128 + signal as u8 } else { exit::LOST })),
     }
 }
 

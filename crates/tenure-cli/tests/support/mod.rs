@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure_testkit::rig::{EtcdCluster, FreshDatabase, free_port, fresh_database};
+use tenure_testkit::rig::{EtcdCluster, FreshDatabase, KubeApi, free_port, fresh_database};
 
 /// How long a test waits for something that must happen. Only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,6 +20,7 @@ pub struct World {
     database: Option<FreshDatabase>,
     server: Option<Server>,
     etcd: Option<EtcdCluster>,
+    pub api: Option<KubeApi>,
     pub members: Vec<Server>,
 }
 
@@ -35,7 +36,7 @@ impl World {
     pub fn sqlite() -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let store = format!("sqlite:{}", folder.path().join("tenure.db").display());
-        World { folder, store, database: None, server: None, etcd: None, members: Vec::new() }
+        World { folder, store, database: None, server: None, etcd: None, api: None, members: Vec::new() }
     }
 
     pub fn postgres() -> World {
@@ -54,6 +55,7 @@ impl World {
             database: Some(database),
             server: None,
             etcd: None,
+            api: None,
             members: Vec::new(),
         }
     }
@@ -62,6 +64,12 @@ impl World {
     pub fn etcd() -> World {
         let etcd = EtcdCluster::of(3).expect("etcd");
         World { store: etcd.url(), etcd: Some(etcd), ..World::sqlite() }
+    }
+
+    /// A namespace of an API server.
+    pub fn kubernetes() -> World {
+        let api = KubeApi::start().expect("an API server");
+        World { store: api.url("prod"), api: Some(api), ..World::sqlite() }
     }
 
     /// Three servers that agree by Raft, and everything else through the cluster that they are.
@@ -109,7 +117,8 @@ impl World {
         match &self.database {
             Some(database) => {
                 let rows = |table: &str| format!("SELECT to_jsonb(t)::text FROM tenure.{table} t");
-                let tables = ["credentials", "audit", "sessions"].map(rows).join(" UNION ALL ");
+                let tables =
+                    ["credentials", "audit", "sessions", "event_pushes"].map(rows).join(" UNION ALL ");
                 database.psql(&tables).expect("rows")
             }
             None => {

@@ -42,8 +42,8 @@ pub use self::election::{
 pub use self::error::{StoreError, Trouble};
 pub use self::events::{
     Aside, AsideFilter, AsideKey, AsideView, Begin, Blocker, Bureau, Committed, DeadOrder, EVENT_BYTES_MAX,
-    Event, EventId, Events, GroupKey, GroupLook, GroupSettings, GroupView, HEADERS_MAX, Join, KEY_MAX,
-    LAG_COUNTED, Member, Moved, NewEvent, PUBLISH_MAX, Payload, Position, Published, Push, PushView,
+    Event, EventId, Events, GROUPS_MAX, GroupKey, GroupLook, GroupSettings, GroupView, HEADERS_MAX, Join,
+    KEY_MAX, LAG_COUNTED, Member, Moved, NewEvent, PUBLISH_MAX, Payload, Position, Published, Push, PushView,
     READ_BYTES, ReadAsk, SLOTS, SLOTS_MAX, SetAside, Share, ShareCommit, SlotEnds, SlotView, TakeShares,
     Taken, TopicKey, TopicSettings, TopicView, UNIT_MAX,
 };
@@ -59,7 +59,7 @@ pub use self::schedules::{
 };
 pub use self::session::{Expire, NewSession, Pulse, SessionView, Takeover};
 pub use self::wake::{Wake, WakeSource, Wakes};
-use crate::{ElectionKey, Name, SessionId, Token};
+use crate::{ElectionKey, Name, SessionId, Timing, Token};
 
 /// The path of the machine. Every call is atomic in the store.
 #[async_trait]
@@ -169,6 +169,11 @@ pub trait Directory: Send + Sync + 'static {
     /// The store's own clock in seconds since some moment, where it has one: to compare clock *rates*.
     async fn clock_seconds(&self) -> Result<Option<f64>, StoreError> {
         Ok(None)
+    }
+
+    /// The pace that the store's address asks for, where nothing else is said.
+    fn pace(&self) -> Option<Timing> {
+        None
     }
 
     /// What there is to know about this store as it is set up, for `tenure doctor`.

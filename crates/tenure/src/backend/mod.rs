@@ -10,6 +10,8 @@ pub mod etcd;
 pub mod gossip;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "k8s")]
+pub mod kubernetes;
 pub mod memory;
 pub mod migrations;
 pub mod paired;

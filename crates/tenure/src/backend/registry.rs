@@ -71,6 +71,14 @@ const SCHEMES: &[Scheme] = &[
         script: None,
         roles: None,
     },
+    #[cfg(feature = "k8s")]
+    Scheme {
+        prefixes: &["k8s:"],
+        open: super::kubernetes::open_url,
+        migrator: None,
+        script: None,
+        roles: None,
+    },
     #[cfg(feature = "raft")]
     Scheme { prefixes: &["raft:"], open: super::raft::open_url, migrator: None, script: None, roles: None },
     #[cfg(feature = "gossip")]

@@ -32,6 +32,8 @@ async fn cluster(names: &[&str]) -> Vec<Gossip> {
         let seed = members.first().map(|first| first.address().to_string());
         let options = seed.into_iter().fold(options(name), GossipOptions::seed);
         members.push(Gossip::join(options).await.unwrap());
+        // Who comes later is younger, by a clock of milliseconds.
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     for member in &members {
         until(member, |seen| live(seen).len() == names.len()).await;

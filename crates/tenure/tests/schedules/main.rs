@@ -1,6 +1,12 @@
 //! Schedules as the library fires them: on time, once, by one, whatever happens.
 
+#[path = "../../examples/chaos/schedules/apart.rs"]
+#[allow(dead_code)]
+mod apart;
 mod bad_days;
+#[path = "../../examples/chaos/schedules/clock.rs"]
+#[allow(dead_code)]
+mod clock;
 mod closures;
 mod firing;
 /// What the chaos is judged by, and its own tests.

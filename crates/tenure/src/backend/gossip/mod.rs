@@ -37,7 +37,7 @@ mod soft;
 mod transport;
 mod window;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -90,8 +90,8 @@ pub(crate) struct Shared {
     /// When the roster was last looked at: `None` when this member is over.
     looks: watch::Sender<Option<Moment>>,
     drops: Arc<Drops>,
-    /// In which soft elections this member stands.
-    standing: Mutex<HashSet<ElectionKey>>,
+    /// In which soft elections this member stands, and how it is made to stand no longer.
+    standing: Mutex<HashMap<ElectionKey, soft::Withdraw>>,
     id: String,
     name: String,
     generation: u64,
@@ -217,9 +217,11 @@ impl Gossip {
         self.shared().drops.of(why)
     }
 
-    /// Says goodbye, and stops: for all clones. Who hears it need not wait until we count as silent.
+    /// Says goodbye, and stops: for all clones. Who hears it need not wait until we count as silent. What is led is given up first, and
+    /// work under it is waited for as long as a silent member would be.
     pub async fn leave(&self) {
         let shared = self.shared();
+        shared.withdraw().await;
         let (key, value) = roster::last_word();
         if shared.put(key, value).await.is_ok() {
             // Whoever answers gets what is new; twice, as datagrams are lost.
@@ -292,6 +294,21 @@ impl Shared {
         }
         self.look().await;
         Ok(())
+    }
+
+    /// Leads nothing any more: others follow as soon as they hear that we leave.
+    async fn withdraw(&self) {
+        let limit = runtime::now() + self.pace.patience();
+        loop {
+            {
+                let standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+                if standing.is_empty() || runtime::now() >= limit {
+                    return;
+                }
+                standing.values().for_each(soft::Withdraw::ask);
+            }
+            runtime::sleep_until(runtime::now() + self.pace.round() / 4).await;
+        }
     }
 
     async fn speaking(&self) -> Result<tokio::sync::MutexGuard<'_, Chitchat>, StoreError> {

@@ -17,7 +17,7 @@ impl Window {
 
     /// Whether this number comes for the first time. Numbers begin with 1.
     pub(super) fn admit(&mut self, number: u64) -> bool {
-        if number == 0 || number.saturating_add(WIDTH) <= self.newest {
+        if number == 0 || self.newest.saturating_sub(number) >= WIDTH {
             return false;
         }
         if number > self.newest {

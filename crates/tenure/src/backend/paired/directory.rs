@@ -7,7 +7,7 @@ use tenure_core::port::{
     Directory, ElectionView, Finding, MemberOrder, Membership, Pause, Promises, SessionView, StoreError,
     Term, Verdict,
 };
-use tenure_core::{ElectionKey, Name, SessionId};
+use tenure_core::{ElectionKey, Name, SessionId, Timing};
 
 use super::Paired;
 
@@ -81,6 +81,10 @@ impl Directory for Paired {
             Some(seconds) => Ok(Some(seconds)),
             None => self.keeper.clock_seconds().await,
         }
+    }
+
+    fn pace(&self) -> Option<Timing> {
+        self.elector.pace()
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {

@@ -19,8 +19,10 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
     std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// All that must survive.
-fn said(log: &Log) -> (Vec<LogId<NodeId>>, Option<Vote<NodeId>>, Option<LogId<NodeId>>, String) {
+/// All that must survive: entries, vote, what was purged, and whose folder it is.
+type Said = (Vec<LogId<NodeId>>, Option<Vote<NodeId>>, Option<LogId<NodeId>>, String);
+
+fn said(log: &Log) -> Said {
     let inner = log.locked();
     (inner.entries.values().map(|entry| entry.log_id).collect(), inner.vote, inner.purged, inner.made.clone())
 }

@@ -1,5 +1,6 @@
 //! Standing for a soft election.
 
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::sync::{Arc, PoisonError};
 
@@ -56,6 +57,16 @@ pub(super) enum Wish {
     Withdraw,
 }
 
+/// Makes a candidate stand no longer.
+pub(in crate::backend::gossip) struct Withdraw(mpsc::UnboundedSender<Wish>);
+
+impl Withdraw {
+    pub(in crate::backend::gossip) fn ask(&self) {
+        // A candidate that is gone needs no telling.
+        let _ = self.0.send(Wish::Withdraw);
+    }
+}
+
 struct Seat {
     key: ElectionKey,
     /// The term, while it leads. Closed when it stands no longer.
@@ -86,10 +97,11 @@ impl SoftElectorBuilder {
     pub async fn start(self) -> Result<SoftElector, Error> {
         let key = ElectionKey::new(self.namespace.parse()?, self.name.parse()?);
         let shared = self.gossip.shared().clone();
-        if !shared.standing.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
-            return Err(Error::AlreadyStanding(key));
-        }
         let (wishes, asked) = mpsc::unbounded_channel();
+        match shared.standing.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()) {
+            Entry::Occupied(_) => return Err(Error::AlreadyStanding(key)),
+            Entry::Vacant(place) => place.insert(Withdraw(wishes.clone())),
+        };
         let seat = Arc::new(Seat {
             key: key.clone(),
             term: watch::Sender::new(None),

@@ -8,6 +8,7 @@ mod elector;
 mod leadership;
 mod view;
 
+pub(super) use self::elector::Withdraw;
 pub use self::elector::{SoftElector, SoftElectorBuilder};
 pub use self::leadership::{SoftLeadership, SoftOver};
 pub(super) use self::view::elections;
