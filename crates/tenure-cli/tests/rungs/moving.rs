@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::support::{Candidate, World, until};
 
-const LEASE: &str = "1s";
+const LEASE: &str = "2s";
 
 /// The lives of all children: from when to when each was seen, in the order in which they began.
 fn lives(world: &World) -> Vec<(u64, u64, u32)> {

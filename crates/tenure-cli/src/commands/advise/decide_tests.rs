@@ -150,10 +150,6 @@ fn every_line_to_paste_is_a_command_that_there_is() {
                         continue;
                     };
                     let words = words(line[at..].split("   #").next().unwrap_or_default());
-                    // The registry is no command yet.
-                    if words.iter().any(|word| word == "names") {
-                        continue;
-                    }
                     if let Err(error) = Cli::try_parse_from(&words) {
                         panic!("{line}: {error}");
                     }
