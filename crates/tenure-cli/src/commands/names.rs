@@ -132,11 +132,7 @@ async fn on_store(global: &Global, command: NamesCommand) -> Result<u8, Failure>
 }
 
 async fn session(global: &Global, args: &RegisterArgs) -> Result<Tenure, Failure> {
-    let options = store::options(global)?;
-    let mut builder = Tenure::builder().url(options.url).strict(options.strict).lease(args.lease);
-    if let Some(url) = options.direct_url {
-        builder = builder.direct_url(url);
-    }
+    let mut builder = store::builder(global)?.lease(args.lease);
     if let Some(id) = &args.id {
         builder = builder.name(id);
     }
