@@ -293,7 +293,8 @@ async fn a_long_log_is_cut_and_who_was_away_for_long_catches_up() {
     for round in 0..12 {
         let puts = (0..50).map(|n| {
             let store = store.clone();
-            async move { store.put(&format!("k{n}"), Some(&round.to_string()), None).await.unwrap() }
+            let (key, value) = (format!("k{n}"), round.to_string());
+            async move { patiently(|| store.put(&key, Some(&value), None)).await }
         });
         futures_util::future::join_all(puts).await;
     }

@@ -7,17 +7,7 @@ use tenure::port::{Directory, Pulse, Store};
 use tenure_testkit::conformance::{Actor, election};
 use tenure_testkit::rig::EtcdCluster;
 
-use crate::{actor, client, leader};
-
-/// Asks until there is an answer. Not for long each time, as the machine does: etcd itself would wait for seconds for a leader that is gone.
-async fn patiently<T>(ask: impl AsyncFn() -> Result<T, tenure::port::StoreError>) -> T {
-    loop {
-        match tokio::time::timeout(Duration::from_millis(500), ask()).await {
-            Ok(Ok(answer)) => return answer,
-            _ => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
-}
+use crate::{actor, client, leader, patiently};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_one_member_may_be_lost_and_return() {

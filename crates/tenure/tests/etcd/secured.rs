@@ -44,9 +44,18 @@ async fn etcd_behind_certificates_and_passwords_is_used_by_whom_it_knows() {
     let wrong = refused(&cluster, as_user("app:canary2")).await;
     assert!(wrong.kind == Trouble::Denied && wrong.message.contains("TENURE_ETCD_USER"), "{wrong}");
     assert!(!wrong.message.contains("canary"), "{wrong}");
-    let guest = connect(&cluster, as_user("guest:canary")).await.unwrap();
-    let denied = tenure::port::Directory::sessions(&guest, None).await.unwrap_err();
+    let denied = refused(&cluster, as_user("guest:canary")).await;
     assert!(denied.kind == Trouble::Denied && denied.message.contains("readwrite on the prefix"), "{denied}");
+
+    // The server's own certificate has a common name.
+    let vault = known.ca_file.as_ref().and_then(|file| file.parent()).unwrap();
+    let named = ServerAccess {
+        client_cert: Some(vault.join("server.crt")),
+        client_key: Some(vault.join("server.key")),
+        ..as_user("app:canary")
+    };
+    let named = refused(&cluster, named).await;
+    assert!(named.kind == Trouble::Denied && named.message.contains("without a common name"), "{named}");
 
     let store = Arc::new(connect(&cluster, as_user("app:canary")).await.unwrap());
     let [a, b] = [Actor::open(store.clone(), "a").await, Actor::open(store.clone(), "b").await];

@@ -13,7 +13,8 @@ use serde_json::json;
 use tenure_core::port::{StoreError, Trouble};
 
 use super::address::{Address, User, user};
-use super::message::{LeaseAnswer, Problem, Status, Txn, TxnAnswer};
+use super::message::{LeaseAnswer, Op, Problem, Range, Status, Txn, TxnAnswer};
+use super::records::FLOOR;
 use crate::backend::ServerAccess;
 use crate::backend::wire::{Base, Call, Endpoint, Reply, Ring, rotated, tls};
 
@@ -50,9 +51,10 @@ impl Gateway {
         Ok(Gateway { ring, user, proof: Mutex::default() })
     }
 
-    /// Makes sure that a member is there which answers.
+    /// Makes sure that a member is there which answers, and lets us read: a transaction that does nothing it lets everybody do.
     pub(super) async fn meet(&self) -> Result<(), StoreError> {
-        self.txn(&Txn::default()).await.map(drop)
+        let look = Txn { success: vec![Op::Range(Range::one(FLOOR))], ..Txn::default() };
+        self.txn(&look).await.map(drop)
     }
 
     pub(super) async fn txn(&self, txn: &Txn) -> Result<TxnAnswer, StoreError> {
@@ -193,7 +195,8 @@ fn problem(reply: &Reply) -> Problem {
     if reply.status.is_success() {
         return Problem::default();
     }
-    serde_json::from_slice(&reply.body).unwrap_or_default()
+    // Not everything that it says is of the gateway's form.
+    serde_json::from_slice(&reply.body).unwrap_or_else(|_| Problem::plain(&reply.body))
 }
 
 fn read<T: DeserializeOwned>(reply: Reply, member: &Endpoint) -> Result<T, StoreError> {
@@ -227,6 +230,10 @@ fn trouble(problem: &Problem, status: StatusCode, place: &str) -> StoreError {
         }
         // It ran out between a read and a write: what hung on it is gone, and looking again will tell.
         _ if said.contains("requested lease not found") => (Trouble::Unavailable, ""),
+        _ if said.contains("CommonName of client") => (
+            Trouble::Denied,
+            "; where etcd has users, its gateway wants a client certificate without a common name",
+        ),
         _ if said.contains("authentication failed") => (Trouble::Denied, "; check $TENURE_ETCD_USER"),
         _ if status.is_server_error() => (Trouble::Unavailable, ""),
         _ if status == StatusCode::NOT_FOUND => {

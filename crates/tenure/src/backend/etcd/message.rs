@@ -200,6 +200,12 @@ pub(super) struct Problem {
 }
 
 impl Problem {
+    /// What was said in plain words; a few of them.
+    pub(super) fn plain(body: &[u8]) -> Problem {
+        let said = String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned();
+        Problem { message: said, ..Problem::default() }
+    }
+
     pub(super) fn message(&self) -> &str {
         if self.message.is_empty() { &self.error } else { &self.message }
     }

@@ -467,11 +467,14 @@ impl Node {
     }
 
     async fn stand(&self, peers: &BTreeMap<NodeId, String>) -> Stand {
+        let is_new = self.log.is_pristine();
+        // Who has been one of them knows better than its address who they are by now.
+        let voters = if is_new { BTreeMap::new() } else { self.voters() };
+        let peers = if voters.is_empty() { peers } else { &voters };
         let others = peers.iter().filter(|(other, _)| **other != self.id);
         let greetings = others.map(|(other, place)| within(STAND_LIMIT, self.lines.open(*other, place)));
         let greetings = futures_util::future::join_all(greetings).await;
         let heard: Vec<Greeting> = greetings.into_iter().filter_map(|heard| Some(heard.ok()?.1)).collect();
-        let is_new = self.log.is_pristine();
         // One may be behind the others, so a majority is asked.
         match (heard.len() + 1) * 2 > peers.len() {
             _ if self.log.has_forgotten() || heard.iter().any(|greeting| self.has_forgotten(greeting)) => {
@@ -483,6 +486,12 @@ impl Node {
             true if heard.iter().any(|greeting| greeting.node < self.id) => Stand::Takes,
             true => Stand::Begins,
         }
+    }
+
+    /// The members that vote, as far as this one knows.
+    fn voters(&self) -> BTreeMap<NodeId, String> {
+        let members = self.status().members.into_iter().filter(|member| member.votes);
+        members.map(|member| (member.node, member.place)).collect()
     }
 
     /// Whether another one knows more of this member than it does itself.

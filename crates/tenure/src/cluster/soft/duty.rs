@@ -190,7 +190,7 @@ impl Duty {
     async fn forget_what_was_taken(&mut self) {
         let mut taken = Vec::new();
         for (name, number) in &self.leaving {
-            if all(&self.gossip).get(name).is_some() && said::last_number(&self.gossip, name) > *number {
+            if all(&self.gossip).contains_key(name) && said::last_number(&self.gossip, name) > *number {
                 taken.push(name.clone());
             }
         }
