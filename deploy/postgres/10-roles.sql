@@ -2,9 +2,10 @@
 --
 --     tenure migrate sql --roles --store postgres: | psql DATABASE
 --
---   tenure_owner    owns the tables: for `tenure migrate up`, and for nothing else
---   tenure_runtime  for programs and servers: works with what is in the tables, and can not change the tables
---   tenure_reader   for people and monitoring: looks at everything but the digests of secrets
+--   tenure_owner      owns the tables: for `tenure migrate up`, and for nothing else
+--   tenure_runtime    for programs and servers: works with what is in the tables, and can not change the tables
+--   tenure_publisher  for programs that only publish events, in their own transactions: sees no events, and no secrets
+--   tenure_reader     for people and monitoring: looks at everything but the digests of secrets
 --
 -- They have no passwords yet: \password tenure_runtime sets one. Or keep roles of your own, and make them members:
 -- GRANT tenure_runtime TO app. Run this as often as you like; from then on `tenure migrate up` keeps the grants up to
@@ -18,7 +19,7 @@ DO $$
 DECLARE
     who text;
 BEGIN
-    FOREACH who IN ARRAY ARRAY['tenure_owner', 'tenure_runtime', 'tenure_reader'] LOOP
+    FOREACH who IN ARRAY ARRAY['tenure_owner', 'tenure_runtime', 'tenure_publisher', 'tenure_reader'] LOOP
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = who) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I LOGIN', who);
@@ -55,9 +56,9 @@ BEGIN
         EXECUTE format('ALTER %s %s OWNER TO tenure_owner', thing.kind, thing.name);
     END LOOP;
 
-    GRANT USAGE ON SCHEMA tenure TO tenure_runtime, tenure_reader;
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_runtime, tenure_reader;
-    REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM tenure_runtime, tenure_reader;
+    GRANT USAGE ON SCHEMA tenure TO tenure_runtime, tenure_publisher, tenure_reader;
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_runtime, tenure_publisher, tenure_reader;
+    REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM tenure_runtime, tenure_publisher, tenure_reader;
     FOR thing IN
         SELECT * FROM (VALUES
             ('migrations', 'SELECT', 'SELECT'),
@@ -112,7 +113,7 @@ BEGIN
             ('ticks', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_skips', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_runs', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('tick_strays', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('tick_strays', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('tick_records', 'SELECT', 'SELECT')
         ) AS rights (name, runtime, reader)
         WHERE to_regclass('tenure.' || name) IS NOT NULL
@@ -124,7 +125,12 @@ BEGIN
         GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime;
     END IF;
     IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime;
+        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_publisher;
+        -- Who only publishes does not see what others have published, nor how the servers sign.
+        GRANT SELECT ON tenure.topics, tenure.event_units TO tenure_publisher;
+        GRANT INSERT ON tenure.events, tenure.event_units TO tenure_publisher;
+        GRANT SELECT (batch, id, topic, slot, bytes, idempotency_key) ON tenure.events TO tenure_publisher;
+        GRANT SELECT, UPDATE, DELETE ON tenure.event_dozers TO tenure_publisher;
     END IF;
 END
 $$;

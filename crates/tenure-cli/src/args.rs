@@ -27,6 +27,7 @@ use self::schedules::ScheduleArgs;
 use self::tasks::TasksArgs;
 use self::work::WorkArgs;
 use crate::commands::members::{self, MembersArgs};
+use crate::commands::names::{self, NamesArgs};
 use crate::commands::serve::{self, ServeArgs};
 use crate::exit;
 
@@ -114,6 +115,9 @@ pub(crate) enum Command {
     /// Who is there, as gossip tells
     #[command(after_help = members::EXAMPLES)]
     Members(MembersArgs),
+    /// Which process has which name
+    #[command(after_help = names::EXAMPLES)]
+    Names(NamesArgs),
     /// Put work into queues, take it out, see and move it
     #[command(after_help = tasks::EXAMPLES)]
     Tasks(TasksArgs),
@@ -493,7 +497,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
         _ => Err(format!("{text:?} is not of the form KEY=VALUE")),

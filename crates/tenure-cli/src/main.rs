@@ -59,6 +59,7 @@ async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
         Command::Serve(args) => commands::serve::run(&global, args).await,
         Command::Leader(args) => commands::leader::run(&global, args).await,
         Command::Members(args) => commands::members::run(&global, args).await,
+        Command::Names(args) => commands::names::run(&global, args).await,
         Command::Tasks(args) => commands::tasks::run(&global, args).await,
         Command::Work(args) => commands::work::run(&global, args).await,
         Command::Queue(args) => commands::queue::run(&global, args).await,

@@ -24,6 +24,7 @@
 //! | [`election`] | who ranks before whom, who may lead, who waits how long |
 //! | [`port`] | what a store must be able to do: two small traits |
 //! | [`claim`] | work: what makes sense, who fits, whose turn it is, why not yet |
+//! | [`cluster`] | names and singletons: who has which, who runs what, what a netsplit leaves to settle |
 //! | [`event`] | events: into which slot, who reads which, what becomes of a failure |
 //! | [`book`] | the same, as a pure value: the reference store that every other one must agree with |
 //! | [`ledger`] | likewise for tasks, queues, workers and pools |
@@ -33,6 +34,7 @@
 pub mod book;
 pub mod cabinet;
 pub mod claim;
+pub mod cluster;
 pub mod election;
 mod entropy;
 pub mod event;

@@ -3,6 +3,7 @@
 //! A request that waits for a store which hangs would hold its place for ever. So every call that a request makes is
 //! bounded; whether what was asked happened is then unknown, as after every error of a store.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -227,6 +228,7 @@ bounded! {
         read_events(read: &ReadAsk) -> Vec<Event>;
         commit_shares(commits: &[ShareCommit]) -> Vec<Committed>;
         aside_keys(group: &GroupKey, slot: u32) -> Vec<AsideKey>;
+        aside_keys_in(group: &GroupKey, slots: &[u32]) -> BTreeMap<u32, Vec<AsideKey>>;
         doze_topic(session: &SessionId, topic: &TopicKey) -> ();
         prune_events(tend: &Tend) -> (u64, bool);
     }

@@ -194,11 +194,7 @@ impl PushResult {
 
 /// An event was pushed, or was not.
 pub(crate) fn pushed(group: &GroupKey, result: PushResult, took: Duration) {
-    let labels = [
-        ("namespace", group.topic.namespace.to_string()),
-        ("topic", group.topic.name.to_string()),
-        ("group", group.name.to_string()),
-    ];
+    let labels = labels_of(group);
     let mut with_result = labels.to_vec();
     with_result.push(("result", result.label().to_owned()));
     counter!(names::PUSHES, &with_result).increment(1);
@@ -218,6 +214,33 @@ pub(crate) fn called(key: &ScheduleKey, result: PushResult, took: Duration) {
 pub(crate) fn published(topic: &TopicKey, count: usize) {
     let labels = [("namespace", topic.namespace.to_string()), ("topic", topic.name.to_string())];
     counter!(tenure::metrics::names::PUBLISHED, &labels).increment(count as u64);
+}
+
+/// Events that were pulled through this server are done.
+pub(crate) fn consumed(group: &GroupKey, count: usize) {
+    counter!(tenure::metrics::names::CONSUMED, &labels_of(group)).increment(count as u64);
+}
+
+/// An event that was pulled through this server failed, perhaps for good.
+pub(crate) fn failed(group: &GroupKey, dead: bool) {
+    let labels = labels_of(group);
+    counter!(tenure::metrics::names::EVENTS_FAILED, &labels).increment(1);
+    counter!(tenure::metrics::names::EVENTS_DEAD, &labels).increment(u64::from(dead));
+}
+
+/// Words about slots that a member had lost were refused.
+pub(crate) fn stale(group: &GroupKey, slots: usize) {
+    if slots > 0 {
+        counter!(tenure::metrics::names::COMMITS_STALE, &labels_of(group)).increment(slots as u64);
+    }
+}
+
+fn labels_of(group: &GroupKey) -> [(&'static str, String); 3] {
+    [
+        ("namespace", group.topic.namespace.to_string()),
+        ("topic", group.topic.name.to_string()),
+        ("group", group.name.to_string()),
+    ]
 }
 
 /// Counts something for as long as it is there.
@@ -351,6 +374,9 @@ async fn topics(app: &App, text: &mut String) {
         "Events that the group has not read; of a long lag, a part.",
         lag,
     );
+    let exact = each(|track| f64::from(u8::from(track.lag.exact)));
+    let help = "Whether that many; 0: it is more, of slots that are too far behind to be counted. Then go by the seconds.";
+    family(text, "tenure_group_lag_exact", help, exact);
     let late = each(|track| seconds(track.lag.ms));
     family(
         text,

@@ -98,7 +98,7 @@ async fn run(app: &App, tenure: &Tenure) {
         let again = async {
             // However much is heard, it is not looked more often than this.
             app.runtime.sleep_until(app.runtime.now() + NOT_BEFORE).await;
-            heard(&mut hints, &pushed).await;
+            heard(&mut hints).await;
         };
         tokio::select! {
             () = app.runtime.sleep_until(app.runtime.now() + wait) => {}
@@ -228,13 +228,11 @@ impl Sent {
     }
 }
 
-/// Waits for a hint that something else is to be pushed, or otherwise. Of groups that are pushed already, most hints are about their
-/// members: those wait for the next look.
-async fn heard(hints: &mut broadcast::Receiver<Hint>, pushed: &BTreeMap<GroupKey, Pushed>) {
+/// Waits for a hint that something else is to be pushed, or otherwise, or no more.
+async fn heard(hints: &mut broadcast::Receiver<Hint>) {
     loop {
         match hints.recv().await {
-            Ok(Hint { wake: Wake::Group(key), .. }) if !pushed.contains_key(&key) => return,
-            Ok(Hint { wake: Wake::Resync, .. }) | Err(RecvError::Lagged(_)) => return,
+            Ok(Hint { wake: Wake::Group(_) | Wake::Resync, .. }) | Err(RecvError::Lagged(_)) => return,
             Ok(_) => {}
             Err(RecvError::Closed) => std::future::pending().await,
         }

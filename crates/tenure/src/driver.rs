@@ -30,6 +30,12 @@ pub(crate) enum Message {
         seat: Arc<Seat>,
         reply: oneshot::Sender<Result<(), Error>>,
     },
+    /// Who stands already stands otherwise from now on.
+    Restand {
+        stand: Stand,
+        seat: Arc<Seat>,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
     Withdraw {
         seat: Arc<Seat>,
         reply: Option<oneshot::Sender<()>>,
@@ -85,6 +91,8 @@ struct Place {
     since: Option<Moment>,
     limit: Option<Moment>,
     standing: Option<oneshot::Sender<Result<(), Error>>>,
+    /// Who waits until the store has the candidate as it stands now.
+    restanding: Vec<oneshot::Sender<Result<(), Error>>>,
     leaving: Vec<oneshot::Sender<()>>,
     asked_slots: u32,
 }
@@ -158,6 +166,7 @@ impl Driver {
     fn receive(&mut self, message: Message) {
         match message {
             Message::Campaign { stand, seat, reply } => self.campaign(stand, seat, reply),
+            Message::Restand { stand, seat, reply } => self.restand(stand, &seat, reply),
             // Of an elector that stands no longer, whoever stands by that name now.
             Message::Withdraw { seat, reply } if !self.stands(&seat) => reply.into_iter().for_each(confirm),
             Message::Withdraw { seat, reply } => self.withdraw(seat.key.clone(), reply),
@@ -223,11 +232,23 @@ impl Driver {
             since: None,
             limit: None,
             standing: Some(reply),
+            restanding: Vec::new(),
             leaving: Vec::new(),
             asked_slots: stand.slots,
         };
         self.seats.insert(key, place);
         self.step(Input::Campaign(stand));
+    }
+
+    fn restand(&mut self, stand: Stand, seat: &Arc<Seat>, reply: oneshot::Sender<Result<(), Error>>) {
+        let stands = self.stands(seat) && !self.stopping;
+        match self.seats.get_mut(&seat.key).filter(|place| stands && place.leaving.is_empty()) {
+            Some(place) => {
+                place.restanding.push(reply);
+                self.step(Input::Campaign(stand));
+            }
+            None => drop(reply.send(Err(Error::Closed))),
+        }
     }
 
     fn withdraw(&mut self, election: ElectionKey, reply: Option<oneshot::Sender<()>>) {
@@ -246,7 +267,9 @@ impl Driver {
 
     /// Whoever waits to stand for the first time is told; who stood before goes on trying.
     fn refused(&mut self, election: ElectionKey, error: StoreError) {
-        let waiting = self.seats.get_mut(&election).and_then(|place| place.standing.take());
+        let Some(place) = self.seats.get_mut(&election) else { return };
+        place.restanding.drain(..).for_each(|reply| drop(reply.send(Err(Error::Store(error.clone())))));
+        let waiting = place.standing.take();
         if let Some(reply) = waiting {
             let _ = reply.send(Err(Error::Store(error)));
             self.withdraw(election, None);
@@ -375,7 +398,9 @@ impl Driver {
                 self.shared.session.send_replace(Some(session));
             }
             Event::Standing(key) => {
-                let reply = self.seats.get_mut(&key).and_then(|place| place.standing.take());
+                let Some(place) = self.seats.get_mut(&key) else { return };
+                place.restanding.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
+                let reply = place.standing.take();
                 if reply.is_some_and(|reply| reply.send(Ok(())).is_err()) {
                     self.withdraw(key, None);
                 }

@@ -49,6 +49,8 @@ pub const SLOTS_MAX: u32 = 1000;
 pub struct Elector {
     tenure: Tenure,
     seat: Arc<Seat>,
+    /// How it stands.
+    stand: tokio::sync::Mutex<Stand>,
     /// Whether it stands no longer than this handle lives.
     attended: bool,
 }
@@ -285,11 +287,12 @@ impl ElectorBuilder {
             failure: Mutex::new(None),
         });
         let (reply, standing) = oneshot::channel();
+        let stands = tokio::sync::Mutex::new(stand.clone());
         self.tenure.send(Message::Campaign { stand, seat: seat.clone(), reply })?;
         // Only a candidate that stands is withdrawn when its elector is dropped. If this future is dropped before, the
         // driver finds nobody to reply to, and withdraws it.
         standing.await.map_err(|_| Error::Closed)??;
-        let elector = Elector { tenure: self.tenure, seat, attended: true };
+        let elector = Elector { tenure: self.tenure, seat, stand: stands, attended: true };
         if self.on_elected.is_some() || self.on_lost.is_some() {
             elector.spawn_callbacks(self.on_elected, self.on_lost);
         }
@@ -408,6 +411,43 @@ impl Elector {
     /// Steps down if it leads, and goes on standing.
     pub fn resign(&self) -> Result<(), Error> {
         self.tenure.send(Message::Resign(self.seat.key.clone(), None))
+    }
+
+    /// Says something else about this candidate from now on, in place of all that it said. Completes when the store has it; where
+    /// the store refuses it, what was said before stands. Doesn't affect leadership.
+    pub async fn set_metadata(&self, metadata: BTreeMap<String, String>) -> Result<(), Error> {
+        self.restand(|stand| stand.metadata = metadata).await
+    }
+
+    /// Stands otherwise from now on.
+    pub(crate) async fn restand(&self, change: impl FnOnce(&mut Stand)) -> Result<(), Error> {
+        // One at a time: an answer belongs to the last one that was asked for.
+        let mut stand = self.stand.lock().await;
+        let before = stand.clone();
+        change(&mut stand);
+        let outcome = self.say(stand.clone()).await;
+        if matches!(outcome, Err(Error::Store(_))) {
+            *stand = before.clone();
+            let (reply, _) = oneshot::channel();
+            self.tenure.send(Message::Restand { stand: before, seat: self.seat.clone(), reply })?;
+        }
+        outcome
+    }
+
+    async fn say(&self, stand: Stand) -> Result<(), Error> {
+        let (reply, said) = oneshot::channel();
+        self.tenure.send(Message::Restand { stand, seat: self.seat.clone(), reply })?;
+        let limit = self.tenure.timing().lease();
+        let runtime = self.tenure.runtime();
+        tokio::select! {
+            said = said => said.map_err(|_| Error::Closed)?,
+            () = runtime.sleep_until(runtime.now() + limit) => Err(Error::Unsaid(limit, self.seat.key.clone())),
+        }
+    }
+
+    /// The election as it was last seen, and as it is seen from now on.
+    pub(crate) fn views(&self) -> watch::Receiver<Option<Arc<ElectionView>>> {
+        self.seat.views()
     }
 
     /// Finishes, gives the lease back, and stands no longer.

@@ -73,6 +73,11 @@ pub enum Error {
     /// The store did not confirm in time that the candidate left. Its lease, if any, runs out by itself.
     #[error("the store did not confirm within {0:?} that {1} was left; the lease runs out by itself")]
     Unconfirmed(Duration, ElectionKey),
+    /// The store did not confirm in time what a candidate says of itself. It is said as soon as the store answers.
+    #[error(
+        "the store did not confirm within {0:?} what is said in {1}; it will be said when the store answers"
+    )]
+    Unsaid(Duration, ElectionKey),
 }
 
 /// Why a guarded transaction must not go on. It has to be rolled back.

@@ -81,6 +81,22 @@
 //! # tenure.close().await }
 //! ```
 //!
+//! # Names and singletons
+//!
+//! A name that one process of all has, and a task that runs in one of them: see [`cluster`]. On a store they are elections, and there
+//! are never two; on gossip they are quick, need no store, and two sides of a netsplit may each have one.
+//!
+//! ```
+//! # use tenure::{Tenure, backend::memory::Memory, cluster::Registry};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+//! let registry = Registry::strict(&tenure);
+//! let printer = registry.register("printer", [("address", "10.0.0.7:631")]).await?;
+//! assert_eq!(registry.whereis("printer").await?.unwrap().metadata["address"], "10.0.0.7:631");
+//! printer.unregister().await?;
+//! # tenure.close().await?; Ok(()) }
+//! ```
+//!
 //! # What it promises
 //!
 //! At most one process believes that it leads, at any moment: on SQLite because the kernel knows who is dead, on
@@ -107,6 +123,7 @@
 
 pub mod backend;
 mod claims;
+pub mod cluster;
 mod driver;
 mod elector;
 mod error;

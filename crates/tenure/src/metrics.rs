@@ -34,6 +34,11 @@
 //! | `tenure_fire_seconds` | histogram | – | how long one call to fire took, whatever came of it |
 //! | `tenure_schedule_looks_total` | counter | result | looks at what is due: `due` or `idle` |
 //! | `tenure_ticks_pruned_total` | counter | – | ticks that this process forgot, as they were old |
+//! | `tenure_names` | gauge | footing | names that this process has: `strict` or `soft` |
+//! | `tenure_name_conflicts_total` | counter | outcome | soft names that this process and another had: `kept` or `lost` |
+//! | `tenure_singletons` | gauge | footing | singletons that this process runs |
+//! | `tenure_singleton_ends_total` | counter | footing, how | runs of singletons that ended: `asked`, `lost`, `returned` or `panicked` |
+//! | `tenure_handoffs_total` | counter | footing, result | states of singletons: `given`, `received`, `unclaimed` or `failed` |
 //! | `tenure_gossip_members` | gauge | cluster, presence | members of the cluster as seen from here: `live`, `silent` or `left` |
 //! | `tenure_gossip_messages_total` | counter | result | messages of gossip: `sent`, `received`, `unsent` or `too_long` |
 //! | `tenure_gossip_dropped_total` | counter | reason | datagrams that were not believed: `forged`, `foreign`, `replayed`, `oversized` or `malformed` |
@@ -87,6 +92,11 @@ pub mod names {
     pub const FIRE: &str = "tenure_fire_seconds";
     pub const SCHEDULE_LOOKS: &str = "tenure_schedule_looks_total";
     pub const TICKS_PRUNED: &str = "tenure_ticks_pruned_total";
+    pub const NAMES: &str = "tenure_names";
+    pub const NAME_CONFLICTS: &str = "tenure_name_conflicts_total";
+    pub const SINGLETONS: &str = "tenure_singletons";
+    pub const SINGLETON_ENDS: &str = "tenure_singleton_ends_total";
+    pub const HANDOFFS: &str = "tenure_handoffs_total";
     pub const GOSSIP_MEMBERS: &str = "tenure_gossip_members";
     pub const GOSSIP_MESSAGES: &str = "tenure_gossip_messages_total";
     pub const GOSSIP_DROPPED: &str = "tenure_gossip_dropped_total";
@@ -151,6 +161,14 @@ pub fn describe() {
     );
     describe_counter!(names::FIRINGS, "Firings of this process: counted, stale, refused.");
     describe_histogram!(names::FIRE, Unit::Seconds, "How long one call to fire took.");
+    describe_gauge!(names::NAMES, "Names that this process has.");
+    describe_counter!(names::NAME_CONFLICTS, "Soft names that this process and another had: kept, lost.");
+    describe_gauge!(names::SINGLETONS, "Singletons that this process runs.");
+    describe_counter!(
+        names::SINGLETON_ENDS,
+        "Runs of singletons that ended: asked, lost, returned, panicked."
+    );
+    describe_counter!(names::HANDOFFS, "States of singletons: given, received, unclaimed, failed.");
     describe_counter!(names::SCHEDULE_LOOKS, "Looks of this process at what is due: due, idle.");
     describe_counter!(names::TICKS_PRUNED, "Ticks that this process forgot, as they were old.");
     describe_gauge!(names::GOSSIP_MEMBERS, "Members of the cluster as seen from here: live, silent, left.");
@@ -439,6 +457,48 @@ pub(crate) fn soft_leads(key: &ElectionKey, leads: bool) {
 #[cfg(feature = "gossip")]
 pub(crate) fn soft_dual(key: &ElectionKey, time: Duration) {
     counter!(names::SOFT_DUAL, labels(key)).increment(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+}
+
+/// Something that this process has for as long as this lives: it counts in a gauge.
+pub(crate) struct Counted(&'static str, &'static str);
+
+impl Counted {
+    /// One more name.
+    pub(crate) fn name(footing: &'static str) -> Counted {
+        Counted::one(names::NAMES, footing)
+    }
+
+    /// One more singleton.
+    pub(crate) fn singleton(footing: &'static str) -> Counted {
+        Counted::one(names::SINGLETONS, footing)
+    }
+
+    fn one(gauge: &'static str, footing: &'static str) -> Counted {
+        gauge!(gauge, "footing" => footing).increment(1.0);
+        Counted(gauge, footing)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        gauge!(self.0, "footing" => self.1).decrement(1.0);
+    }
+}
+
+/// A soft name was this process's and another's: kept, or lost.
+#[cfg(feature = "gossip")]
+pub(crate) fn name_conflict(outcome: &'static str) {
+    counter!(names::NAME_CONFLICTS, "outcome" => outcome).increment(1);
+}
+
+/// A run of a singleton ended.
+pub(crate) fn singleton_ended(footing: &'static str, how: &'static str) {
+    counter!(names::SINGLETON_ENDS, "footing" => footing, "how" => how).increment(1);
+}
+
+/// Something became of a singleton's state.
+pub(crate) fn handoff(footing: &'static str, result: &'static str) {
+    counter!(names::HANDOFFS, "footing" => footing, "result" => result).increment(1);
 }
 
 fn topic_labels(topic: &TopicKey) -> Vec<Label> {

@@ -513,9 +513,12 @@ pub(crate) enum PushCommand {
         /// By POST, one event each
         #[arg(long, value_name = "URL")]
         url: String,
-        /// A file with the secret that signatures are made with; `-` for the standard input [default: a new one, printed this once]
+        /// A file with the secret that signatures are made with; `-` for the standard input [default: the one that it has; if it has none, a new one, printed this once]
         #[arg(long, value_name = "FILE|-")]
         secret_file: Option<PathBuf>,
+        /// Make a new secret, printed this once; the one before is of no use from then on
+        #[arg(long, conflicts_with = "secret_file")]
+        new_secret: bool,
         /// How long an answer may take
         #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
         timeout: Duration,

@@ -24,7 +24,7 @@ enum Stands {
 /// Leadership, of either kind.
 pub(crate) enum Held {
     One(Leadership),
-    Both(Both),
+    Both(Box<Both>),
 }
 
 impl Candidate {
@@ -62,7 +62,7 @@ impl Candidate {
     pub(crate) async fn elected(&self) -> Result<Held, tenure::Error> {
         match &self.stands {
             Stands::Once(elector) => elector.elected().await.map(Held::One),
-            Stands::Twice(moving) => moving.elected().await.map(Held::Both),
+            Stands::Twice(moving) => moving.elected().await.map(|both| Held::Both(Box::new(both))),
         }
     }
 

@@ -61,7 +61,7 @@ async fn show(global: &Global, args: &MembersArgs, gossip: &Gossip) -> Result<u8
 }
 
 /// Until somebody was heard, and nobody new for a while; but not for ever.
-async fn gathered(gossip: &Gossip) {
+pub(super) async fn gathered(gossip: &Gossip) {
     let pace = gossip.pace();
     let limit = now() + pace.patience() * 3;
     let quiet: Duration = pace.settle() * 2;

@@ -12,6 +12,7 @@ pub(crate) mod leader;
 pub(crate) mod lines;
 pub(crate) mod members;
 pub(crate) mod migrate;
+pub(crate) mod names;
 pub(crate) mod pool;
 pub(crate) mod program;
 pub(crate) mod queue;

@@ -138,6 +138,21 @@ pub fn a_push_keeps_its_secret(world: &World) {
             .ok(&["events", "groups", "show", "orders", "mailer"])
             .contains("pushed to https://hooks.invalid/hook")
     );
+    // To change something else is not to change the secret: the receiver would refuse all that comes.
+    let address = ["--url", "https://hooks.invalid/hook"];
+    let set = |more: &[&str]| {
+        world.ok(&[&["events", "push", "set", "orders", "mailer"], &address[..], more].concat())
+    };
+    assert_eq!(set(&["--timeout", "3s"]), "", "no secret was made");
+    assert_eq!(group(world, "orders", "mailer")["push"]["timeout_ms"], json!(3000));
+    let kept = world.contents();
+    let kept: Vec<_> = kept.match_indices("whsec_").map(|(at, _)| kept.get(at..at + secret.len())).collect();
+    assert!(
+        !kept.is_empty() && kept.iter().all(|it| *it == Some(&secret)),
+        "and no other one was ever there: {kept:?}"
+    );
+    let anew = set(&["--new-secret"]).trim().to_owned();
+    assert!(anew.starts_with("whsec_") && anew != secret, "{anew}");
     std::fs::write(world.path("hook.secret"), "a secret of sixteen bytes\n").expect("a file");
     let path = world.path("hook.secret").display().to_string();
     let set = world.run(&[

@@ -33,17 +33,24 @@ fn the_shell_of_the_readme_runs_as_written() {
 #[test]
 fn the_psql_of_the_readme_runs_as_written() {
     let world = World::empty_postgres();
-    runs_as_written(&block(SECTION, "sh", "psql"), world.folder.path(), &[("TENURE_STORE", &world.store)]);
+    psql_runs(&world);
 }
 
-/// The one event that the README's programs publish.
-fn the_order_is_there(world: &World) {
+/// In the shell in which everything before it was run.
+fn psql_runs(world: &World) {
+    let known = [("TENURE_STORE", "sqlite:tenure.db"), ("DATABASE_URL", &world.store)];
+    runs_as_written(&block(SECTION, "sh", "psql"), world.folder.path(), &known);
+}
+
+/// The events that the README's programs publish.
+fn the_orders_are_there(world: &World, keys: &[&str]) {
     let events = all(world, "orders");
-    assert_eq!(events.len(), 1, "{events:?}");
-    for (field, value) in
-        [("key", json!("order-7")), ("type", json!("order.paid")), ("payload", json!({"cents": 4200}))]
-    {
-        assert_eq!(events[0][field], value, "{field} of {}", events[0]);
+    assert_eq!(events.len(), keys.len(), "{events:?}");
+    for key in keys {
+        let event = events.iter().find(|event| event["key"] == *key).expect("it was published");
+        for (field, value) in [("type", json!("order.paid")), ("payload", json!({"cents": 4200}))] {
+            assert_eq!(event[field], value, "{field} of {event}");
+        }
     }
 }
 
@@ -62,27 +69,28 @@ fn the_python_of_the_readme_runs_as_written_on_sqlite() {
     world.ok(&["events", "topics", "create", "orders"]);
     let code = block(SECTION, "python", "sqlite3").code;
     python_runs(Path::new("python3"), &world, code);
-    the_order_is_there(&world);
+    the_orders_are_there(&world, &["order-7"]);
     // It fails the second time, for there is an order 7; and then there is no event either.
     let again = outside("python3", world.folder.path()).args(["-c", code]).output().expect("python3");
     assert!(!again.status.success());
-    the_order_is_there(&world);
+    the_orders_are_there(&world, &["order-7"]);
 }
 
+/// After what is before it in the README, in the same database.
 #[test]
 fn the_python_of_the_readme_runs_as_written_on_postgres() {
-    let world = World::postgres();
-    world.ok(&["events", "topics", "create", "orders"]);
+    let world = World::empty_postgres();
+    psql_runs(&world);
     let code = block(SECTION, "python", "psycopg").code;
     let python = python_with_psycopg();
     python_runs(&python, &world, code);
-    the_order_is_there(&world);
+    the_orders_are_there(&world, &["order-7", "order-8"]);
     let again = outside(&python.display().to_string(), world.folder.path())
         .args(["-c", code])
         .env("TENURE_STORE", &world.store)
         .output();
     assert!(!again.expect("python").status.success());
-    the_order_is_there(&world);
+    the_orders_are_there(&world, &["order-7", "order-8"]);
 }
 
 /// A Python that has `psycopg`: that of the machine, or one in which it is installed once, as `scripts/api-check` installs what it needs.

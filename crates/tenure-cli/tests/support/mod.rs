@@ -117,7 +117,8 @@ impl World {
         match &self.database {
             Some(database) => {
                 let rows = |table: &str| format!("SELECT to_jsonb(t)::text FROM tenure.{table} t");
-                let tables = ["credentials", "audit", "sessions"].map(rows).join(" UNION ALL ");
+                let tables =
+                    ["credentials", "audit", "sessions", "event_pushes"].map(rows).join(" UNION ALL ");
                 database.psql(&tables).expect("rows")
             }
             None => {

@@ -93,9 +93,9 @@ pub enum GroupError {
     },
     /// An address that nothing can be pushed to.
     #[error(
-        "the address {} can not be pushed to; it must begin with http:// or https://, name a host, and have at most \
-         {URL_MAX} bytes without spaces",
-        shown(.0)
+        "the address {} can not be pushed to; it must begin with http:// or https://, name a host without a user or password, \
+         and have at most {URL_MAX} bytes without spaces",
+        shown(.0.split('@').next_back().unwrap_or(.0))
     )]
     Url(String),
     /// A secret that makes no signature, or one that is guessed. The secret is not repeated.
@@ -217,7 +217,7 @@ pub fn check_push(push: &Push) -> Result<(), GroupError> {
     let rest = ["http://", "https://"].iter().find_map(|scheme| push.url.strip_prefix(scheme));
     let host = rest.map_or("", |rest| rest.split(['/', '?', '#']).next().unwrap_or(""));
     let bad = |c: char| c.is_control() || c.is_whitespace();
-    if host.is_empty() || push.url.len() > URL_MAX || push.url.contains(bad) {
+    if host.is_empty() || host.contains('@') || push.url.len() > URL_MAX || push.url.contains(bad) {
         return Err(GroupError::Url(push.url.clone()));
     }
     let fits = (16..=SECRET_MAX).contains(&push.secret.len());

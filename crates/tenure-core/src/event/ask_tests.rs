@@ -137,6 +137,8 @@ fn a_push_has_an_address_and_a_secret_that_is_not_repeated() {
     for url in ["", "example.org", "ftp://example.org", "https://", "https:///x", "https://a b/"] {
         assert!(matches!(check_push(&push(url, secret, 1)), Err(GroupError::Url(_))), "{url}");
     }
+    let known = said(check_push(&push("https://ada:geheim@example.org/", secret, 1)));
+    assert!(known.contains("example.org") && !known.contains("geheim"), "{known}");
     let short = said(check_push(&push("https://example.org", "geheim", 1)));
     assert!(short.starts_with("the secret has 6 bytes") && !short.contains("geheim"));
     for timeout_ms in [0, 300_001] {

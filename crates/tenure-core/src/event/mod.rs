@@ -38,7 +38,7 @@ pub use self::cursor::{CURSOR_MAX, Cursor, CursorError};
 pub use self::lag::{Lag, lag};
 pub use self::refusal::{
     has_members, no_such_group, no_such_slot, no_such_topic, nothing_to_set_aside, session_is_gone,
-    slots_are_fixed,
+    slots_are_fixed, too_many_groups,
 };
 pub use self::retry::{after_failure, is_transient};
 pub use self::slot::slot_of;

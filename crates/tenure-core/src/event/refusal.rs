@@ -1,7 +1,7 @@
 //! What every store says when it refuses, in the same words.
 
 use crate::SessionId;
-use crate::port::{EventId, GroupKey, StoreError, TopicKey, Trouble};
+use crate::port::{EventId, GROUPS_MAX, GroupKey, StoreError, TopicKey, Trouble};
 
 /// Nobody made this topic.
 pub fn no_such_topic(key: &TopicKey) -> StoreError {
@@ -16,6 +16,15 @@ pub fn no_such_topic(key: &TopicKey) -> StoreError {
 /// Nobody made this group.
 pub fn no_such_group(key: &GroupKey) -> StoreError {
     request(format!("there is no group {key}; `tenure events groups` shows those that there are"))
+}
+
+/// A topic has as many groups as it may.
+pub fn too_many_groups(key: &GroupKey) -> StoreError {
+    request(format!(
+        "the topic {} has {GROUPS_MAX} groups, and {} would be one more; delete one that nobody reads: `tenure events groups` shows \
+         them",
+        key.topic, key.name
+    ))
 }
 
 /// A topic keeps the number of its slots.

@@ -42,8 +42,8 @@ pub use self::election::{
 pub use self::error::{StoreError, Trouble};
 pub use self::events::{
     Aside, AsideFilter, AsideKey, AsideView, Begin, Blocker, Bureau, Committed, DeadOrder, EVENT_BYTES_MAX,
-    Event, EventId, Events, GroupKey, GroupLook, GroupSettings, GroupView, HEADERS_MAX, Join, KEY_MAX,
-    LAG_COUNTED, Member, Moved, NewEvent, PUBLISH_MAX, Payload, Position, Published, Push, PushView,
+    Event, EventId, Events, GROUPS_MAX, GroupKey, GroupLook, GroupSettings, GroupView, HEADERS_MAX, Join,
+    KEY_MAX, LAG_COUNTED, Member, Moved, NewEvent, PUBLISH_MAX, Payload, Position, Published, Push, PushView,
     READ_BYTES, ReadAsk, SLOTS, SLOTS_MAX, SetAside, Share, ShareCommit, SlotEnds, SlotView, TakeShares,
     Taken, TopicKey, TopicSettings, TopicView, UNIT_MAX,
 };

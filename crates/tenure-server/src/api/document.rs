@@ -56,6 +56,7 @@ const WITH_A_BODY: [(&str, &str); 3] = [
         (name = "campaign", description = "Leading, with nothing but requests."),
         (name = "watch", description = "What changes, as it changes: server-sent events."),
         (name = "operators", description = "Moving leaders about."),
+        (name = "names", description = "Which process has which name."),
         (name = "queues", description = "Where tasks wait: how queues are set, what stands in them, how fast it moves."),
         (name = "tasks", description = "Work: submitted, claimed under a token, and finished."),
         (name = "workers", description = "Who works, and who may."),

@@ -149,6 +149,7 @@ pub(crate) async fn list(
     all.sort_by(|a, b| a.key.cmp(&b.key));
     let more = all.len() > limit;
     all.truncate(limit);
+    let all: Vec<GroupView> = all.into_iter().map(GroupView::shown).collect();
     let next = all.last().filter(|_| more).map(|last| {
         let GroupKey { topic, name } = &last.key;
         format!("{}/{}/{name}", topic.namespace, topic.name)
@@ -167,7 +168,7 @@ pub(crate) async fn show(
     At((topic, group)): At<(Name, Name)>,
     In(within): In<Within>,
 ) -> Result<Json<GroupView>, Problem> {
-    find(&app, &key(within, topic, group)).await.map(Json)
+    find(&app, &key(within, topic, group)).await.map(GroupView::shown).map(Json)
 }
 
 /// Set a group
@@ -194,7 +195,7 @@ pub(crate) async fn set(
     let detail = serde_json::to_string(&settings).unwrap_or_default();
     record(&app, &by, "group.set", &key, detail).await;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(find(&app, &key).await?)).into_response())
+    Ok((status, Json(find(&app, &key).await?.shown())).into_response())
 }
 
 /// Delete a group

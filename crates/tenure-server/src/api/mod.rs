@@ -11,6 +11,7 @@ mod events;
 mod given;
 mod groups;
 mod members;
+mod names;
 mod operate;
 mod owned;
 mod pools;
@@ -40,6 +41,7 @@ pub(crate) use self::document::bare as document;
 pub(crate) use self::events::{fitting, no_event as no_such_event};
 pub(crate) use self::groups::{PushWish, none as no_such_group, order_dead, push_address, set_push};
 pub(crate) use self::members::none as no_gossip;
+pub(crate) use self::names::names as names_namespace;
 pub(crate) use self::schedules::{
     Range as TickRange, ScheduleWish, backfill_range, changed_meanwhile, checked as check_schedule,
     none as no_such_schedule, set_schedule, trigger_now,
@@ -78,6 +80,7 @@ pub(crate) fn routes() -> Routes {
         .merge(groups::routes())
         .merge(schedules::routes())
         .merge(sessions::routes())
+        .merge(names::routes())
         .merge(replicas::routes())
         .merge(raft::routes())
         .merge(members::routes())

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
-use tenure::port::{SlotEnds, TopicKey, TopicSettings, TopicView, Trouble, Verb};
+use tenure::port::{SLOTS, SlotEnds, TopicKey, TopicSettings, TopicView, Trouble, Verb};
 use tenure_core::event::check_topic;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -61,6 +61,45 @@ pub(crate) struct Topics {
     next: Option<String>,
 }
 
+/// How a topic is to be set.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(example = json!({"slots": 64, "keep_ms": 604800000}))]
+pub(crate) struct TopicWish {
+    /// Into how many slots its keys are spread: at most so many members share a group's work. Left out, 64, or what it has.
+    #[schema(minimum = 1, maximum = 1024)]
+    slots: Option<u32>,
+    /// For how long events are kept, at least, whoever has read them.
+    #[schema(default = 604800000)]
+    keep_ms: u64,
+    /// For how long an event is kept that some group has not read. Left out, until it has.
+    keep_unread_ms: Option<u64>,
+    /// The longest payload, in bytes.
+    #[schema(minimum = 1, maximum = 1048576, default = 1048576)]
+    max_bytes: u64,
+}
+
+impl Default for TopicWish {
+    fn default() -> Self {
+        let TopicSettings { keep_ms, keep_unread_ms, max_bytes, .. } = TopicSettings::default();
+        TopicWish { slots: None, keep_ms, keep_unread_ms, max_bytes }
+    }
+}
+
+impl TopicWish {
+    async fn settings(self, app: &App, key: &TopicKey) -> Result<TopicSettings, Problem> {
+        let slots = match self.slots {
+            Some(slots) => slots,
+            None => match app.store.slot_ends(key).await? {
+                Some(ends) => u32::try_from(ends.len()).unwrap_or(SLOTS),
+                None => SLOTS,
+            },
+        };
+        let TopicWish { keep_ms, keep_unread_ms, max_bytes, .. } = self;
+        Ok(TopicSettings { slots, keep_ms, keep_unread_ms, max_bytes })
+    }
+}
+
 /// The ends of a topic's slots.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Ends {
@@ -112,9 +151,9 @@ pub(crate) async fn show(
 /// Set a topic
 ///
 /// Makes it, or sets it anew: what is left out is as usual. How many slots it has is fixed when it is made: another number would move
-/// keys to other slots, past what is in them.
+/// keys to other slots, past what is in them. Left out, it stays.
 #[utoipa::path(put, path = "/v1/topics/{topic}", tag = "topics", params(("topic" = Name, Path), Within),
-    request_body = Option<TopicSettings>,
+    request_body = Option<TopicWish>,
     responses((status = 200, body = TopicView), (status = 201, body = TopicView, description = "It is new."),
         (status = 409, body = Problem, description = "It has another number of slots.")))]
 pub(crate) async fn set(
@@ -122,9 +161,10 @@ pub(crate) async fn set(
     by: By,
     At(topic): At<Name>,
     In(within): In<Within>,
-    MaybeGiven(settings): MaybeGiven<TopicSettings>,
+    MaybeGiven(wish): MaybeGiven<TopicWish>,
 ) -> Result<Response, Problem> {
     let key = TopicKey::new(within.namespace, topic);
+    let settings = wish.settings(&app, &key).await?;
     check_topic(&settings).map_err(|error| of_group(&error, "slots"))?;
     let new = match app.store.set_topic(&key, &settings).await {
         Ok(new) => new,

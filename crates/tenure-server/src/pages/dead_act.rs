@@ -150,10 +150,9 @@ async fn dead(app: &App, mut filter: AsideFilter, mut each: impl FnMut(&AsideVie
     for _ in 0..BATCH.1 {
         let batch = within(app.store.aside(&filter)).await?;
         batch.iter().for_each(&mut each);
-        if batch.len() < BATCH.0 as usize {
-            return Ok(true);
-        }
-        filter.after = batch.last().map(|aside| aside.event.id);
+        // A batch may be shorter than it was asked for, if they are large.
+        let Some(last) = batch.iter().map(|aside| aside.event.id).max() else { return Ok(true) };
+        filter.after = Some(last);
     }
     Ok(false)
 }
@@ -173,7 +172,7 @@ pub(super) async fn all_question(
             count += 1;
             behind += aside.behind;
             meant.until = meant.until.max(aside.failed_at_ms);
-            meant.last = aside.event.id.0;
+            meant.last = meant.last.max(aside.event.id.0);
         })
         .await?;
         let events = words::count(count, "dead event");

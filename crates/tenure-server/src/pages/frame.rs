@@ -141,6 +141,7 @@ fn header(visit: &Visit, tab: &str) -> Markup {
                 @if visit.principal.is_some() {
                     nav.nav aria-label="Pages" {
                         (item("/", "Elections"))
+                        (item("/names", "Names"))
                         (item("/schedules", "Schedules"))
                         (item("/topics", "Events"))
                         (item("/queues", "Queues"))

@@ -65,7 +65,7 @@ pub(super) async fn show(
         .values()
         // What servers and workers elect among themselves is shown where it matters.
         .filter(|view| {
-            view.key.namespace != SERVERS.namespace && visit.may(Verb::Read, Some(&view.key.namespace))
+            !parts::is_shown_elsewhere(&view.key) && visit.may(Verb::Read, Some(&view.key.namespace))
         })
         .collect();
     // How the store is set up is for those who look after it.

@@ -11,6 +11,7 @@
 //! | `raft` | the members of the store, where it is a cluster of its own |
 //! | `first` | the first command, while there is nothing to see |
 //! | `election` | one election: leaders, candidates, terms |
+//! | `names` | who has which name, and where singletons run |
 //! | `timeline` | terms, drawn as a picture |
 //! | `act` | transfer, resign, pause, resume: the question, then the deed |
 //! | `queues`, `queue`, `queue_act` | the queues, one of them, and what an operator does to it |
@@ -50,6 +51,7 @@ mod home;
 mod live;
 mod login;
 mod members;
+mod names;
 mod parts;
 mod pool;
 mod pool_act;
@@ -99,6 +101,7 @@ pub(crate) fn routes() -> Routes {
         .page(read, Method::GET, "/elections/{election}", get(election::show))
         .page(admin, Method::GET, "/elections/{election}/{action}", get(act::question))
         .page(admin, Method::POST, "/elections/{election}/{action}", post(act::act))
+        .page(Need::Known, Method::GET, "/names", get(names::show))
         .merge(work(read, admin))
         .merge(events(read, admin))
         .merge(calendar(read, admin))

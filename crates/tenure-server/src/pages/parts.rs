@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tenure::cluster::{NAMES, SINGLETONS};
 use tenure::port::{
     ElectionView, EventId, GroupKey, LeaseView, Pause, PoolKey, QueueKey, ScheduleKey, SessionView,
     StoreError, TaskId, TaskState, TopicKey, Verb,
@@ -20,6 +21,12 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_'
 /// The text, fit to stand in an address.
 pub(super) fn escape(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
+}
+
+/// Whether an election is shown on a page of its own: what servers and workers elect among themselves, names and singletons.
+pub(super) fn is_shown_elsewhere(key: &ElectionKey) -> bool {
+    let own = [NAMES, SINGLETONS].contains(&key.namespace.as_str());
+    own || key.namespace == crate::app::SERVERS.namespace
 }
 
 /// The page of an election, or of an action on it.

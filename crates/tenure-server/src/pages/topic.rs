@@ -113,8 +113,9 @@ pub(super) fn blockers(view: &TopicView) -> Markup {
     let all: Vec<_> = topics::in_the_way(view).collect();
     html! {
         @if !all.is_empty() {
-            section.card.blocked aria-labelledby="blocking" role="alert" {
-                header { h2 #blocking { (parts::state("bad", "A transaction is in the way")) } }
+            section.card.blocked aria-labelledby="blocking" {
+                // Only this is told to who hears the page: what is below changes every second.
+                header role="status" { h2 #blocking { (parts::state("bad", "A transaction is in the way")) } }
                 div.body { p {
                     "Positions are given at commit, one transaction at a time in each slot. Until this one ends, nothing else can be committed to its slots. "
                     "Commit it, roll it back, or end its process: " code { "SELECT pg_terminate_backend(PID)" } "."

@@ -81,6 +81,8 @@ async fn a_topic_is_made_set_shown_and_deleted() {
     assert_eq!((&made["name"], &made["settings"]["slots"]), (&json!("orders"), &json!(4)));
     let again = put(&inside, "/v1/topics/orders", json!({"slots": 4, "keep_ms": 2000})).await.of(200);
     assert_eq!(again["settings"]["keep_ms"], 2000);
+    let again = put(&inside, "/v1/topics/orders", json!({"keep_ms": 3000})).await.of(200);
+    assert_eq!((&again["settings"]["keep_ms"], &again["settings"]["slots"]), (&json!(3000), &json!(4)));
     let other = put(&inside, "/v1/topics/orders", json!({"slots": 5})).await;
     other.problem(409, "slots-fixed", Some("slots"));
     put(&inside, "/v1/topics/a", json!({"slots": 0})).await.problem(422, "unfit", Some("slots"));
@@ -436,7 +438,12 @@ async fn a_push_shows_the_secret_that_it_made_once() {
     assert!(secret.starts_with("whsec_") && secret.len() == 6 + 44, "{secret}");
     let shown = inside.get(GROUP).await;
     assert!(!String::from_utf8_lossy(&shown.bytes).contains(&secret));
-    assert_eq!(shown.of(200)["push"]["timeout_ms"], 500);
+    assert_eq!(shown.of(200)["push"], json!({"url": "https://example.org/hooks?…", "timeout_ms": 500}));
+    let listed = inside.get("/v1/groups").await.of(200);
+    assert_eq!(
+        listed["groups"][0]["push"]["url"], "https://example.org/hooks?…",
+        "the query may be a secret"
+    );
     let secret_of = async |inside: &Inside| inside.store.pushes().await.unwrap()[0].1.secret.clone();
     // Whoever changes something else does not break the receiver.
     let slower = json!({"url": "https://example.org/hooks?token=secret", "timeout_ms": 900});
@@ -465,7 +472,10 @@ async fn a_push_shows_the_secret_that_it_made_once() {
         bad[field] = value;
         put(&inside, &push, bad).await.problem(422, "unfit", Some(field));
     }
+    // Whoever read with them would get a part of the events, and the address the others.
+    inside.post(&format!("{GROUP}/pull"), json!({"member": "m"})).await.problem(409, "pushed", Some("group"));
     delete(&inside, &push).await.of(204);
+    inside.post(&format!("{GROUP}/pull"), json!({"member": "m"})).await.of(200);
     assert_eq!(inside.get(GROUP).await.of(200)["push"], Value::Null);
     let deeds = inside.store.deeds(None, None, 9).await.unwrap();
     assert!(
@@ -632,6 +642,7 @@ async fn the_scrape_shows_how_far_groups_lag_and_what_failed() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     for line in [
+        format!("tenure_group_lag_exact{of} 1\n"),
         format!("tenure_group_dead{of} 1\n"),
         format!("tenure_group_aside{of} 1\n"),
         format!("tenure_group_members{of} 1\n"),
@@ -643,4 +654,44 @@ async fn the_scrape_shows_how_far_groups_lag_and_what_failed() {
         assert!(text.contains(&line), "{line}{text}");
     }
     assert!(text.contains(&format!("tenure_group_lag_seconds{of} 0")), "{text}");
+}
+
+/// Whoever pulls was in no figure but the lag.
+#[tokio::test]
+async fn the_scrape_counts_what_was_pulled_and_is_done_failed_or_refused() {
+    let inside = inside();
+    let group = "/v1/topics/counted/groups/g";
+    put(&inside, "/v1/topics/counted", json!({"slots": 1})).await.of(201);
+    put(&inside, group, json!({"max_attempts": 2})).await.of(201);
+    for key in ["a", "b", "c", "d"] {
+        inside.post("/v1/topics/counted/events", json!({"type": "t", "key": key})).await.of(201);
+    }
+    let pulled = inside.post(&format!("{group}/pull"), json!({"member": "m"})).await.of(200);
+    let (session, events) = (&pulled["session"], &pulled["events"]);
+    let mut ack = json!({"session": session, "shares": pulled["shares"]});
+    ack["shares"][0]["failed"] = json!([
+        {"event": events[1]["id"], "error": "no", "after_ms": 0},
+        {"event": events[2]["id"], "error": "never", "retry": false},
+    ]);
+    inside.post(&format!("{group}/ack"), ack.clone()).await.of(200);
+    // To say it again is no mistake, and counts for nothing.
+    inside.post(&format!("{group}/ack"), ack.clone()).await.of(200);
+    let again = json!({"member": "m", "session": session});
+    let again = inside.post(&format!("{group}/pull"), again).await.of(200);
+    assert_eq!(again["events"][0]["id"], events[1]["id"], "{again}");
+    let done = json!({"session": session, "shares": again["shares"]});
+    inside.post(&format!("{group}/ack"), done).await.of(200);
+    ack["shares"][0]["token"] = json!(1_u64 << 50);
+    let stale = inside.post(&format!("{group}/ack"), ack).await.of(200);
+    assert_eq!(stale["stale"], json!([0]));
+    let text = String::from_utf8(inside.get("/metrics").await.bytes).unwrap();
+    let of = "{namespace=\"default\",topic=\"counted\",group=\"g\"}";
+    for (name, count) in [
+        ("tenure_events_consumed_total", 3),
+        ("tenure_events_failed_total", 2),
+        ("tenure_events_dead_total", 1),
+        ("tenure_event_commits_stale_total", 1),
+    ] {
+        assert!(text.contains(&format!("{name}{of} {count}\n")), "{name} {count}\n{text}");
+    }
 }

@@ -6,6 +6,7 @@ mod claims;
 mod events;
 mod failover;
 mod fuzz;
+mod names;
 mod operate;
 mod reads;
 mod schedules;

@@ -154,6 +154,10 @@ async fn a_share_lives_on_no_session_of_somebody_else() {
     denied(bob.doze_topic(&alice.id, &topic("a")).await);
     denied(alice.store.doze_topic(&alice.id, &topic("b")).await);
     let taken = alice.store.take_shares(&take).await.unwrap();
+    // Tokens are shown to whoever may look.
+    denied(bob.commit_shares(&[commit(taken[0].token)]).await);
+    denied(bob.free_shares(&group("a"), &[(0, taken[0].token)]).await);
+    assert_eq!(bob.commit_shares(&[commit(Token::from_u64(1 << 50))]).await, Ok(vec![Committed::Stale]));
     assert_eq!(alice.store.commit_shares(&[commit(taken[0].token)]).await, Ok(vec![Committed::Yes]));
     alice.store.leave_group(&group("a"), &alice.id).await.unwrap();
     assert_eq!(alice.store.commit_shares(&[commit(taken[0].token)]).await, Ok(vec![Committed::Stale]));

@@ -2,13 +2,33 @@
 
 use tenure_core::Name;
 use tenure_core::port::{
-    Backoff, Begin, Committed, GroupKey, GroupSettings, Moved, Push, PushView, ShareCommit, TopicKey,
-    TopicSettings,
+    Backoff, Begin, Committed, GROUPS_MAX, GroupKey, GroupSettings, Join, Moved, Push, PushView, ShareCommit,
+    TopicKey, TopicSettings,
 };
 
 use super::Subject;
 use super::events_hall::{Guest, Hall, SLOTS, aside, dead, event_ids, keyed, keys_in, refused, retry, topic};
 use super::floor::pause;
+
+/// Whoever may read makes one by naming it, and each costs all who look.
+pub async fn a_topic_has_so_many_groups_and_no_more(subject: &Subject) {
+    let hall = Hall::with(subject, TopicSettings { slots: 1, ..TopicSettings::default() }).await;
+    let settings = GroupSettings::default();
+    for n in 0..GROUPS_MAX {
+        let made = hall.store.set_group(&hall.group(&format!("g{n}")), &settings, Begin::Earliest).await;
+        assert_eq!(made, Ok(true), "{n}");
+    }
+    let said = refused(hall.store.set_group(&hall.group("more"), &settings, Begin::Earliest).await);
+    assert!(said.contains("256 groups") && said.contains("more") && said.contains("delete"), "{said}");
+    let more = hall.group("more");
+    let guest = Guest::by(subject.actor("m").await, hall.group("g0"), "m").await;
+    refused(hall.store.join_group(&Join { group: more.clone(), ..guest.joining() }).await);
+    assert_eq!(hall.store.group(&more).await, Ok(None));
+    assert!(guest.join().await.is_ok(), "those that are there are read as before");
+    assert_eq!(hall.store.set_group(&hall.group("g1"), &settings, Begin::Earliest).await, Ok(false));
+    assert_eq!(hall.store.delete_group(&hall.group("g1")).await, Ok(true));
+    assert_eq!(hall.store.set_group(&more, &settings, Begin::Earliest).await, Ok(true));
+}
 
 /// And set anew, except for the slots.
 pub async fn a_topic_is_kept_whole(subject: &Subject) {

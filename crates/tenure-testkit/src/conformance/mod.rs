@@ -636,6 +636,7 @@ macro_rules! events_conformance_tests {
             events_people::a_topic_can_be_deleted,
             events_people::a_group_is_kept_whole,
             events_people::groups_are_listed_by_namespace,
+            events_people::a_topic_has_so_many_groups_and_no_more,
             events_people::a_group_can_be_deleted,
             events_people::lag_is_shown_by_slot,
             events_people::a_long_lag_is_counted_in_part,

@@ -266,7 +266,7 @@ pub async fn nobody_else_submits_under_the_key_of_a_tick(subject: &Subject) {
     assert!(said.contains("default/n@2100-01-01T00:00:00Z"), "{said}");
     chief.fire_one(firing).await;
     let task = wall.task(wall.ticks(&key("n")).await[0].task.unwrap()).await;
-    assert_eq!((task.payload.as_str(), task.leader_token), ("null", Some(chief.token)));
+    assert_eq!((task.payload.as_str(), task.leader_token), ("{}", Some(chief.token)));
 }
 
 /// Whoever defines it anew, or resumes it, may have mended it: it is tried at once.

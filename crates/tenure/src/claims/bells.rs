@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tenure_core::SessionId;
 use tenure_core::port::{GroupKey, PoolKey, QueueKey, TopicKey, Wake, claims_election};
+use tenure_core::{Name, SessionId};
 use tokio::sync::{broadcast, watch};
 
 /// How many deaths the keeper may fall behind before it has to look at all sessions, which it does every beat anyhow.
@@ -24,6 +24,8 @@ pub(crate) struct Bells {
     pools: Mutex<HashMap<PoolKey, Weak<Bell>>>,
     topics: Mutex<HashMap<TopicKey, Weak<Bell>>>,
     groups: Mutex<HashMap<GroupKey, Weak<Bell>>>,
+    /// Elections of a namespace changed.
+    namespaces: Mutex<HashMap<Name, Weak<Bell>>>,
     /// Claims of our own session were called off.
     pub(crate) recalled: Bell,
     /// The election of the claims' leader changed.
@@ -41,6 +43,7 @@ impl Bells {
             pools: Mutex::default(),
             topics: Mutex::default(),
             groups: Mutex::default(),
+            namespaces: Mutex::default(),
             recalled: Bell::new(()),
             election: Bell::new(()),
             schedules: Bell::new(()),
@@ -50,6 +53,14 @@ impl Bells {
 
     /// Passes a hint on. `session` is this process's own.
     pub(crate) fn ring(&self, wake: &Wake, session: Option<&SessionId>) {
+        match wake {
+            Wake::Released { election, .. } | Wake::Changed(election) => {
+                ring_one(&self.namespaces, &election.namespace);
+            }
+            // What it held may have been anywhere.
+            Wake::Ended(_) | Wake::Died(_) | Wake::Resync => ring_all(&self.namespaces),
+            _ => {}
+        }
         match wake {
             Wake::Work(queue) => ring_one(&self.queues, queue),
             Wake::Pool(pool) => ring_one(&self.pools, pool),
@@ -75,6 +86,11 @@ impl Bells {
             }
             _ => {}
         }
+    }
+
+    /// The bell of the elections of a namespace.
+    pub(crate) fn namespace(&self, name: &Name) -> Arc<Bell> {
+        take_hold(&self.namespaces, name)
     }
 
     /// The bell of a queue.

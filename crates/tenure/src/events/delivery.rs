@@ -5,13 +5,15 @@
 //! aside, those of its key that follow are set aside behind it, and the slot goes on. When it is due it is tried again, and when it is
 //! done those behind it follow, in order.
 //!
-//! What passes (a deadlock, a server that restarts) is tried again in place for as long as it takes. What is stale is dropped: the
-//! store has refused it. And where it is not known what counts, the share is given up and taken anew ([`Shares::doubt`]).
+//! What passes (a deadlock, a server that restarts) is tried again in place. If it does not pass while others get through, it is the
+//! event's after all: it goes aside as well, with its key, so that it stands in nobody's way, and is tried for as long as it takes,
+//! never dead. Where nothing gets through, nothing goes aside. What is stale is dropped: the store has refused it. And where it is not known what counts, the share is given up and taken anew ([`Shares::doubt`]).
 //!
 //! [`Shares::doubt`]: super::shares::Shares::doubt
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tenure_core::event::{Sorted, after_failure, units};
@@ -23,13 +25,20 @@ use super::batch::Batch;
 use super::handler::{Delivered, TROUBLE, say};
 use super::lanes::split;
 use super::report::{HandlerError, Kind};
-use super::shares::{Chunk, Job, Waiting};
+use super::shares::{Chunk, Job};
 use super::stay::{Halt, Stay};
+use super::waits::Waiting;
 use crate::metrics;
 use crate::runtime::Draw;
 
 /// The most events of a key that follow one another in one job.
 const CHAIN_MAX: usize = 500;
+
+/// How often what passes is tried again in place before it is seen whether others get through.
+const PATIENCE: u32 = 3;
+
+/// After so many events that pass, and none that got through, none is expected to.
+const HOPELESS: usize = 16;
 
 /// What is to become of a job.
 enum Step {
@@ -54,6 +63,16 @@ impl Step {
             (Step::Done, Step::Done) => Step::Done,
         }
     }
+}
+
+/// What became of a key that was aside.
+enum Followed {
+    /// All of it is done.
+    Through,
+    /// This one is its first now, and waits.
+    Waits(Waiting),
+    /// It is to be looked at.
+    Unknown,
 }
 
 /// Events that are handled together in one transaction, and what is said about them in it.
@@ -137,24 +156,26 @@ impl Stay<'_> {
 
     async fn batch(&self, chunks: Vec<Chunk>) {
         let mut failures = Failures::default();
-        let mut wait = TROUBLE.0;
+        let mut rounds = 0;
         loop {
             let left = self.left(&chunks);
             if left.is_empty() {
                 return;
             }
-            match self.attempt(&left, self.orders.concurrency, &mut failures).await {
-                Ok(Step::Done | Step::Again) => {}
+            let step = match self.attempt(&left, self.orders.concurrency, &mut failures).await {
+                Ok(Step::Failed) => self.unit_by_unit(&left, &mut failures).await,
+                step => step,
+            };
+            match step {
                 Ok(Step::Over) => return,
-                Ok(Step::Failed) => {
-                    for chunk in &left {
-                        if matches!(self.unit_by_unit(chunk, &mut failures).await, Step::Over) {
-                            return;
-                        }
-                    }
-                }
+                Ok(_) => {}
                 Err(passing) => {
-                    if matches!(self.wait_out(&passing, &mut wait).await, Step::Over) {
+                    rounds += 1;
+                    if matches!(self.wait_out(&passing).await, Step::Over) {
+                        return;
+                    }
+                    // If nothing gets through, it is read again, with what has come meanwhile: perhaps that does.
+                    if rounds >= PATIENCE && !matches!(self.apart(&left, &mut failures).await, Step::Done) {
                         return;
                     }
                 }
@@ -162,37 +183,37 @@ impl Stay<'_> {
         }
     }
 
-    async fn unit_by_unit(&self, chunk: &Chunk, failures: &mut Failures) -> Step {
-        for unit in units(&chunk.events) {
-            let unit = Chunk { to: unit[0].position, events: unit.to_vec(), ..*chunk };
-            let mut wait = TROUBLE.0;
-            while !self.left([&unit]).is_empty() {
-                let sole = self.sole(&unit);
-                let known = sole.is_some_and(|sole| failures.0.contains_key(&sole));
-                let step = if known { Ok(Step::Failed) } else { self.attempt(&[&unit], 1, failures).await };
-                let step = match step {
-                    Ok(Step::Failed) => self.event_by_event(&unit, failures).await,
-                    Ok(step) => step,
-                    Err(passing) => self.wait_out(&passing, &mut wait).await,
-                };
-                if matches!(step, Step::Over) {
-                    return Step::Over;
+    /// An error passes.
+    async fn unit_by_unit(&self, chunks: &[&Chunk], failures: &mut Failures) -> Result<Step, HandlerError> {
+        for chunk in chunks {
+            for unit in units(&chunk.events) {
+                let unit = Chunk { to: unit[0].position, events: unit.to_vec(), ..**chunk };
+                while !self.left([&unit]).is_empty() {
+                    let sole = self.sole(&unit);
+                    let known = sole.is_some_and(|sole| failures.0.contains_key(&sole));
+                    let step = if known { Step::Failed } else { self.attempt(&[&unit], 1, failures).await? };
+                    let step = match step {
+                        Step::Failed => self.event_by_event(&unit, failures).await?,
+                        step => step,
+                    };
+                    if matches!(step, Step::Over) {
+                        return Ok(Step::Over);
+                    }
+                }
+                if self.shares().ours(chunk.slot, chunk.token).is_none() {
+                    // Lost, or to be given up: what was done of it is committed.
+                    break;
                 }
             }
-            if self.shares().ours(chunk.slot, chunk.token).is_none() {
-                // Lost, or to be given up: what was done of it is committed.
-                return Step::Done;
-            }
         }
-        Step::Done
+        Ok(Step::Done)
     }
 
     /// Each alone. Those that fail are set aside, and those of their keys behind them, when the whole unit is read: until then it is
-    /// there to be read again, by whoever has the slot then.
-    async fn event_by_event(&self, unit: &Chunk, failures: &mut Failures) -> Step {
+    /// there to be read again, by whoever has the slot then. An error passes, and nothing is set aside yet.
+    async fn event_by_event(&self, unit: &Chunk, failures: &mut Failures) -> Result<Step, HandlerError> {
         let mut failed: Vec<(&Event, HandlerError)> = Vec::new();
         for event in &unit.events {
-            let mut wait = TROUBLE.0;
             loop {
                 if self.sorted(unit, std::slice::from_ref(event)).go.is_empty() {
                     break;
@@ -202,18 +223,93 @@ impl Stay<'_> {
                     failed.push((event, error));
                     break;
                 }
-                let done = ShareCommit { done: vec![event.id], ..self.commit(unit.slot, unit.token) };
-                let lane = Lane { events: Arc::new([event.clone()]), commits: vec![done] };
-                let step = match self.give(vec![lane], 1, failures).await {
-                    Err(passing) => self.wait_out(&passing, &mut wait).await,
+                let step = match self.give(vec![self.alone(unit, event)], 1, failures).await {
                     Ok(step) => step,
+                    Err(passing) => {
+                        let mut shares = self.shares();
+                        for (event, error) in failed {
+                            shares.unpark(unit.token, event);
+                            failures.0.insert(event.id, error);
+                        }
+                        return Err(passing);
+                    }
                 };
                 if matches!(step, Step::Over) || self.left([unit]).is_empty() {
-                    return step;
+                    return Ok(step);
                 }
             }
         }
-        let (commit, aside) = self.aside_of(unit, &failed);
+        Ok(self.set_aside(unit, &failed).await)
+    }
+
+    /// Something passes, and does not pass by: each event alone, to see whether others get through. Those that do not are set aside,
+    /// uncounted. `Failed`: none got through, and all is as it was.
+    async fn apart(&self, chunks: &[&Chunk], failures: &mut Failures) -> Step {
+        let (mut through, mut passed) = (false, 0);
+        let mut stuck: Vec<(&Chunk, Vec<(&Event, HandlerError)>)> = Vec::new();
+        for chunk in chunks {
+            let (mut failed, mut keys): (Vec<(&Event, HandlerError)>, HashSet<&str>) = Default::default();
+            for event in &chunk.events {
+                if self.is_draining() {
+                    return Step::Over;
+                }
+                let waits = event.key.as_deref().is_some_and(|key| keys.contains(key));
+                if waits || self.sorted(chunk, std::slice::from_ref(event)).go.is_empty() {
+                    continue;
+                }
+                let given = match failures.0.contains_key(&event.id) {
+                    true => Ok(Step::Failed),
+                    false => self.give(vec![self.alone(chunk, event)], 1, failures).await,
+                };
+                let error = match given {
+                    Ok(Step::Over) => return Step::Over,
+                    Ok(Step::Done) => {
+                        through = true;
+                        continue;
+                    }
+                    // It is not ours any more, or nobody knows.
+                    Ok(Step::Again) => break,
+                    Ok(Step::Failed) => {
+                        through = true;
+                        failures.0.remove(&event.id).unwrap_or_else(|| HandlerError::fail("it failed"))
+                    }
+                    Err(passing) => {
+                        passed += 1;
+                        passing
+                    }
+                };
+                if !through && passed >= HOPELESS {
+                    return Step::Failed;
+                }
+                keys.extend(event.key.as_deref());
+                failed.push((event, error));
+            }
+            stuck.push((chunk, failed));
+        }
+        if !through {
+            return Step::Failed;
+        }
+        for (chunk, failed) in stuck {
+            if self.left([chunk]).is_empty() {
+                continue;
+            }
+            failed.iter().for_each(|(event, _)| self.shares().park(chunk.token, event));
+            if matches!(self.set_aside(chunk, &failed).await, Step::Over) {
+                return Step::Over;
+            }
+        }
+        Step::Done
+    }
+
+    /// An event, in a transaction of its own.
+    fn alone(&self, chunk: &Chunk, event: &Event) -> Lane {
+        let done = ShareCommit { done: vec![event.id], ..self.commit(chunk.slot, chunk.token) };
+        Lane { events: Arc::new([event.clone()]), commits: vec![done] }
+    }
+
+    /// All of it is done, but these, which are parked already: they are set aside, and the slot goes on.
+    async fn set_aside(&self, unit: &Chunk, failed: &[(&Event, HandlerError)]) -> Step {
+        let (commit, aside) = self.aside_of(unit, failed);
         let step = self.tell_store(vec![commit]).await;
         let mut shares = self.shares();
         if shares.position(unit.slot, unit.token) == Some(unit.to) {
@@ -244,6 +340,11 @@ impl Stay<'_> {
 
     /// What becomes of an event that was tried so often before, and failed.
     fn verdict(&self, attempts: u32, error: &HandlerError) -> Aside {
+        if error.is_passing() {
+            // Not one attempt more. That it was tried at all is what tells it from one that waits behind another.
+            let after_ms = u64::try_from(self.hub.jittered(TROUBLE.1).as_millis()).unwrap_or(u64::MAX);
+            return Aside::Retry { attempts: attempts.max(1), after_ms, error: error.message.clone() };
+        }
         let settings = self.shares().settings;
         let how = after_failure(&settings, attempts, &error.message, &mut Draw(self.hub.runtime.as_ref()));
         match (how, error.kind) {
@@ -408,6 +509,7 @@ impl Stay<'_> {
     }
 
     fn count(&self, lane: &Lane) {
+        self.passing.store(0, Ordering::Relaxed);
         self.shares().committed(&lane.commits);
         metrics::consumed(&self.orders.group, &lane.events, self.hub.runtime.wall_ms());
     }
@@ -451,26 +553,32 @@ impl Stay<'_> {
         }
     }
 
-    /// Waits before something that passes is tried again.
-    async fn wait_out(&self, passing: &HandlerError, wait: &mut Duration) -> Step {
+    /// Waits before something that passes is tried again, for longer each time until something gets through.
+    async fn wait_out(&self, passing: &HandlerError) -> Step {
         tracing::warn!(group = %self.orders.group, "tried again, since it passes: {passing}");
+        let rounds = self.passing.fetch_add(1, Ordering::Relaxed);
+        let wait = TROUBLE.0.saturating_mul(1 << rounds.min(10)).min(TROUBLE.1);
         let mut halt = self.orders.halt.subscribe();
         tokio::select! {
-            () = self.hub.pause(*wait) => {}
-            _ = halt.wait_for(|halt| *halt != Halt::No) => return Step::Over,
+            () = self.hub.pause(wait) => Step::Done,
+            _ = halt.wait_for(|halt| *halt != Halt::No) => Step::Over,
         }
-        *wait = (*wait * 2).min(TROUBLE.1);
-        Step::Done
     }
 
     // ---- what is aside
 
     /// Tries the first of a key again, and when it is done those behind it, in order.
     async fn retry(&self, slot: u32, token: Token, waiting: Waiting) {
-        let tried = self.follow(slot, token, &waiting).await;
+        let next = match self.follow(slot, token, &waiting).await {
+            // Nobody else sets anything aside in this slot, so what we know is all that there is to know.
+            Ok(Followed::Through) => return self.shares().follows(slot, token, &waiting, None),
+            Ok(Followed::Waits(next)) => return self.shares().follows(slot, token, &waiting, Some(next)),
+            Ok(Followed::Unknown) => Ok(()),
+            Err(error) => Err(error),
+        };
         let version = self.shares().version(slot);
         let look = async {
-            tried?;
+            next?;
             self.hub.bounded(self.hub.store.aside_keys(&self.orders.group, slot)).await
         };
         let aside = look.await;
@@ -484,45 +592,39 @@ impl Stay<'_> {
         }
     }
 
-    async fn follow(&self, slot: u32, token: Token, waiting: &Waiting) -> Result<(), StoreError> {
-        for view in self.chain(slot, waiting).await? {
-            let mut wait = TROUBLE.0;
-            loop {
-                if view.dead || self.is_draining() || self.shares().ours(slot, token).is_none() {
-                    return Ok(());
-                }
-                let mut failures = Failures::default();
-                let settled =
-                    |how| ShareCommit { settled: vec![(view.event.id, how)], ..self.commit(slot, token) };
-                let lane =
-                    Lane { events: Arc::new([view.event.clone()]), commits: vec![settled(Aside::Done)] };
-                let step = match self.give(vec![lane], view.attempts.saturating_add(1), &mut failures).await {
-                    Ok(step) => step,
-                    Err(passing) => {
-                        self.wait_out(&passing, &mut wait).await;
-                        continue;
-                    }
-                };
-                match (step, failures.0.remove(&view.event.id)) {
-                    (Step::Done, _) => break,
-                    (_, Some(error)) => {
-                        let how = self.verdict(view.attempts, &error);
-                        let (group, event) = (&self.orders.group, view.event.id);
-                        let dead = matches!(how, Aside::Dead { .. });
-                        tracing::info!(%group, %event, dead, "event failed again: {error}");
-                        metrics::failed(group, dead);
-                        self.tell_store(vec![settled(how)]).await;
-                        return Ok(());
-                    }
-                    _ => return Ok(()),
-                }
+    async fn follow(&self, slot: u32, token: Token, waiting: &Waiting) -> Result<Followed, StoreError> {
+        let (chain, whole) = self.chain(slot, waiting).await?;
+        for view in chain {
+            if view.dead || self.is_draining() || self.shares().ours(slot, token).is_none() {
+                return Ok(Followed::Unknown);
             }
+            let mut failures = Failures::default();
+            let settled =
+                |how| ShareCommit { settled: vec![(view.event.id, how)], ..self.commit(slot, token) };
+            let lane = Lane { events: Arc::new([view.event.clone()]), commits: vec![settled(Aside::Done)] };
+            let error = match self.give(vec![lane], view.attempts.saturating_add(1), &mut failures).await {
+                Ok(Step::Done) => continue,
+                Ok(_) => failures.0.remove(&view.event.id),
+                // Others do not wait for it.
+                Err(passing) => Some(passing),
+            };
+            let Some(error) = error else { return Ok(Followed::Unknown) };
+            let how = self.verdict(view.attempts, &error);
+            let (group, event) = (&self.orders.group, view.event.id);
+            let dead = matches!(how, Aside::Dead { .. });
+            tracing::info!(%group, %event, dead, "event failed again: {error}");
+            metrics::failed(group, dead);
+            let due = due_of(&how, self.hub.runtime.now());
+            return Ok(match self.tell_store(vec![settled(how)]).await {
+                Step::Done => Followed::Waits(Waiting { key: waiting.key.clone(), event, due }),
+                _ => Followed::Unknown,
+            });
         }
-        Ok(())
+        Ok(if whole { Followed::Through } else { Followed::Unknown })
     }
 
-    /// The event that waits, and those of its key behind it, in order; at most a batch.
-    async fn chain(&self, slot: u32, waiting: &Waiting) -> Result<Vec<AsideView>, StoreError> {
+    /// The event that waits, and those of its key behind it, in order; at most a batch. Whether that is all there is of the key.
+    async fn chain(&self, slot: u32, waiting: &Waiting) -> Result<(Vec<AsideView>, bool), StoreError> {
         let most = if waiting.key.is_some() { self.orders.batch.min(CHAIN_MAX) } else { 1 };
         let filter = AsideFilter {
             group: (*self.orders.group).clone(),
@@ -538,9 +640,12 @@ impl Stay<'_> {
             limit: u32::try_from(most).unwrap_or(1),
         };
         let mut views = self.hub.bounded(self.hub.store.aside(&filter)).await?;
+        // A list may end before its limit, where it grows too long: what is behind those is seen by looking.
+        let behind = views.last().map_or(0, |last| last.behind);
+        let whole = waiting.key.is_none() || views.len() < most && behind == 0;
         // Dropped meanwhile, it is not there, or another one is.
         views.retain(|view| waiting.key.is_some() || view.event.id == waiting.event);
-        Ok(views)
+        Ok((views, whole))
     }
 }
 

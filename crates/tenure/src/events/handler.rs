@@ -47,7 +47,7 @@ pub(super) async fn handled(
         biased;
         result = run => result.unwrap_or_else(|panic| Err(HandlerError::fail(message_of(&*panic)))),
         () = hub.runtime.sleep_until(hub.runtime.now() + limit) => {
-            Err(HandlerError::fail(format!("the handler did not return within {limit:?}")))
+            Err(HandlerError::late(format!("the handler did not return within {limit:?}")))
         }
     }
 }

@@ -27,6 +27,7 @@ mod sql;
 mod stay;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod transactional;
+mod waits;
 
 pub use self::batch::Batch;
 pub use self::consumer::{Consumer, ConsumerBuilder};

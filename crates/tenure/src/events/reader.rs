@@ -1,15 +1,18 @@
 //! Reading ahead, and sleeping when there is nothing to read.
 //!
-//! While a batch is handled the next one is read. When a read finds nothing, the session says that it dozes on the topic, and *then*
-//! reads once more: what was committed before is found by that read, what is committed later rings. A transaction that was
-//! committing meanwhile does neither, so there are reads after 10 ms and 100 ms; then every second or so, saying again that it dozes,
-//! since a ring takes that word back and may itself be lost.
+//! While a batch is handled the next one is read. As long as there is more than a batch, slots are read a few at a time, in turn, and
+//! all of them together once a turn, so that none waits for longer than that.
+//!
+//! When a read finds nothing, the session says that it dozes on the topic, and *then* reads once more: what was committed before is found
+//! by that read, what is committed later rings. A transaction that was committing meanwhile does neither, so there are reads after 10
+//! ms and 100 ms; then every second or so, saying again that it dozes, since a ring takes that word back and may itself be lost.
 
 use std::time::Duration;
 
 use tenure_core::port::{READ_BYTES, ReadAsk, StoreError};
 
 use super::handler::TROUBLE;
+use super::shares::Cursors;
 use super::stay::Stay;
 
 /// When to read again after a read that found nothing, counted from that read; then the last, for ever, give or take a fifth.
@@ -65,11 +68,16 @@ impl Stay<'_> {
 
     /// Reads as much as there is room for; if there is nothing, for how long to nap.
     async fn read_once(&self, room: usize, sleep: &mut Sleep) -> Result<Option<Duration>, StoreError> {
-        let after = self.shares().cursors();
-        if after.is_empty() {
+        let cursors = self.shares().cursors(few(self.orders.concurrency));
+        if cursors.after.is_empty() {
             return Ok(Some(NAPS[2]));
         }
-        if !sleep.dozes && !sleep.emptied && self.found(&after, room, sleep).await? {
+        if !cursors.all {
+            // Whether there is more, the next read of all slots tells.
+            self.found(&cursors, room, sleep).await?;
+            return Ok(None);
+        }
+        if !sleep.dozes && !sleep.emptied && self.found(&cursors, room, sleep).await? {
             return Ok(None);
         }
         // The last nap says it again.
@@ -78,7 +86,7 @@ impl Stay<'_> {
             self.hub.bounded(self.hub.store.doze_topic(&self.session, topic)).await?;
             sleep.dozes = true;
         }
-        if self.found(&after, room, sleep).await? {
+        if self.found(&cursors, room, sleep).await? {
             return Ok(None);
         }
         let nap = NAPS[sleep.naps.min(NAPS.len() - 1)];
@@ -87,16 +95,27 @@ impl Stay<'_> {
     }
 
     /// Whether there was something; then it does not sleep.
-    async fn found(&self, after: &[(u32, u64)], room: usize, sleep: &mut Sleep) -> Result<bool, StoreError> {
+    async fn found(&self, cursors: &Cursors, room: usize, sleep: &mut Sleep) -> Result<bool, StoreError> {
         let limit = u32::try_from(room).unwrap_or(u32::MAX);
-        let ask = ReadAsk { topic: self.orders.group.topic.clone(), after: after.to_vec(), limit };
+        let ask = ReadAsk { topic: self.orders.group.topic.clone(), after: cursors.after.clone(), limit };
         let events = self.hub.bounded(self.hub.store.read_events(&ask)).await?;
         if events.is_empty() {
             return Ok(false);
         }
-        *sleep = Sleep { emptied: events.len() < room, ..Sleep::default() };
-        self.shares().store(after, events);
+        let full = events.len() >= room;
+        *sleep = Sleep { emptied: cursors.all && !full, ..Sleep::default() };
+        let mut shares = self.shares();
+        if cursors.all && full {
+            shares.have_more(&events);
+        }
+        shares.store(&cursors.after, events);
+        drop(shares);
         self.work.notify_one();
         Ok(true)
     }
+}
+
+/// Of how many slots a batch is when all of them have plenty: enough for every lane to have slots of its own.
+fn few(concurrency: usize) -> usize {
+    concurrency.saturating_mul(2).max(4)
 }

@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     RetryAfter(Duration),
     ForGood,
     Passing,
+    /// It did not return in time, and was dropped.
+    Late,
 }
 
 impl HandlerError {
@@ -55,13 +57,22 @@ impl HandlerError {
         HandlerError { kind: Kind::RetryAfter(after), message: message.to_string() }
     }
 
-    /// It says nothing about the events: something they need is away for now. Tried again in place, in order, without end; the
-    /// attempt does not count.
+    /// It says nothing about the events: something they need is away for now. Tried again without end, in order, and the attempt does
+    /// not count: at first in place; if it does not pass while others get through, aside, so that it holds up only its own key.
     pub fn passing(message: impl fmt::Display) -> HandlerError {
         HandlerError { kind: Kind::Passing, message: message.to_string() }
     }
 
-    /// Whether the events have nothing to do with it, and are tried again in place.
+    pub(super) fn late(message: impl fmt::Display) -> HandlerError {
+        HandlerError { kind: Kind::Late, message: message.to_string() }
+    }
+
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(super) fn is_late(&self) -> bool {
+        self.kind == Kind::Late
+    }
+
+    /// Whether the events have nothing to do with it, and are tried again without being counted.
     pub fn is_passing(&self) -> bool {
         self.kind == Kind::Passing
     }

@@ -8,11 +8,13 @@
 //! any more, and then *to be freed*. When it is not known what of it counts, it is freed, too, and taken anew if it is still ours:
 //! the store then says how far it is read.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use tenure_core::event::{Parked, Sorted, sort_out};
 use tenure_core::port::{AsideKey, Event, EventId, GroupSettings, Position, ShareCommit, Taken};
 use tenure_core::{Moment, Token};
+
+use super::waits::{Waiting, Waits};
 
 /// A share.
 pub(super) struct Held {
@@ -29,19 +31,12 @@ pub(super) struct Held {
     done: HashSet<EventId>,
     parked: Parked,
     /// The first of each key that is aside.
-    aside: Vec<Waiting>,
+    aside: Waits,
+    /// People may have replayed or dropped some of it since it was looked at.
+    look_aside: bool,
     /// Counts changes to what is aside: what the store said before one is old.
     version: u64,
     leaving: bool,
-}
-
-/// The first event of a key that is aside.
-#[derive(Clone, Debug)]
-pub(super) struct Waiting {
-    pub(super) key: Option<String>,
-    pub(super) event: EventId,
-    /// When it is to be tried; `None`: it is dead.
-    pub(super) due: Option<Moment>,
 }
 
 /// What was read of one slot, and is to be delivered.
@@ -52,6 +47,13 @@ pub(super) struct Chunk {
     /// The position of its last event.
     pub(super) to: Position,
     pub(super) events: Vec<Event>,
+}
+
+/// After which positions to read.
+pub(super) struct Cursors {
+    pub(super) after: Vec<(u32, Position)>,
+    /// They are those of all slots.
+    pub(super) all: bool,
 }
 
 /// What is to be delivered next.
@@ -74,17 +76,12 @@ pub(super) struct Shares {
     cancelled: bool,
     /// Where the next read begins, so that every slot is the first at times.
     turn: u32,
+    /// Slots that had more than a read of all took: they are read a few at a time before the next read of all.
+    backlog: VecDeque<u32>,
     /// Whether the last job was a batch.
     batch_last: bool,
     pub(super) paused: bool,
     pub(super) settings: GroupSettings,
-}
-
-fn waiting(aside: &[AsideKey], now: Moment) -> Vec<Waiting> {
-    let due = |in_ms| now + std::time::Duration::from_millis(in_ms);
-    let waiting =
-        |it: &AsideKey| Waiting { key: it.key.clone(), event: it.event, due: it.due_in_ms.map(due) };
-    aside.iter().map(waiting).collect()
 }
 
 impl Shares {
@@ -99,7 +96,8 @@ impl Shares {
             buffer: Vec::new(),
             done: taken.done.into_iter().collect(),
             parked: Parked::of(&taken.aside),
-            aside: waiting(&taken.aside, now),
+            aside: Waits::of(&taken.aside, now),
+            look_aside: false,
             version: 0,
             leaving: false,
         };
@@ -151,10 +149,14 @@ impl Shares {
         self.to_free.retain(|share| !freed.contains(share));
     }
 
-    /// Slots with something aside, for a look at how that stands, each with what the look must not be older than.
+    /// People may have replayed or dropped something.
+    pub(super) fn look_aside(&mut self) {
+        self.held.values_mut().for_each(|held| held.look_aside = !held.aside.is_empty());
+    }
+
+    /// Slots for a look at how what is aside stands, each with what the look must not be older than. Those that are busy come later.
     pub(super) fn with_aside(&self) -> Vec<(u32, Token, u64)> {
-        let idle =
-            self.held.iter().filter(|(slot, held)| !self.busy.contains_key(slot) && !held.aside.is_empty());
+        let idle = self.held.iter().filter(|(slot, held)| !self.busy.contains_key(slot) && held.look_aside);
         idle.map(|(slot, held)| (*slot, held.token, held.version)).collect()
     }
 
@@ -171,22 +173,37 @@ impl Shares {
             && held.token == token
             && held.version == version
         {
-            (held.parked, held.aside) = (Parked::of(aside), waiting(aside, now));
+            (held.parked, held.aside) = (Parked::of(aside), Waits::of(aside, now));
+            held.look_aside = false;
             held.version += 1;
         }
     }
 
     // ---- for who reads
 
-    /// After which positions to read, each slot once the first.
-    pub(super) fn cursors(&mut self) -> Vec<(u32, Position)> {
-        let staying = || self.held.iter().filter(|(_, held)| !held.leaving);
+    /// After which positions to read: of all slots, each once the first; or of `few` that are known to have more. A batch of few slots
+    /// is one of few shares, each with much of it, and what a share costs is paid that much less often.
+    pub(super) fn cursors(&mut self, few: usize) -> Cursors {
         let cursor = |(slot, held): (&u32, &Held)| (*slot, held.read_to);
+        let backlog = self.backlog.drain(..few.min(self.backlog.len()));
+        let staying =
+            backlog.filter_map(|slot| self.held.get_key_value(&slot)).filter(|(_, held)| !held.leaving);
+        let after: Vec<_> = staying.map(cursor).collect();
+        if !after.is_empty() {
+            return Cursors { after, all: false };
+        }
+        self.backlog.clear();
+        let staying = self.held.iter().filter(|(_, held)| !held.leaving);
         let (before, mut after): (Vec<_>, Vec<_>) =
-            staying().map(cursor).partition(|(slot, _)| *slot < self.turn);
+            staying.map(cursor).partition(|(slot, _)| *slot < self.turn);
         after.extend(before);
         self.turn = after.first().map_or(0, |(slot, _)| slot + 1);
-        after
+        Cursors { after, all: true }
+    }
+
+    /// A read of all slots took as much as it may of these.
+    pub(super) fn have_more(&mut self, events: &[Event]) {
+        self.backlog = events.chunk_by(|a, b| a.slot == b.slot).map(|slot| slot[0].slot).collect();
     }
 
     /// How many events are in hand and not delivered, and how many bytes.
@@ -250,8 +267,9 @@ impl Shares {
     }
 
     fn aside(&self, now: Moment) -> Option<Job> {
-        let due = self.held.iter().filter(|(_, held)| !held.leaving).flat_map(|(slot, held)| {
-            held.aside.iter().filter_map(move |waiting| Some((waiting.due?, *slot, held.token, waiting)))
+        let staying = self.held.iter().filter(|(_, held)| !held.leaving);
+        let due = staying.filter_map(|(slot, held)| {
+            held.aside.next().map(|(due, waiting)| (due, *slot, held.token, waiting))
         });
         let (due, slot, token, waiting) = due.min_by_key(|(due, ..)| *due)?;
         (due <= now).then(|| Job::Aside { slot, token, waiting: waiting.clone() })
@@ -262,7 +280,7 @@ impl Shares {
         if self.paused {
             return None;
         }
-        self.held.values().flat_map(|held| &held.aside).filter_map(|waiting| waiting.due).min()
+        self.held.values().filter_map(|held| held.aside.next()).map(|(due, _)| due).min()
     }
 
     /// The slots of the job.
@@ -291,12 +309,18 @@ impl Shares {
         self.held.get(&slot).filter(|held| held.token == token).map(|held| held.position)
     }
 
-    /// What is to be done with these events of a slot.
+    /// What is to be done with these events of a slot, in their order. What is not behind its position any more was done or set aside by
+    /// this job, unit by unit, and is not marked: nothing is.
     pub(super) fn sort_out(&self, slot: u32, token: Token, events: &[Event]) -> Sorted {
-        match self.held.get(&slot).filter(|held| held.token == token) {
-            Some(held) => sort_out(events, &held.parked, &held.done),
-            None => Sorted::default(),
+        let Some(held) = self.held.get(&slot).filter(|held| held.token == token) else {
+            return Sorted::default();
+        };
+        let past = events.partition_point(|event| event.position <= held.position);
+        let mut sorted = sort_out(&events[past..], &held.parked, &held.done);
+        for place in sorted.go.iter_mut().chain(&mut sorted.behind).chain(&mut sorted.done) {
+            *place += past;
         }
+        sorted
     }
 
     /// What was said counts.
@@ -322,20 +346,39 @@ impl Shares {
         }
     }
 
+    /// Nothing waits behind this one after all.
+    pub(super) fn unpark(&mut self, token: Token, event: &Event) {
+        let held = self.held.get_mut(&event.slot).filter(|held| held.token == token);
+        if let (Some(held), Some(key)) = (held, &event.key) {
+            held.parked.remove(key);
+        }
+    }
+
     /// These events are aside, until they are due.
     pub(super) fn set_aside_now(&mut self, token: Token, aside: &[(&Event, Option<Moment>)]) {
         for (event, due) in aside {
             if let Some(held) = self.held.get_mut(&event.slot).filter(|held| held.token == token) {
-                held.aside.push(Waiting { key: event.key.clone(), event: event.id, due: *due });
+                held.aside.add(Waiting { key: event.key.clone(), event: event.id, due: *due });
             }
         }
     }
 
+    /// What was the first of its key is done, and this one is now, or the same is due at another time; `None`: its key flows again.
+    pub(super) fn follows(&mut self, slot: u32, token: Token, first: &Waiting, next: Option<Waiting>) {
+        let Some(held) = self.held.get_mut(&slot).filter(|held| held.token == token) else { return };
+        held.aside.remove(first.event);
+        match (next, &first.key) {
+            (Some(next), _) => held.aside.add(next),
+            (None, Some(key)) => held.parked.remove(key),
+            (None, None) => {}
+        }
+        held.version += 1;
+    }
+
     /// Something that is aside is not to be tried before this.
     pub(super) fn put_off(&mut self, slot: u32, event: EventId, until: Moment) {
-        let held = self.held.get_mut(&slot).into_iter();
-        for waiting in held.flat_map(|held| &mut held.aside).filter(|waiting| waiting.event == event) {
-            waiting.due = waiting.due.map(|_| until);
+        if let Some(held) = self.held.get_mut(&slot) {
+            held.aside.put_off(event, until);
         }
     }
 

@@ -6,6 +6,7 @@
 //!
 //! When the store is away, nothing changes hands, and what is held is delivered until the session is not trusted any more.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use super::handler::Deliver;
 use super::shares::Shares;
 use crate::claims::hub::{Hub, locked};
 use crate::metrics;
+
+/// How many rounds go by before it is looked at how what is aside stands, if nobody rings: there may be very many keys.
+const ASIDE_ROUNDS: u32 = 16;
 
 /// Whether a consumer goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub(super) struct Stay<'a> {
     pub(super) new_slots: Notify,
     /// For who delivers: something was read, or lost, or resumed.
     pub(super) work: Notify,
+    /// How often something passed in a row, and nothing got through.
+    pub(super) passing: AtomicU32,
 }
 
 impl<'a> Stay<'a> {
@@ -71,6 +77,7 @@ impl<'a> Stay<'a> {
             room: Notify::new(),
             new_slots: Notify::new(),
             work: Notify::new(),
+            passing: AtomicU32::new(0),
         }
     }
 
@@ -96,9 +103,14 @@ impl<'a> Stay<'a> {
     pub(super) async fn attend(&self, mut look: Option<GroupLook>) {
         let bell = self.hub.shared.bells.group(&self.orders.group);
         let mut rung = bell.subscribe();
+        let mut rounds: u32 = 0;
         loop {
             // Before the look: what changes after it rings again.
             rung.mark_unchanged();
+            rounds += 1;
+            if rounds.is_multiple_of(ASIDE_ROUNDS) {
+                self.shares().look_aside();
+            }
             let wait = match self.round(look.take()).await {
                 Ok(wait) => wait,
                 Err(error) => {
@@ -107,8 +119,8 @@ impl<'a> Stay<'a> {
                 }
             };
             tokio::select! {
-                // The bell outlives its listeners.
-                _ = rung.changed() => {}
+                // The bell outlives its listeners. It is rung for what people do to what is aside, too.
+                _ = rung.changed() => self.shares().look_aside(),
                 () = self.leaving.notified() => {}
                 () = self.hub.pause(wait) => {}
             }
@@ -223,8 +235,8 @@ impl<'a> Stay<'a> {
         for (slot, token, version) in slots {
             let aside = self.hub.bounded(self.hub.store.aside_keys(&self.orders.group, slot)).await?;
             self.shares().set_aside(slot, token, version, &aside, self.hub.runtime.now());
+            self.work.notify_one();
         }
-        self.work.notify_one();
         Ok(())
     }
 

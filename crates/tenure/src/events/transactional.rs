@@ -30,6 +30,9 @@ use crate::claims::hub::{Hub, locked};
 pub trait OutboxDatabase: sqlx::Database<Connection: Outbox> {
     /// How a transaction begins.
     const BEGIN: &'static str;
+
+    /// Whether nobody else can write meanwhile: not even the process itself, that it lives.
+    const ALONE: bool;
 }
 
 type Slot<DB> = Arc<Mutex<Option<Transaction<'static, DB>>>>;
@@ -101,7 +104,17 @@ impl<DB: OutboxDatabase> Deliver for Transactional<DB> {
         };
         let tx = Tx { transaction: Some(transaction), home: home.clone() };
         let run = async { (self.handler)(batch, tx).await };
-        if let Err(error) = handled(&self.hub, limit, run).await {
+        // Before the session is not trusted any more: what is cut off by that is tried again for ever, and counted by nobody.
+        let bound = self.hub.timing.trust() / 2;
+        let cut = DB::ALONE && bound < limit;
+        if let Err(mut error) = handled(&self.hub, if cut { bound } else { limit }, run).await {
+            if cut && error.is_late() {
+                error.message += "; its transaction keeps this process from writing that it lives, so it has half of the time that \
+                                  the session is trusted: do less in it, or give the process a longer lease";
+                // Rolled back first, so that the process can write now what it could not: the next attempt would take the lock again.
+                drop(locked(&home).take());
+                self.hub.pause(self.hub.timing.beat()).await;
+            }
             return Delivered::Failed(error);
         }
         let Some(transaction) = locked(&home).take() else {
@@ -160,7 +173,8 @@ impl ConsumerBuilder {
     ///
     /// The handler gets a batch and the transaction, and returns nothing or a result. An error is a failure, and so is a panic;
     /// the transaction is rolled back then, and the events are tried again. On SQLite the transaction has the file's only write lock
-    /// from its beginning: keep it short.
+    /// from its beginning, and the process can not even write that it lives: keep it short. One that takes longer than a third of
+    /// the lease has failed there, whatever [`timeout`](ConsumerBuilder::timeout) says.
     ///
     #[cfg_attr(feature = "sqlite", doc = "```")]
     #[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]

@@ -26,6 +26,9 @@ pub(crate) enum Fault {
     HappensLate,
     /// They do nothing, and say that they did.
     Ignored,
+    /// They happen at once, and their answers come when the fault is taken away.
+    #[allow(dead_code, reason = "the tests of events need it")]
+    AnswerLate,
 }
 
 /// Schedules that spoil each call in which they are.
@@ -123,6 +126,10 @@ macro_rules! seen_through {
             $(async fn $name(&self, $($arg: $of),*) -> Result<$ok, StoreError> {
                 let fault = self.before(stringify!($name)).await?;
                 let result = $trait::$name(&self.store, $($arg),*).await;
+                if fault == Some(Fault::AnswerLate) {
+                    let mut faults = self.faults.subscribe();
+                    let _ = faults.wait_for(|faults| !faults.contains_key(stringify!($name))).await;
+                }
                 if fault == Some(Fault::AnswerLost) { Err(broken()) } else { result }
             })*
         }

@@ -179,14 +179,101 @@ fn what_passes_is_never_dead_nor_counted_and_nothing_overtakes_it() {
         let tenure = process(&clock, &store, "m0").await;
         let publisher = tenure.publisher("orders").unwrap();
         let (seen, poison) = (Seen::default(), Poison::default());
-        poison.set(1, Some(Does::Passes));
+        (0..4).for_each(|n| poison.set(n, Some(Does::Passes)));
         publish(&publisher, "a", 0..4).await;
         let consumer = failing(&tenure, &seen, &poison, 1).await;
         clock.advance(300 * SECOND).await;
-        assert!(aside(&store).await.is_empty() && seen.all().is_empty());
-        poison.set(1, None);
+        assert!(
+            aside(&store).await.is_empty() && seen.all().is_empty(),
+            "where nothing gets through, nothing is set aside"
+        );
+        (0..4).for_each(|n| poison.set(n, None));
         clock.advance(10 * SECOND).await;
         assert_eq!(seen.of("a"), [0, 1, 2, 3]);
+        consumer.drain().await.unwrap();
+    });
+}
+
+/// One event met a statement time-out whenever it was tried: no slot of its member was read any more.
+#[test]
+fn what_always_passes_holds_up_its_own_key_and_no_other() {
+    for (slots, concurrency) in [(1, 1), (4, 1), (1, 4)] {
+        block_on(async {
+            let (clock, store) = hand_driven(slots).await;
+            let tenure = process(&clock, &store, "m0").await;
+            let publisher = tenure.publisher("orders").unwrap();
+            let (seen, poison) = (Seen::default(), Poison::default());
+            poison.set(1, Some(Does::Passes));
+            publish(&publisher, "a", 0..4).await;
+            let others = ["b", "c", "d", "e"];
+            for key in others {
+                publish(&publisher, key, 10..13).await;
+            }
+            let consumer = failing(&tenure, &seen, &poison, concurrency).await;
+            clock.advance(30 * SECOND).await;
+            assert_eq!(seen.of("a"), [0], "{slots} slots, {concurrency} lanes");
+            others.iter().for_each(|key| assert_eq!(seen.of(key), [10, 11, 12], "{key}"));
+            for key in others {
+                publish(&publisher, key, [13]).await;
+            }
+            clock.advance(600 * SECOND).await;
+            others.iter().for_each(|key| assert_eq!(seen.of(key), [10, 11, 12, 13], "{key}"));
+            let waiting = aside(&store).await;
+            let waiting: Vec<_> =
+                waiting.iter().map(|it| (number(&it.event), it.attempts, it.dead)).collect();
+            assert_eq!(waiting, [(1, 1, false), (2, 0, false), (3, 0, false)]);
+            poison.set(1, None);
+            clock.advance(10 * SECOND).await;
+            assert_eq!(seen.of("a"), [0, 1, 2, 3]);
+            assert!(aside(&store).await.is_empty());
+            consumer.drain().await.unwrap();
+        });
+    }
+}
+
+/// A batch failed, its first units were done and committed one by one, and then one met what passes: the batch was given again from its
+/// beginning, under the same token, and what was done in the handlers' transactions was done twice.
+#[test]
+fn what_was_done_before_something_passed_is_not_done_again() {
+    for concurrency in [1, 4] {
+        block_on(async {
+            let (clock, store) = hand_driven(1).await;
+            let tenure = process(&clock, &store, "m0").await;
+            let publisher = tenure.publisher("orders").unwrap();
+            let (seen, poison) = (Seen::default(), Poison::default());
+            poison.set(3, Some(Does::Fails));
+            poison.set(5, Some(Does::Passes));
+            for (key, n) in [("a", 1), ("b", 2), ("c", 3), ("a", 4), ("d", 5), ("a", 6)] {
+                publish(&publisher, key, [n]).await;
+            }
+            let consumer = failing(&tenure, &seen, &poison, concurrency).await;
+            clock.advance(SECOND / 2).await;
+            poison.set(5, None);
+            clock.advance(10 * SECOND).await;
+            assert_eq!(seen.of("a"), [1, 4, 6], "{concurrency} lanes");
+            assert_eq!((seen.of("b"), seen.of("d")), (vec![2], vec![5]), "{concurrency} lanes");
+            assert_eq!(aside(&store).await.len(), 1, "the one that fails");
+            consumer.drain().await.unwrap();
+        });
+    }
+}
+
+/// It comes alone, to a slot of its own: the others come later.
+#[test]
+fn what_always_passes_does_not_keep_what_comes_later_from_being_read() {
+    block_on(async {
+        let (clock, store) = hand_driven(1).await;
+        let tenure = process(&clock, &store, "m0").await;
+        let publisher = tenure.publisher("orders").unwrap();
+        let (seen, poison) = (Seen::default(), Poison::default());
+        poison.set(1, Some(Does::Passes));
+        publish(&publisher, "a", [1]).await;
+        let consumer = failing(&tenure, &seen, &poison, 1).await;
+        clock.advance(60 * SECOND).await;
+        publish(&publisher, "b", [2, 3]).await;
+        clock.advance(60 * SECOND).await;
+        assert_eq!((seen.of("a"), seen.of("b")), (vec![], vec![2, 3]));
+        assert_eq!(aside(&store).await.len(), 1);
         consumer.drain().await.unwrap();
     });
 }
@@ -435,6 +522,74 @@ fn a_lane_of_which_nobody_knows_whether_it_counts_is_not_passed_over_by_those_be
         clock.advance(SECOND).await;
         assert_eq!((seen.of("a"), seen.of("b")), (vec![0, 0], vec![10]));
         assert_eq!(group(&store).await.lag(), (0, true));
+        consumer.drain().await.unwrap();
+    });
+}
+
+/// The answer to a look at what is aside was older than the failure that parked a key, and took the key out again: what followed the
+/// event that had failed was handled before it.
+#[test]
+fn a_look_that_was_under_way_when_a_key_failed_lets_nothing_overtake_it() {
+    block_on(async {
+        let (clock, store) = hand_driven(1).await;
+        let tenure = process(&clock, &store, "m0").await;
+        let publisher = tenure.publisher("orders").unwrap();
+        let (seen, poison) = (Seen::default(), Poison::default());
+        poison.set(9, Some(Does::Dies));
+        publish(&publisher, "x", [9]).await;
+        let consumer = failing(&tenure, &seen, &poison, 1).await;
+        clock.settle().await;
+        assert_eq!(dead(&store).await.len(), 1, "so that there is something to look at");
+
+        store.fault("aside_keys", Some(Fault::AnswerLate));
+        let before = store.calls("aside_keys");
+        store.store.set_group(&books(), &SETTINGS, Begin::Earliest).await.unwrap();
+        clock.settle().await;
+        assert_eq!(store.calls("aside_keys"), before + 1, "the look is under way");
+        poison.set(1, Some(Does::Fails));
+        poison.set(5, Some(Does::Hangs));
+        let together = [("k", 1), ("m", 5), ("k", 2)].map(|(key, n)| event(key, n));
+        publisher.publish_all(&together).await.unwrap();
+        clock.settle().await;
+        store.fault("aside_keys", None);
+        clock.advance(6 * SECOND).await;
+        assert_eq!(seen.of("k"), [0; 0], "the second of a key whose first has failed");
+        poison.set(1, None);
+        poison.set(5, None);
+        clock.advance(60 * SECOND).await;
+        assert_eq!((seen.of("k"), seen.of("m")), (vec![1, 2], vec![5]));
+        consumer.drain().await.unwrap();
+    });
+}
+
+/// Each event that was tried again asked for all keys that were aside.
+#[test]
+fn with_very_many_keys_aside_a_retry_looks_at_its_own() {
+    block_on(async {
+        let (clock, store) = hand_driven(1).await;
+        let tenure = process(&clock, &store, "m0").await;
+        let publisher = tenure.publisher("orders").unwrap();
+        let (seen, poison) = (Seen::default(), Poison::default());
+        let consumer = failing(&tenure, &seen, &poison, 1).await;
+        clock.settle().await;
+        for n in 0..200 {
+            poison.set(n, Some(Does::Fails));
+            publish(&publisher, &format!("key-{n}"), [n, n + 1_000]).await;
+        }
+        clock.settle().await;
+        assert_eq!(aside(&store).await.len(), 400);
+        let before = store.calls("aside_keys");
+        (0..200).for_each(|n| poison.set(n, None));
+        clock.advance(30 * SECOND).await;
+        assert!(aside(&store).await.is_empty());
+        for n in 0..200 {
+            assert_eq!(seen.of(&format!("key-{n}")), [n, n + 1_000]);
+        }
+        let looks = store.calls("aside_keys") - before;
+        assert!(looks < 20, "{looks} looks at all keys for 400 events");
+        publish(&publisher, "key-7", [2_007]).await;
+        clock.settle().await;
+        assert_eq!(seen.of("key-7"), [7, 1_007, 2_007], "and the keys flow");
         consumer.drain().await.unwrap();
     });
 }

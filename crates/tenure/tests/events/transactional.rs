@@ -218,3 +218,41 @@ on_both!(
     what_a_handler_publishes_is_published_once,
     what_the_database_refuses_is_set_aside
 );
+
+/// The handler's transaction kept the process from writing that it lives: its session was lost before the handler's time was over, the
+/// batch was begun anew under the next, and so on for ever, without a failure that anybody counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_outlasts_the_trust_in_its_session_fails_and_goes_aside_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    let tenure = open(&url).await;
+    let pool = sqlx::SqlitePool::connect(&url).await.unwrap();
+    let publisher = tenure.publisher("orders").unwrap();
+    let done = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let did = done.clone();
+    let handler = move |batch: tenure::Batch, tx: tenure::Tx<sqlx::Sqlite>| {
+        let did = did.clone();
+        async move {
+            if batch.iter().any(|event| number(event) == 1) {
+                std::future::pending::<()>().await;
+            }
+            did.lock().unwrap().extend(batch.iter().map(number));
+            drop(tx);
+            Ok::<_, HandlerError>(())
+        }
+    };
+    for (key, n) in [("slow", 1), ("quick", 2), ("slow", 3), ("quick", 4)] {
+        publisher.publish(event(key, n)).await.unwrap();
+    }
+    let session = tenure.session();
+    let builder = tenure.consumer("orders", "books").settings(settings()).timeout(Duration::from_secs(30));
+    let consumer = builder.transactional(&pool, handler).start().await.unwrap();
+    until("it is dead", async || aside(&tenure).await.iter().any(|it| it.dead)).await;
+    let dead = aside(&tenure).await;
+    assert_eq!((number(&dead[0].event), dead[0].attempts), (1, 3));
+    assert!(dead[0].error.contains("give the process a longer lease"), "{}", dead[0].error);
+    until("the others flow", async || *done.lock().unwrap() == [2, 4]).await;
+    assert_eq!(tenure.session(), session, "the session was never lost");
+    consumer.drain().await.unwrap();
+    tenure.close().await.unwrap();
+}

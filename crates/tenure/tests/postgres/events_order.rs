@@ -54,7 +54,7 @@ impl Reader {
 /// Takes the lock of a slot out of everything that publishes.
 fn without_locks(database: &FreshDatabase) {
     let (lock, none) = ("pg_advisory_xact_lock(8372, ", "coalesce(0, ");
-    for function in ["tenure.place_batch", "tenure.place", "tenure.publish_one"] {
+    for function in ["tenure.place_batch", "tenure.place", "tenure.publish_one", "tenure.publish_own"] {
         sabotage_function(database, function, &[(lock, none)]);
     }
 }

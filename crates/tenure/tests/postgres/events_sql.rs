@@ -49,6 +49,25 @@ async fn any_language_can_publish_in_sql() {
     assert_eq!(all(&store, 64).await.len(), 7);
 }
 
+/// What is set for the session was taken for the batch of every transaction, which placed the events of those before it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_is_set_by_hand_is_nobodys() {
+    let (database, store) = with_topic(4).await;
+    for set in ["SET tenure.batch = '77'", "SET tenure.batch = '77+'", "SET tenure.batch = '1:77+'"] {
+        let publish = "SELECT tenure.publish('t', key => 'k')";
+        let several = format!("BEGIN; {publish}; {publish}; COMMIT");
+        database.psql(&format!("{set};\n{publish};\n{publish};\n{several};\n{several};")).unwrap();
+    }
+    let read = all(&store, 4).await;
+    let mut ids: Vec<_> = read.iter().map(|event| event.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!((read.len(), ids.len()), (18, 18));
+    let mut units: Vec<_> = read.iter().map(|event| event.position).collect();
+    units.dedup();
+    assert_eq!(units.len(), 12, "what one transaction published is together, and nothing else is");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_with_a_remedy() {
     let (database, store) = with_topic(1).await;
@@ -104,6 +123,56 @@ async fn a_key_falls_into_the_same_slot_in_sql_and_here() {
             let sql = format!("SELECT tenure.slot_of('{}', {slots})", key.replace('\'', "''"));
             assert_eq!(database.psql(&sql).unwrap().trim(), slot_of(key, slots).to_string(), "{key:?}");
         }
+    }
+}
+
+/// A program that only publishes is given no more than that: neither what others publish, nor secrets, nor the numbers themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_publishes_needs_no_other_rights() {
+    let database = tenure_testkit::rig::fresh_database().unwrap();
+    database.psql(&tenure::backend::roles_sql("postgres:").unwrap()).unwrap();
+    migrated(&database.url_as("tenure_owner")).await;
+    let store = Postgres::connect(PostgresOptions::new(database.url_as("tenure_runtime"))).await.unwrap();
+    let settings = TopicSettings { slots: 2, ..TopicSettings::default() };
+    store.set_topic(&topic("t"), &settings).await.unwrap();
+    member(&store, "s", &[0, 1]).await;
+    let publish = |sql: &str| database.psql_as("tenure_publisher", sql).unwrap();
+    // Somebody sleeps, and is rung for.
+    store.doze_topic(&id("s"), &topic("t")).await.unwrap();
+    publish("SELECT tenure.publish('t', key => 'k')");
+    assert_eq!(database.psql("SELECT count(*) FROM tenure.event_dozers").unwrap(), "0");
+    publish("BEGIN; SELECT tenure.publish('t', key => 'k'); SELECT tenure.publish('t', key => 'l'); COMMIT");
+    publish("SELECT tenure.publish('t', '{}', idempotency_key => 'once')");
+    publish("SELECT tenure.publish('t', '{}', idempotency_key => 'once')");
+    // A standby was promoted, of which nobody knows what it has missed.
+    let promoted =
+        "CREATE OR REPLACE FUNCTION tenure.timeline() RETURNS bigint LANGUAGE sql AS 'SELECT 2::bigint'";
+    database.psql(promoted).unwrap();
+    publish("SELECT tenure.publish('t', key => 'k')");
+    store.publish(&topic("t"), &[keyed("k", 1)]).await.unwrap();
+    assert_eq!(
+        database
+            .psql("SELECT count(*), count(*) FILTER (WHERE id > 1::bigint << 40) FROM tenure.events")
+            .unwrap(),
+        "6|2"
+    );
+    assert_eq!(all(&store, 2).await.len(), 6, "each of them is placed");
+
+    for sql in [
+        "SELECT payload FROM tenure.events",
+        "SELECT key FROM tenure.events",
+        "SELECT secret FROM tenure.event_pushes",
+        "SELECT * FROM tenure.credentials",
+        "SELECT * FROM tenure.sessions",
+        "SELECT setval('tenure.event_numbers', 1)",
+        "DELETE FROM tenure.events",
+        "UPDATE tenure.events SET key = 'mine'",
+        "DELETE FROM tenure.event_units",
+        "INSERT INTO tenure.topics (namespace, name, slots, keep_ms, max_bytes) VALUES ('default', 'mine', 1, 1, 1)",
+        "SELECT tenure.reset_group(1, 'earliest', 0, NULL, false)",
+    ] {
+        let refused = database.psql_as("tenure_publisher", sql).expect_err(sql).to_string();
+        assert!(refused.contains("permission denied"), "{sql}: {refused}");
     }
 }
 

@@ -271,9 +271,9 @@ pub(crate) async fn fill(store: &Sqlite, schedules: u32, due: u32) {
     let first = overdue(store, &hourly("model", TASK), 0).await;
     overdue(store, &hourly("teller", EVENT), 0).await;
     let copy = r#"INSERT INTO tenure_schedules
-            (namespace, name, next_at, last_at, due_at, created_at, updated_at, updated_by, definition)
+            (namespace, name, version, next_at, last_at, due_at, created_at, updated_at, updated_by, definition)
         WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?1)
-        SELECT 'default', 's' || n.n, ?2 + iif(n.n > ?3, 360000000, 0), NULL, ?2 + iif(n.n > ?3, 360000000, 0), 0, 0, 'ada',
+        SELECT 'default', 's' || n.n, 1, ?2 + iif(n.n > ?3, 360000000, 0), NULL, ?2 + iif(n.n > ?3, 360000000, 0), 0, 0, 'ada',
                json_set(s.definition, '$.name', 's' || n.n)
         FROM n JOIN tenure_schedules s ON s.name = iif(n.n % 2, 'model', 'teller')"#;
     let copy = sqlx::query(copy).bind(schedules).bind(first).bind(due);

@@ -207,10 +207,9 @@ async fn is_at_end(store: &dyn Backend, group: &GroupKey) -> Result<bool, tenure
         if page.iter().any(|aside| aside.due_in_ms.is_some()) {
             return Ok(false);
         }
-        filter.after = page.last().map(|aside| aside.event.id);
-        if page.len() < limit as usize {
-            return Ok(true);
-        }
+        // A list may be shorter than it was asked for, if they are large.
+        let Some(last) = page.last() else { return Ok(true) };
+        filter.after = Some(last.event.id);
     }
 }
 

@@ -1,5 +1,7 @@
 //! `tenure events dead`: events that failed for good, and what is to become of them.
 
+use std::collections::HashSet;
+
 use serde_json::json;
 use tenure::port::{AsideFilter, AsideView, Backend, DeadOrder, EventId, GroupKey};
 use tenure::runtime::wall_ms;
@@ -164,12 +166,11 @@ async fn order(global: &Global, args: DeadOrderArgs, order: DeadOrder) -> Result
     let store = store::open(global).await?;
     let view = group(store.as_ref(), &key).await?;
     let named: Vec<EventId> = args.events.ids.iter().copied().map(EventId).collect();
-    let ids = match named.is_empty() {
-        false => named.clone(),
-        true => all_dead(store.as_ref(), &key, args.events.key.as_deref()).await?,
-    };
     let mut done = Vec::new();
-    for some in ids.chunks(BATCH as usize) {
+    if named.is_empty() {
+        done = order_all(store.as_ref(), &key, args.events.key.as_deref(), order).await?;
+    }
+    for some in named.chunks(BATCH as usize) {
         done.extend(store.order_dead(&key, some, order).await?);
     }
     if global.output == Format::Json {
@@ -199,28 +200,34 @@ async fn order(global: &Global, args: DeadOrderArgs, order: DeadOrder) -> Result
     )))
 }
 
-async fn all_dead(store: &dyn Backend, group: &GroupKey, key: Option<&str>) -> Result<Vec<EventId>, Failure> {
-    let mut filter = AsideFilter {
-        group: group.clone(),
-        dead: true,
-        slot: None,
-        key: key.map(str::to_owned),
-        after: None,
-        limit: BATCH,
-    };
-    let mut ids = Vec::new();
+/// Orders about all that are dead, a list at a time, each once: what is replayed may die again meanwhile. A list may be shorter than it was
+/// asked for, if they are large.
+async fn order_all(
+    store: &dyn Backend,
+    group: &GroupKey,
+    key: Option<&str>,
+    order: DeadOrder,
+) -> Result<Vec<EventId>, Failure> {
+    let (group, key) = (group.clone(), key.map(str::to_owned));
+    let mut filter = AsideFilter { group, dead: true, slot: None, key, after: None, limit: BATCH };
+    let (mut all, mut named) = (Vec::new(), HashSet::new());
     loop {
-        let page = store.aside(&filter).await?;
-        ids.extend(page.iter().map(|view| view.event.id));
-        filter.after = ids.last().copied();
-        if page.len() < BATCH as usize {
-            return Ok(ids);
-        }
+        let mut ids: Vec<EventId> = store.aside(&filter).await?.iter().map(|view| view.event.id).collect();
+        ids.retain(|id| named.insert(*id));
+        let Some(last) = ids.iter().max().copied() else { return Ok(all) };
+        // Those of one key come in the order of their positions, and not of their numbers: what is dead no more is not listed again.
+        filter.after = filter.key.is_none().then_some(last);
+        all.extend(store.order_dead(&filter.group, &ids, order).await?);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tenure::port::{
+        Aside, Begin, Bureau, Event, Events, Join, NewEvent, Payload, ReadAsk, SetAside, ShareCommit,
+        TakeShares, TopicSettings,
+    };
+
     use super::*;
 
     fn sample() -> AsideView {
@@ -234,6 +241,43 @@ mod tests {
     fn key() -> GroupKey {
         serde_json::from_str(r#"{"topic": {"namespace": "default", "name": "orders"}, "name": "mailer"}"#)
             .expect("a group")
+    }
+
+    /// A list of what is aside ends where it grows too long: that is not the end of what is.
+    #[tokio::test]
+    async fn however_large_they_are_all_that_are_dead_are_ordered_about() {
+        const DEAD: usize = 20;
+        let (store, key) = (tenure::backend::memory::Memory::new(), key());
+        let settings = TopicSettings { slots: 1, ..TopicSettings::default() };
+        store.set_topic(&key.topic, &settings).await.expect("a topic");
+        let payload = Payload::Bytes(vec![0; 1 << 20]);
+        let event = NewEvent { payload, ..NewEvent::new("large") };
+        store.publish(&key.topic, &vec![event; DEAD]).await.expect("events");
+        let tenure = tenure::Tenure::builder().store(store.clone()).open().await.expect("a session");
+        let session = tenure.session().expect("it lives");
+        let (group, member, from) = (key.clone(), "m".to_owned(), Begin::Earliest);
+        let join = Join { group: group.clone(), session: session.clone(), member, from };
+        let token = store.join_group(&join).await.expect("a member").shares[0].token;
+        let take = TakeShares { group: group.clone(), session, slots: vec![(0, token)] };
+        let token = store.take_shares(&take).await.expect("a slot")[0].token;
+        let mut position = 0;
+        loop {
+            let read = ReadAsk { topic: key.topic.clone(), after: vec![(0, position)], limit: 1_000 };
+            let events = store.read_events(&read).await.expect("events");
+            let Some(last) = events.last() else { break };
+            position = last.position;
+            let how = Aside::Dead { attempts: 1, error: "no".into() };
+            let aside =
+                |event: &Event| SetAside { event: event.id, position: event.position, how: how.clone() };
+            let set_aside = events.iter().map(aside).collect();
+            let (done, settled) = Default::default();
+            let group = group.clone();
+            let commit =
+                ShareCommit { group, slot: 0, token, position: Some(position), done, set_aside, settled };
+            store.commit_shares(&[commit]).await.expect("they are aside");
+        }
+        assert_eq!(order_all(&store, &key, None, DeadOrder::Drop).await.expect("an order").len(), DEAD);
+        tenure.close().await.expect("an end");
     }
 
     #[test]

@@ -46,6 +46,7 @@ async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
     let store = store::open(global).await?;
     screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.groups((!listing.all_namespaces).then_some(&namespace)).await?;
+        let views: Vec<GroupView> = views.into_iter().map(GroupView::shown).collect();
         Ok(match global.output {
             Format::Json => screen::json(&views),
             Format::Table => table(&views, listing.all_namespaces),
@@ -107,7 +108,7 @@ async fn show(global: &Global, which: &WhichGroup, lagging: bool, watch: bool) -
     let key = which.key(global)?;
     let store = store::open(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
-        let mut view = group(store.as_ref(), &key).await?;
+        let mut view = group(store.as_ref(), &key).await?.shown();
         if lagging {
             view.slots.retain(|slot| slot.lag > 0);
         }

@@ -1,6 +1,5 @@
 //! `tenure events push`: let servers push a group's events to a webhook.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -17,28 +16,52 @@ use crate::store;
 
 pub(super) async fn run(global: &Global, command: PushCommand) -> Result<u8, Failure> {
     match command {
-        PushCommand::Set { which, url, secret_file, timeout } => {
-            set(global, &which.key(global)?, url, secret_file.as_deref(), timeout).await
+        PushCommand::Set { which, url, secret_file, new_secret, timeout } => {
+            let secret = match secret_file {
+                Some(path) => Secret::Given(secret::read(&path)?),
+                None if new_secret => Secret::New,
+                None => Secret::Kept,
+            };
+            set(global, &which.key(global)?, url, secret, timeout).await
         }
         PushCommand::Unset { which } => unset(global, &which.key(global)?).await,
     }
+}
+
+/// Which secret signatures are made with from now on.
+enum Secret {
+    /// This one.
+    Given(String),
+    /// One that is made here.
+    New,
+    /// The one that there is; if there is none, one that is made here.
+    Kept,
 }
 
 async fn set(
     global: &Global,
     key: &GroupKey,
     url: String,
-    secret_file: Option<&Path>,
+    which: Secret,
     timeout: Duration,
 ) -> Result<u8, Failure> {
-    let (secret, made) = match secret_file {
-        Some(path) => (secret::read(path)?, false),
-        None => (secret::generated(), true),
+    let (given, keeps) = match which {
+        Secret::Given(secret) => (Some(secret), false),
+        Secret::New => (None, false),
+        Secret::Kept => (None, true),
     };
-    let push = Push { url, secret, timeout_ms: millis(timeout) };
+    let mut push =
+        Push { url, secret: given.clone().unwrap_or_else(secret::generated), timeout_ms: millis(timeout) };
     tenure::event::check_push(&push).map_err(|error| Failure::usage(error.to_string()))?;
     let store = store::open(global).await?;
-    group(store.as_ref(), key).await?;
+    let pushed = group(store.as_ref(), key).await?.push.is_some();
+    let kept = keeps && pushed;
+    if kept {
+        // A server shows its secrets to nobody: it is told none, and keeps the one that it has.
+        let known = store.pushes().await?.into_iter().find(|(its, _)| its == key);
+        push.secret = known.map(|(_, push)| push.secret).unwrap_or_default();
+    }
+    let made = given.is_none() && !kept;
     store.set_push(key, Some(&push)).await?;
     let shown = made.then_some(&push.secret);
     match global.output {

@@ -6,8 +6,12 @@ use super::{Group, Ledger};
 use crate::claim::{clip, span_ms};
 use crate::event::no_such_group;
 use crate::port::{
-    Aside, AsideFilter, AsideKey, AsideView, DeadOrder, Event, EventId, GroupKey, Position, StoreError,
+    Aside, AsideFilter, AsideKey, AsideView, DeadOrder, Event, EventId, GroupKey, Position, READ_BYTES,
+    StoreError,
 };
+
+/// Up to how many are counted that wait behind one.
+const BEHIND_MAX: usize = 1_000;
 
 /// An event that is aside.
 #[derive(Clone, Debug)]
@@ -97,7 +101,7 @@ impl Group {
             error: row.error.clone(),
             failed_at_ms: row.failed_at,
             due_in_ms: row.due_in_ms(now_ms).filter(|_| first),
-            behind: others().filter(|other| place(other) > place(row)).count() as u64,
+            behind: others().filter(|other| place(other) > place(row)).take(BEHIND_MAX).count() as u64,
         }
     }
 }
@@ -123,6 +127,14 @@ impl Ledger {
             rows.sort_by_key(|row| row.event.id);
         }
         rows.truncate(filter.limit as usize);
+        let mut bytes = 0;
+        let mut fits = |row: &&AsideRow| {
+            let first = bytes == 0;
+            bytes += row.event.payload.len();
+            first || bytes <= READ_BYTES
+        };
+        let fitting = rows.iter().take_while(|row| fits(row)).count();
+        rows.truncate(fitting);
         Ok(rows.into_iter().map(|row| group.view(row, now_ms)).collect())
     }
 

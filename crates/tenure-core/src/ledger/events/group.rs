@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use super::{Group, Ledger, Secretly, ShareRow, Topic};
 use crate::SessionId;
-use crate::event::{check_begin, check_group, check_join, check_push, session_is_gone};
+use crate::event::{check_begin, check_group, check_join, check_push, session_is_gone, too_many_groups};
 use crate::ledger::Witness;
-use crate::port::{Begin, GroupKey, GroupLook, GroupSettings, Join, Member, Pause, Push, Share, StoreError};
+use crate::port::{
+    Begin, GROUPS_MAX, GroupKey, GroupLook, GroupSettings, Join, Member, Pause, Push, Share, StoreError,
+};
 
 impl Ledger {
     /// See [`Events::join_group`](crate::port::Events::join_group).
@@ -21,7 +23,7 @@ impl Ledger {
         if !witness.is_live(&join.session) {
             return Err(session_is_gone(&join.session, &join.group));
         }
-        topic.make_group(&join.group, &GroupSettings::default(), join.from);
+        topic.make_group(&join.group, &GroupSettings::default(), join.from)?;
         let group = self.outbox.group_mut(&join.group)?;
         if group.live(witness).is_empty() {
             group.gathered_at = now_ms;
@@ -62,7 +64,7 @@ impl Ledger {
         check_group(settings)?;
         check_begin(&from)?;
         let topic = self.outbox.topic_mut(&key.topic)?;
-        let new = topic.make_group(key, settings, from);
+        let new = topic.make_group(key, settings, from)?;
         if !new {
             self.outbox.group_mut(key)?.settings = *settings;
             self.wake_group(key);
@@ -111,9 +113,17 @@ impl Ledger {
 
 impl Topic {
     /// Makes a group, if it is not there; whether it is new.
-    fn make_group(&mut self, key: &GroupKey, settings: &GroupSettings, from: Begin) -> bool {
+    fn make_group(
+        &mut self,
+        key: &GroupKey,
+        settings: &GroupSettings,
+        from: Begin,
+    ) -> Result<bool, StoreError> {
         if self.groups.contains_key(&key.name) {
-            return false;
+            return Ok(false);
+        }
+        if self.groups.len() >= GROUPS_MAX {
+            return Err(too_many_groups(key));
         }
         let begin = |slot: &super::Slot| ShareRow { position: slot.place_of(from), ..ShareRow::default() };
         let group = Group {
@@ -127,7 +137,7 @@ impl Topic {
             moves: 0,
         };
         self.groups.insert(key.name.clone(), group);
-        true
+        Ok(true)
     }
 }
 

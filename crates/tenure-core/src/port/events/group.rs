@@ -275,7 +275,7 @@ pub struct AsideView {
     pub failed_at_ms: i64,
     /// In how long it is tried again, in milliseconds. `None`: it is dead, or waits behind another.
     pub due_in_ms: Option<u64>,
-    /// How many of its key wait behind it.
+    /// How many of its key wait behind it, counted up to a thousand.
     pub behind: u64,
 }
 
@@ -338,6 +338,16 @@ impl GroupView {
     pub fn lag(&self) -> (u64, bool) {
         self.slots.iter().fold((0, true), |(sum, exact), slot| (sum + slot.lag, exact && slot.lag_exact))
     }
+
+    /// As it is shown to whoever may look: where it is pushed to without the query, which may be a secret.
+    pub fn shown(mut self) -> GroupView {
+        if let Some(push) = &mut self.push
+            && let Some(plain) = push.url.find(['?', '#'])
+        {
+            push.url.replace_range(plain.., "?…");
+        }
+        self
+    }
 }
 
 /// A slot of a group, as people see it.
@@ -356,6 +366,9 @@ pub struct SlotView {
     /// For how long the oldest unread event has waited, in milliseconds by the store's clock.
     pub lag_ms: u64,
 }
+
+/// The most groups of a topic. Whoever may read makes one by naming it, and each keeps what it has not read from being forgotten.
+pub const GROUPS_MAX: usize = 256;
 
 /// Up to how many unread events of a slot are counted.
 pub const LAG_COUNTED: u64 = 10_000;

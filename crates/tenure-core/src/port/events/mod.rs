@@ -14,6 +14,8 @@ mod group;
 mod topic;
 mod wire;
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 
 pub use self::event::{
@@ -21,9 +23,9 @@ pub use self::event::{
     Published, READ_BYTES, TopicKey, UNIT_MAX,
 };
 pub use self::group::{
-    Aside, AsideFilter, AsideKey, AsideView, Begin, Committed, DeadOrder, GroupKey, GroupLook, GroupSettings,
-    GroupView, Join, LAG_COUNTED, Member, Moved, Push, PushView, ReadAsk, SetAside, Share, ShareCommit,
-    SlotView, TakeShares, Taken,
+    Aside, AsideFilter, AsideKey, AsideView, Begin, Committed, DeadOrder, GROUPS_MAX, GroupKey, GroupLook,
+    GroupSettings, GroupView, Join, LAG_COUNTED, Member, Moved, Push, PushView, ReadAsk, SetAside, Share,
+    ShareCommit, SlotView, TakeShares, Taken,
 };
 pub use self::topic::{Blocker, SLOTS, SLOTS_MAX, SlotEnds, TopicSettings, TopicView};
 use super::{Pause, StoreError, Tend, Trouble};
@@ -86,6 +88,19 @@ pub trait Events: Send + Sync + 'static {
     async fn aside_keys(&self, group: &GroupKey, slot: u32) -> Result<Vec<AsideKey>, StoreError> {
         let _ = (group, slot);
         no_events()
+    }
+
+    /// The same of several slots; those of which nothing is said have nothing aside.
+    async fn aside_keys_in(
+        &self,
+        group: &GroupKey,
+        slots: &[u32],
+    ) -> Result<BTreeMap<u32, Vec<AsideKey>>, StoreError> {
+        let mut keys = BTreeMap::new();
+        for slot in slots {
+            keys.insert(*slot, self.aside_keys(group, *slot).await?);
+        }
+        Ok(keys)
     }
 
     /// Says that this session sleeps until this topic has events: the next commit to it rings
@@ -209,7 +224,8 @@ pub trait Bureau: Send + Sync + 'static {
         no_events()
     }
 
-    /// Sets where a server pushes a group's events to, or that it does not.
+    /// Sets where a server pushes a group's events to, or that it does not. A store that shows secrets to nobody, as one behind a
+    /// server does, keeps the one that it has if none is given.
     async fn set_push(&self, key: &GroupKey, push: Option<&Push>) -> Result<(), StoreError> {
         let _ = (key, push);
         no_events()

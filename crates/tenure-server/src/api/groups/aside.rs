@@ -1,5 +1,7 @@
 //! Events that failed: tried again, waiting behind one that is, or dead.
 
+use std::collections::HashSet;
+
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
@@ -309,7 +311,7 @@ async fn order_found(
     mut filter: AsideFilter,
     order: DeadOrder,
 ) -> Result<Ordered, Problem> {
-    let mut events = Vec::new();
+    let (mut events, mut named) = (Vec::new(), HashSet::new());
     // Those of one key are in the order of their positions, and not of their numbers.
     let by_number = filter.key.is_none();
     filter.limit = if by_number { PART } else { PAGE.1 };
@@ -318,11 +320,14 @@ async fn order_found(
         if by_number {
             filter.limit = next_part(filter.limit, &read);
         }
-        let page: Vec<_> = read.into_iter().map(|aside| aside.event.id).collect();
+        let mut page: Vec<_> = read.into_iter().map(|aside| aside.event.id).collect();
+        // What is replayed may die again meanwhile.
+        page.retain(|id| named.insert(*id));
         let Some(last) = page.last().copied() else {
             return Ok(Ordered { events, more: false, next: None });
         };
-        filter.after = Some(last);
+        // Of one key, what is dead no more is not read again.
+        filter.after = by_number.then_some(last).or(filter.after);
         events.extend(ordered(app, by, &filter.group, page, order).await?);
     }
     Ok(Ordered { events, more: true, next: filter.after })

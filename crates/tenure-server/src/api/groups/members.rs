@@ -3,6 +3,8 @@
 //! As with sessions, nothing is decided here, and what goes to and fro are the types of the port. A member's shares live on the beat
 //! of its session; what it says about them names their tokens, so that any replica takes it in.
 
+use std::collections::{BTreeSet, HashSet};
+
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
@@ -21,6 +23,7 @@ use crate::access::Principal;
 use crate::api::campaign::plausible_token;
 use crate::api::events::of_topic;
 use crate::api::given::{At, Given, In};
+use crate::api::owned::owned;
 use crate::api::sessions::{Within, gone, unfit};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
@@ -98,6 +101,7 @@ pub(super) async fn look(
 #[utoipa::path(put, path = "/v1/sessions/{session}/topics/{topic}/groups/{group}", tag = "members",
     params(("session" = SessionId, Path), ("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Join,
     responses((status = 200, body = GroupLook), (status = 404, body = Problem, description = "There is no such topic."),
+        (status = 409, body = Problem, description = "The servers push the group."),
         (status = 410, body = Problem, description = "The session is over.")))]
 pub(super) async fn join(
     State(app): State<App>,
@@ -116,6 +120,12 @@ pub(super) async fn join(
 /// Joins, and tells why not.
 pub(super) async fn joined(app: &App, join: Join) -> Result<GroupLook, Problem> {
     check_join(&join).map_err(|error| sense(&error, "from"))?;
+    if app.store.pushes().await?.iter().any(|(group, _)| *group == join.group) {
+        // They would share the slots: some events would go to the address, and others here.
+        return Err(Problem::new(StatusCode::CONFLICT, "pushed", format!("the servers push {}", join.group))
+            .field("group")
+            .remedy("read with a group of your own; or stop the push first"));
+    }
     match app.store.join_group(&join).await {
         Ok(look) => Ok(look),
         Err(error) if error.kind == Trouble::Request => {
@@ -162,11 +172,31 @@ pub(super) async fn take(
     }
 }
 
+/// Refuses to touch what somebody else's sessions have: tokens are shown to whoever may read. Of what is held under no such token, or by
+/// nobody, the store says so itself.
+async fn whose(
+    app: &App,
+    principal: &Principal,
+    group: &GroupKey,
+    named: impl Iterator<Item = (u32, Token)>,
+) -> Result<(), Problem> {
+    let Some(look) = app.store.look_group(group).await? else { return Ok(()) };
+    let named: HashSet<(u32, Token)> = named.collect();
+    let held = look.shares.iter().filter(|share| named.contains(&(share.slot, share.token)));
+    let holders: BTreeSet<&SessionId> = held.filter_map(|share| share.holder.as_ref()).collect();
+    for holder in holders {
+        owned(app, principal, holder).await?;
+    }
+    Ok(())
+}
+
 /// Gives slots back, each if it is held under that token.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/free", tag = "members",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Freeing, responses((status = 204)))]
+    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Freeing,
+    responses((status = 204), (status = 403, body = Problem, description = "Somebody else's session has one of them.")))]
 pub(super) async fn free(
     State(app): State<App>,
+    principal: Principal,
     At((topic, group)): At<(Name, Name)>,
     In(within): In<Within>,
     Given(Freeing { shares }): Given<Freeing>,
@@ -178,6 +208,7 @@ pub(super) async fn free(
     shares.iter().try_for_each(|(slot, _)| plausible_slot("shares", *slot))?;
     shares.iter().try_for_each(|(_, token)| plausible_token(*token))?;
     let group = key(within, topic, group);
+    whose(&app, &principal, &group, shares.iter().copied()).await?;
     match app.store.free_shares(&group, &shares).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(error) => Err(of_group(&app, &group, error).await),
@@ -187,9 +218,11 @@ pub(super) async fn free(
 /// Takes in what a member says about its slots: how far they are read, what failed, what became of what had failed.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/commit", tag = "members",
     params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Commits,
-    responses((status = 200, body = CommitsHeard)))]
+    responses((status = 200, body = CommitsHeard),
+        (status = 403, body = Problem, description = "Somebody else's session has one of the slots.")))]
 pub(super) async fn commit(
     State(app): State<App>,
+    principal: Principal,
     At((topic, group)): At<(Name, Name)>,
     In(within): In<Within>,
     Given(Commits { commits }): Given<Commits>,
@@ -204,6 +237,7 @@ pub(super) async fn commit(
         plausible_slot("slot", commit.slot)?;
         check_commit(commit).map_err(|error| sense(&error, &format!("commits[{n}]")))?;
     }
+    whose(&app, &principal, &group, commits.iter().map(|commit| (commit.slot, commit.token))).await?;
     match app.store.commit_shares(&commits).await {
         Ok(committed) => Ok(Json(CommitsHeard { committed })),
         Err(error) => Err(of_group(&app, &group, error).await),

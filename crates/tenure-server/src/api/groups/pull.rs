@@ -129,6 +129,8 @@ pub(super) struct PulledShare {
     /// Events up to the position that were not pulled: they are aside already.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     aside: Vec<EventId>,
+    /// How many events of it were pulled, for the figures.
+    events: u32,
 }
 
 /// Pull events
@@ -142,7 +144,7 @@ pub(super) struct PulledShare {
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/pull", tag = "groups",
     params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Pull,
     responses((status = 200, body = Pulled), (status = 404, body = Problem, description = "There is no such topic."),
-        (status = 409, body = Problem, description = "The group is paused."),
+        (status = 409, body = Problem, description = "The group is paused, or the servers push it."),
         (status = 410, body = Problem, description = "The session is over: pull without one.")))]
 pub(super) async fn pull(
     State(app): State<App>,

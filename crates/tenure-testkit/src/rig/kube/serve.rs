@@ -128,8 +128,8 @@ fn finish(reply: Reply, forgotten: Option<u16>) -> Response<Body> {
     }
 }
 
-fn parse(body: &Bytes) -> Result<Value, Response<Body>> {
-    serde_json::from_slice(body).map_err(|error| answer(status(400, "BadRequest", error.to_string())))
+fn parse(body: &Bytes) -> Result<Value, Reply> {
+    serde_json::from_slice(body).map_err(|error| status(400, "BadRequest", error.to_string()))
 }
 
 async fn many(
@@ -149,7 +149,7 @@ async fn many(
     };
     let object = match parse(&body) {
         Ok(object) => object,
-        Err(refused) if verb == "create" => return refused,
+        Err(refused) if verb == "create" => return answer(refused),
         Err(_) => Value::Null,
     };
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -183,7 +183,7 @@ async fn one(
         Err(refused) => return refused,
     };
     let object = match (verb, parse(&body)) {
-        ("update" | "patch", Err(refused)) => return refused,
+        ("update" | "patch", Err(refused)) => return answer(refused),
         (_, object) => object.unwrap_or_default(),
     };
     let reply = shared.with(|world| match verb {
@@ -206,7 +206,7 @@ async fn pod(
     }
     match parse(&body) {
         Ok(patch) => answer(shared.with(|world| world.patch_pod(&namespace, &name, &patch))),
-        Err(refused) => refused,
+        Err(refused) => answer(refused),
     }
 }
 

@@ -398,12 +398,14 @@ fn refuse(name: &str, object: &Value) -> Option<Reply> {
     let texts = ["holderIdentity", "strategy", "preferredHolder"];
     let numbers = ["leaseDurationSeconds", "leaseTransitions"];
     let times = ["acquireTime", "renewTime"];
-    for field in texts.iter().filter(|field| !spec[**field].is_null() && !spec[**field].is_string()) {
-        return Some(status(
-            400,
-            "BadRequest",
-            format!("cannot unmarshal into Go struct field LeaseSpec.spec.{field} of type string"),
-        ));
+    for field in texts {
+        if !spec[field].is_null() && !spec[field].is_string() {
+            return Some(status(
+                400,
+                "BadRequest",
+                format!("cannot unmarshal into Go struct field LeaseSpec.spec.{field} of type string"),
+            ));
+        }
     }
     for field in numbers {
         let is_int32 = spec[field].as_i64().is_some_and(|number| i32::try_from(number).is_ok());

@@ -10,7 +10,7 @@ use tenure_core::{Entropy, SplitMix};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::plan::{EventPlan, Role};
-use super::reader::Tell;
+use super::reader::{Tell, Temper};
 use super::{books, reader};
 use crate::Failed;
 
@@ -74,10 +74,13 @@ macro_rules! process_on {
                 let mut writing = tokio::task::JoinSet::new();
                 for _ in 0..writers {
                     let (pool, mut dice) = (pool.clone(), SplitMix::new(tenure::runtime::random()));
+                    // No other has had it, in whatever process.
+                    let writer = dice.next_u64();
                     writing.spawn(async move {
                         loop {
                             // What fails was rolled back, or not: the books say.
-                            let written = books::$dialect::write(&pool, &mut dice, $patience_ms).await;
+                            let written =
+                                books::$dialect::write(&pool, &mut dice, $patience_ms, writer).await;
                             let wait = if written.is_ok() { dice.next_u64() % 30 } else { 100 };
                             tokio::time::sleep(Duration::from_millis(wait)).await;
                         }
@@ -98,7 +101,9 @@ macro_rules! process_on {
                 let join = async {
                     let tenure = open(&plan.url, &format!("member-{}", plan.hand), lease).await;
                     loop {
-                        match reader::$dialect::join(&tenure, &pool, to.clone(), $pause_ms).await {
+                        match reader::$dialect::join(&tenure, &pool, to.clone(), Temper::calm($pause_ms))
+                            .await
+                        {
                             Ok(consumer) => break (tenure, consumer),
                             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                         }

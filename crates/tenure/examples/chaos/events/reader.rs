@@ -8,16 +8,55 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::port::{GroupKey, ShareCommit};
-use tenure::{Batch, Tenure, Token};
+use tenure::port::{Backoff, GroupKey, GroupSettings, ShareCommit};
+use tenure::{Batch, HandlerError, Tenure, Token};
 
 use super::books::{GROUP, topic};
 
 /// Is told what came of a stale commit: whether it was accepted, which must never be.
 pub(crate) type Tell = Arc<dyn Fn(bool) + Send + Sync>;
 
-/// How many batches the careless one has in mind.
+/// How a member is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Temper {
+    /// Its handlers take up to this long for what they do.
+    pub(crate) pause_ms: u64,
+    /// How many of them go on at once.
+    pub(crate) concurrency: usize,
+    /// Of how many events one fails, panics, or meets what passes; 0: none does.
+    pub(crate) one_fails_in: u64,
+}
+
+impl Temper {
+    /// Nothing fails that is not made to from outside.
+    pub(crate) fn calm(pause_ms: u64) -> Temper {
+        Temper { pause_ms, concurrency: 2, one_fails_in: 0 }
+    }
+
+    /// Whether the handler of this batch fails, after it has done what it does.
+    fn fails(&self, batch: &Batch) -> Result<(), HandlerError> {
+        let fails =
+            |_: &_| self.one_fails_in > 0 && tenure::runtime::random().is_multiple_of(self.one_fails_in);
+        if !batch.iter().any(fails) {
+            return Ok(());
+        }
+        match tenure::runtime::random() % 4 {
+            // A panic, without what is told of one on the screen.
+            0 => std::panic::resume_unwind(Box::new("the torture wants this")),
+            1 => Err(HandlerError::passing("the torture wants this to pass")),
+            _ => Err(HandlerError::fail("the torture wants this")),
+        }
+    }
+}
+
+/// Tried again soon, and as good as never dead.
+const RETRIES: GroupSettings =
+    GroupSettings { max_attempts: 10_000, backoff: Backoff { first_ms: 10, most_ms: 100 } };
+
+/// How many batches the careless one has in mind, how often he looks, and for how many looks he remembers each.
 const IN_MIND: usize = 64;
+const LOOK: Duration = Duration::from_millis(50);
+const LOOKS: u32 = 300;
 
 /// Hands a batch over to the careless one, unless its handler returns.
 struct Lost {
@@ -47,20 +86,41 @@ fn slots(batch: &Batch) -> Vec<(u32, Token, u64)> {
     slots
 }
 
-/// Waits until somebody else has had one of these slots; which.
-async fn superseded(tenure: &Tenure, slots: &[(u32, Token, u64)]) -> Option<(u32, Token, u64)> {
-    let group = GroupKey::new(topic().ok()?, GROUP.parse().ok()?);
-    for _ in 0..300 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let Ok(Some(look)) = tenure.store().look_group(&group).await else { continue };
-        let newer = |(slot, token, _): &&(u32, Token, u64)| {
+/// Batches whose slots somebody else may come to have.
+#[derive(Default)]
+struct InMind(Vec<(Batch, u32)>);
+
+impl InMind {
+    fn is_full(&self) -> bool {
+        self.0.len() >= IN_MIND
+    }
+
+    fn add(&mut self, batch: Batch) {
+        self.0.push((batch, LOOKS));
+    }
+
+    /// Those of which somebody else has had a slot by now, and that slot. What nobody takes is forgotten in the end. One look for all of
+    /// them: a look for each would keep the store from everything else.
+    async fn superseded(&mut self, tenure: &Tenure) -> Vec<(Batch, (u32, Token, u64))> {
+        let Ok(group) = group() else { return Vec::new() };
+        let Ok(Some(look)) = tenure.store().look_group(&group).await else { return Vec::new() };
+        let newer = |(slot, token, _): &(u32, Token, u64)| {
             look.shares.iter().any(|share| share.slot == *slot && share.token > *token)
         };
-        if let Some(slot) = slots.iter().find(newer) {
-            return Some(*slot);
-        }
+        let mut superseded = Vec::new();
+        self.0.retain_mut(|(batch, looks)| {
+            *looks -= 1;
+            let slot = slots(batch).into_iter().find(newer);
+            let keep = slot.is_none() && *looks > 0;
+            superseded.extend(slot.map(|slot| (batch.clone(), slot)));
+            keep
+        });
+        superseded
     }
-    None
+}
+
+fn group() -> Result<GroupKey, tenure::NameError> {
+    Ok(GroupKey::new(topic()?, GROUP.parse()?))
 }
 
 fn word(batch: &Batch, (slot, token, last): (u32, Token, u64)) -> ShareCommit {
@@ -85,22 +145,33 @@ macro_rules! reader_on {
             use tenure::{Consumer, Error, Outbox};
             use tokio::sync::mpsc;
 
-            /// Joins the group. Its handlers take up to this long for what they do; what the careless one is to have goes `to` him.
+            /// Joins the group. What the careless one is to have goes `to` him.
             pub(crate) async fn join(
                 tenure: &Tenure,
                 pool: &Pool<$database>,
                 to: mpsc::UnboundedSender<Batch>,
-                pause_ms: u64,
+                temper: Temper,
             ) -> Result<Consumer, Error> {
                 let member = tenure.name().to_owned();
-                let builder = tenure.consumer(TOPIC, GROUP).batch(50).concurrency(2);
+                let builder =
+                    tenure.consumer(TOPIC, GROUP).batch(50).concurrency(temper.concurrency).settings(RETRIES);
                 let handler = move |batch: Batch, mut tx: tenure::Tx<$database>| {
                     let (to, member) = (to.clone(), member.clone());
                     async move {
                         let mut lost = Lost { batch: Some(batch.clone()), to };
-                        let kept = keep(batch.events(), &mut tx, &member).await;
-                        let pause = tenure::runtime::random() % (pause_ms + 1);
+                        // Who it was, and how: for whoever has to find out.
+                        let tokens =
+                            slots(&batch).into_iter().map(|(slot, token, _)| format!("{slot}:{token}"));
+                        let who = format!(
+                            "{member}, attempt {} of {}, {}",
+                            batch.attempt(),
+                            batch.len(),
+                            tokens.collect::<Vec<_>>().join(" ")
+                        );
+                        let kept = keep(batch.events(), &mut tx, &who).await;
+                        let pause = tenure::runtime::random() % (temper.pause_ms + 1);
                         tokio::time::sleep(Duration::from_millis(pause)).await;
+                        temper.fails(&batch)?;
                         if tenure::runtime::random() % 8 != 0 {
                             lost.batch = None;
                         }
@@ -117,17 +188,26 @@ macro_rules! reader_on {
                 mut lost: mpsc::UnboundedReceiver<Batch>,
                 tell: Tell,
             ) {
-                let mut in_mind = tokio::task::JoinSet::new();
-                while let Some(batch) = lost.recv().await {
-                    if in_mind.len() >= IN_MIND {
-                        in_mind.join_next().await;
+                let (mut in_mind, mut saying) = (InMind::default(), tokio::task::JoinSet::new());
+                let mut look = tokio::time::interval(LOOK);
+                look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+                loop {
+                    tokio::select! {
+                        batch = lost.recv(), if !in_mind.is_full() => match batch {
+                            Some(batch) => in_mind.add(batch),
+                            None => return,
+                        },
+                        _ = look.tick() => {
+                            for (batch, slot) in in_mind.superseded(&tenure).await {
+                                saying.spawn(say_late(pool.clone(), batch, slot, tell.clone()));
+                            }
+                            while saying.try_join_next().is_some() {}
+                        }
                     }
-                    in_mind.spawn(say_late(tenure.clone(), pool.clone(), batch, tell.clone()));
                 }
             }
 
-            async fn say_late(tenure: Tenure, pool: Pool<$database>, batch: Batch, tell: Tell) {
-                let Some(slot) = superseded(&tenure, &slots(&batch)).await else { return };
+            async fn say_late(pool: Pool<$database>, batch: Batch, slot: (u32, Token, u64), tell: Tell) {
                 let commit = word(&batch, slot);
                 let Ok(mut tx) = pool.begin().await else { return };
                 match tx.commit_share(&commit, Duration::from_secs(1)).await {

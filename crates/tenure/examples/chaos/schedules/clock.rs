@@ -24,13 +24,18 @@ pub(super) struct Earlier {
 }
 
 impl Default for Clock {
-    /// The true one.
+    /// The true one, as it always was.
     fn default() -> Clock {
-        Clock(vec![Stretch { since_ms: (i64::MIN / 2, i64::MIN / 2), offset_ms: 0 }])
+        Clock::since(i64::MIN / 2)
     }
 }
 
 impl Clock {
+    /// The true one, of which nobody has asked before this moment.
+    pub(super) fn since(ms: i64) -> Clock {
+        Clock(vec![Stretch { since_ms: (ms, ms), offset_ms: 0 }])
+    }
+
     /// From a moment between these on it is ahead of the true one by so much.
     pub(super) fn set(&mut self, since_ms: (i64, i64), offset_ms: i64) {
         self.0.push(Stretch { since_ms, offset_ms });
@@ -78,7 +83,7 @@ mod tests {
 
     /// An hour back at 10 s, and ahead again at 20 s.
     fn clock() -> Clock {
-        let mut clock = Clock::default();
+        let mut clock = Clock::since(0);
         clock.set((10_000, 10_005), -HOUR_MS);
         clock.set((20_000, 20_005), 0);
         clock

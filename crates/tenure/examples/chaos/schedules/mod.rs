@@ -47,6 +47,9 @@ const HANDS: usize = 5;
 /// What is ahead of now by less is not overdue: somebody is about to fire it.
 const ABOUT_NOW_MS: i64 = 3_000;
 
+/// How long before the first fault a tick may have been decided about: less than a step of the clock.
+const BEFORE_MS: i64 = 600_000;
+
 /// Runs the stages, and tells whether all is well.
 pub(crate) fn run(
     options: &Options,
@@ -117,7 +120,7 @@ fn stage(
         progress,
         lease: LEASE,
         offset_s: 0,
-        shown: Clock::default(),
+        shown: Clock::since(tenure::runtime::wall_ms() - BEFORE_MS),
         injected: Vec::new(),
     };
     let (faults, clock, offset_s) = nemesis.rage(until_ns)?;

@@ -119,7 +119,7 @@ mod tests {
             "k8s:?label_leader=a/b/c",
             "k8s:?context=",
         ] {
-            let error = url.parse::<Address>().err().expect(url);
+            let error = url.parse::<Address>().expect_err(url);
             assert!(
                 error.kind == Trouble::Address && error.message.contains("k8s:NAMESPACE"),
                 "{url}: {error}"

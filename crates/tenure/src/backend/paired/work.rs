@@ -133,6 +133,7 @@ kept! {
 
 kept! {
     impl Scheduling {
+        [fires_abreast -> usize]
         due(limit: u32) -> DueLook;
         fire(fire: &Fire) -> Option<Vec<Fired>>;
         prune_ticks(session: &SessionId, token: Token, limit: u32) -> (u64, bool);

@@ -66,6 +66,7 @@ impl Fenced for Transaction<'_, Dialect> {
 
 impl OutboxDatabase for Dialect {
     const BEGIN: &'static str = "BEGIN";
+    const ALONE: bool = false;
 }
 
 #[async_trait]

@@ -73,6 +73,7 @@ impl Fenced for Transaction<'_, Dialect> {
 impl OutboxDatabase for Dialect {
     // The write lock at once: a transaction that began by reading is refused it when somebody else has written meanwhile.
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    const ALONE: bool = true;
 }
 
 #[async_trait]

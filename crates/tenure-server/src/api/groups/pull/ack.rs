@@ -28,6 +28,7 @@ use crate::api::groups::key;
 use crate::api::owned::owned;
 use crate::api::queues::lasting;
 use crate::api::sessions::{Within, unfit};
+use crate::metrics;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
@@ -71,6 +72,9 @@ pub(super) struct AckShare {
     /// What failed, of this slot. Whatever of its key was pulled after it counts as not done: it follows, in order.
     #[serde(default)]
     failed: Vec<Failure>,
+    /// How many events of it were pulled. It only counts for the figures.
+    #[serde(default)]
+    events: u32,
 }
 
 /// An event that failed.
@@ -181,16 +185,26 @@ pub(super) async fn ack(
     let settling = Settling::new(&app, &group, &ack.shares).await?;
     settling.whose(&principal, ack.session.as_ref()).await?;
     let (mut commits, mut acked) = (Vec::new(), Acked { acked: Vec::new(), stale: Vec::new() });
+    let mut pulled = Vec::new();
     for share in ack.shares {
         match settling.held(share.slot, share.token)? {
-            Some(known) => commits.push(settling.commit(known, share).await?),
+            Some(known) => {
+                pulled.push(share.events);
+                commits.push(settling.commit(known, share).await?);
+            }
             None => acked.stale.push(share.slot),
         }
     }
-    for (commit, how) in commits.iter().zip(app.store.commit_shares(&commits).await?) {
-        let list = if how == Committed::Yes { &mut acked.acked } else { &mut acked.stale };
-        list.push(commit.slot);
+    let committed = app.store.commit_shares(&commits).await?;
+    for ((commit, how), pulled) in commits.iter().zip(committed).zip(pulled) {
+        if how == Committed::Yes {
+            acked.acked.push(commit.slot);
+            settling.count(commit, pulled);
+        } else {
+            acked.stale.push(commit.slot);
+        }
     }
+    metrics::stale(&group, acked.stale.len());
     Ok(Json(acked))
 }
 
@@ -213,8 +227,15 @@ pub(super) async fn nack(
     let group = key(within, topic, group);
     let Nack { session, slot, token, position, event, error, retry, after_ms } = nack;
     let failed = vec![Failure { event, error, retry, after_ms }];
-    let share =
-        AckShare { slot, token, position: Some(position), retried: vec![event], aside: Vec::new(), failed };
+    let share = AckShare {
+        slot,
+        token,
+        position: Some(position),
+        retried: vec![event],
+        aside: Vec::new(),
+        failed,
+        events: 0,
+    };
     check(std::slice::from_ref(&share))?;
     if let Some(session) = &session {
         renewed(&app, &principal, session, None).await?;
@@ -230,8 +251,10 @@ pub(super) async fn nack(
     let known = settling.held(slot, token)?.ok_or_else(lost)?;
     let (commits, nacked) = settling.failure(known, position, &share.failed[0]).await?;
     if app.store.commit_shares(&commits).await?.contains(&Committed::Stale) {
+        metrics::stale(&group, 1);
         return Err(lost());
     }
+    commits.iter().for_each(|commit| settling.count(commit, 0));
     Ok(Json(nacked))
 }
 
@@ -315,7 +338,7 @@ impl<'a> Settling<'a> {
 
     /// What is to be said about a slot.
     async fn commit(&self, known: &Share, share: AckShare) -> Result<ShareCommit, Problem> {
-        let AckShare { slot, token, position, retried, aside: withheld, failed } = share;
+        let AckShare { slot, token, position, retried, aside: withheld, failed, events: _ } = share;
         let mut commit = said(self.group, slot, token);
         let end = self.ends.get(&slot).copied().unwrap_or(0).max(known.position);
         if position.is_some_and(|position| position > end) {
@@ -366,6 +389,24 @@ impl<'a> Settling<'a> {
             self.was_said(known, event).await?;
         }
         Ok(commit)
+    }
+
+    /// Counts what was said and counts. `pulled`: how many events it was said of, as the member says. Said a second time, it moves no
+    /// position and settles nothing, and is not counted again.
+    fn count(&self, commit: &ShareCommit, pulled: u32) {
+        let hows =
+            commit.set_aside.iter().map(|aside| &aside.how).chain(commit.settled.iter().map(|(_, how)| how));
+        let failed = hows.filter(|how| matches!(how, Aside::Retry { .. } | Aside::Dead { .. }));
+        failed.clone().for_each(|how| metrics::failed(self.group, matches!(how, Aside::Dead { .. })));
+        let known = self.look.shares.iter().find(|share| share.slot == commit.slot);
+        let moves =
+            known.is_some_and(|known| commit.position.is_some_and(|position| position > known.position));
+        if moves || !commit.settled.is_empty() {
+            let not_done =
+                commit.set_aside.len() + commit.settled.iter().filter(|(_, how)| *how != Aside::Done).count();
+            let most = pulled.min(u32::try_from(2 * SPAN_MAX).unwrap_or(u32::MAX)) as usize;
+            metrics::consumed(self.group, most.saturating_sub(not_done));
+        }
     }
 
     /// Refuses a failure that is not one of this slot: to pass over it would be to say that it is done.

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use futures_util::future::try_join_all;
 use tenure::port::{
     Aside, AsideFilter, AsideKey, AsideView, Committed, Event, EventId, GroupKey, GroupLook, Join,
     PUBLISH_MAX, Position, ReadAsk, SetAside, Share, ShareCommit, StoreError, Taken,
@@ -43,6 +42,7 @@ pub(super) async fn gathered(app: &App, join: &Join, look: &GroupLook, max: u32)
         position: None,
         retried: Vec::new(),
         aside: Vec::new(),
+        events: 0,
     };
     for share in &held {
         for aside in asides.get(&share.slot).into_iter().flatten() {
@@ -54,7 +54,9 @@ pub(super) async fn gathered(app: &App, join: &Join, look: &GroupLook, max: u32)
             {
                 let attempt = view.attempts.saturating_add(1);
                 found.deliveries.push(Delivery { event: view.event, attempt, token: share.token });
-                shares.entry(share.slot).or_insert_with(|| entry(share)).retried.push(aside.event);
+                let told = shares.entry(share.slot).or_insert_with(|| entry(share));
+                told.retried.push(aside.event);
+                told.events += 1;
             }
         }
     }
@@ -104,8 +106,9 @@ pub(super) async fn gathered(app: &App, join: &Join, look: &GroupLook, max: u32)
                 continue;
             }
             let delivery = |event: &Event| Delivery { event: event.clone(), attempt: 1, token: share.token };
-            found.deliveries.extend(new.into_iter().map(delivery));
             let told = shares.entry(share.slot).or_insert_with(|| entry(share));
+            told.events += u32::try_from(new.len()).unwrap_or(u32::MAX);
+            found.deliveries.extend(new.into_iter().map(delivery));
             (told.position, told.aside) = (Some(position), withheld);
         }
     }
@@ -143,20 +146,13 @@ pub(super) async fn recover(app: &App, group: &GroupKey, taken: &Taken) -> Resul
     Ok(())
 }
 
-/// The keys that are aside in these slots. Asked for slot by slot only if anything is aside at all.
+/// The keys that are aside in these slots.
 pub(super) async fn asides(
     app: &App,
     group: &GroupKey,
     slots: &[u32],
 ) -> Result<BTreeMap<u32, Vec<AsideKey>>, StoreError> {
-    let any = AsideFilter { group: group.clone(), dead: false, slot: None, key: None, after: None, limit: 1 };
-    if app.store.aside(&any).await?.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let keys = slots
-        .iter()
-        .map(|slot| async move { Ok::<_, StoreError>((*slot, app.store.aside_keys(group, *slot).await?)) });
-    Ok(try_join_all(keys).await?.into_iter().collect())
+    if slots.is_empty() { Ok(BTreeMap::new()) } else { app.store.aside_keys_in(group, slots).await }
 }
 
 /// Events of a slot after a position, up to another; at least a unit, and not more than fit.

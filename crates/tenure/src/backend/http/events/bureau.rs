@@ -220,7 +220,10 @@ impl Bureau for Http {
         let path = of_group(key, "/push");
         match push {
             Some(push) => {
-                let answer = self.caller.call(&send(Method::PUT, path, push)).await?;
+                // Without a secret, the one that there is stays.
+                let secret = (!push.secret.is_empty()).then_some(&push.secret);
+                let wish = json!({"url": push.url, "secret": secret, "timeout_ms": push.timeout_ms});
+                let answer = self.caller.call(&send(Method::PUT, path, &wish)).await?;
                 answer.read().map(|_: IgnoredAny| ())
             }
             None => self.caller.call(&bare(Method::DELETE, path)).await?.done(),

@@ -1,5 +1,6 @@
 //! What members say about their shares, in the handler's own transaction or one of ours.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sqlx::PgConnection;
@@ -41,10 +42,10 @@ pub async fn commit_shares(
     // Not less than a millisecond: nought means "no limit".
     let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX).max(1);
     let message = Message::for_user(&QUERIES).then("lease_bound", &[Value::Int(lease_ms)])?;
-    let (message, order) = in_order(message, commits)?;
+    let (message, said) = said(message, commits)?;
     let answers =
         all_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
-    answered(&answers, order)
+    said.read(&answers)
 }
 
 impl Postgres {
@@ -53,9 +54,59 @@ impl Postgres {
             return Ok(Vec::new());
         }
         let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
-        let (message, order) = in_order(message, commits)?;
-        answered(&self.shared.events.run_all(message).await?, order)
+        let (message, said) = said(message, commits)?;
+        said.read(&self.shared.events.run_all(message).await?)
     }
+}
+
+/// How commits were said, and so how the answers come.
+enum Said {
+    /// One by one, in the order of their slots: the places of those.
+    Singly(Vec<usize>),
+    /// So many in one statement.
+    Together(usize),
+}
+
+impl Said {
+    /// What came of it, in the order in which it was given.
+    fn read(self, answers: &[Vec<PgRow>]) -> Result<Vec<Committed>, StoreError> {
+        let committed = |row: &PgRow| Ok(if get(row, "held")? { Committed::Yes } else { Committed::Stale });
+        match self {
+            Said::Singly(order) => answered(answers, order),
+            Said::Together(count) => {
+                let rows = answers.last().map(Vec::as_slice).unwrap_or_default();
+                if rows.len() != count {
+                    return Err(garbled("commits", format!("{} answers", rows.len())));
+                }
+                rows.iter().map(committed).collect()
+            }
+        }
+    }
+}
+
+/// All that is said. Mostly how far the shares of one group are read, and nothing else: then in one statement.
+fn said<'q>(message: Message<'q>, commits: &[ShareCommit]) -> Result<(Message<'q>, Said), StoreError> {
+    let positions: Option<Vec<u64>> = commits.iter().map(only_position).collect();
+    let together = commits.len() > 1 && commits.iter().all(|commit| commit.group == commits[0].group);
+    let slots: BTreeSet<u32> = commits.iter().map(|commit| commit.slot).collect();
+    let Some(positions) = positions.filter(|_| together && slots.len() == commits.len()) else {
+        let (message, order) = in_order(message, commits)?;
+        return Ok((message, Said::Singly(order)));
+    };
+    commits.iter().try_for_each(check_commit)?;
+    let [namespace, topic, name] = key_of(&commits[0].group);
+    let slots = array(commits.iter().map(|commit| commit.slot.into()));
+    let tokens = array(commits.iter().map(|commit| commit.token.as_u64()));
+    let positions = array(positions.into_iter());
+    let values =
+        [namespace, topic, name, slots.as_str().into(), tokens.as_str().into(), positions.as_str().into()];
+    Ok((message.then("share_commit_positions", &values)?, Said::Together(commits.len())))
+}
+
+/// How far it is read, if nothing else is said.
+fn only_position(commit: &ShareCommit) -> Option<u64> {
+    let nothing = commit.done.is_empty() && commit.set_aside.is_empty() && commit.settled.is_empty();
+    commit.position.filter(|_| nothing)
 }
 
 /// All that is said, in one order, whatever the order it is given in: two who commit at once must not wait for each other in a

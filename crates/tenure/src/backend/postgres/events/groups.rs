@@ -1,5 +1,7 @@
 //! Groups: joining, looking, taking and giving back.
 
+use std::collections::BTreeMap;
+
 use tenure_core::event::{check_join, check_take, session_is_gone};
 use tenure_core::port::{AsideKey, Begin, GroupKey, GroupLook, Join, StoreError, TakeShares, Taken};
 use tenure_core::{SessionId, Token};
@@ -78,6 +80,18 @@ impl Postgres {
         let [namespace, topic, name] = group(key);
         let rows = self.call("aside_keys", &[namespace, topic, name, slot.into()]).await?;
         rows.first().map_or_else(|| Ok(Vec::new()), |row| get_json(row, "keys"))
+    }
+
+    pub(super) async fn keys_aside_in(
+        &self,
+        key: &GroupKey,
+        slots: &[u32],
+    ) -> Result<BTreeMap<u32, Vec<AsideKey>>, StoreError> {
+        let [namespace, topic, name] = group(key);
+        let slots = array(slots.iter().map(|slot| u64::from(*slot)));
+        let rows = self.call("aside_keys_in", &[namespace, topic, name, slots.as_str().into()]).await?;
+        let keys = |row| Ok((number(get::<i32>(row, "slot")?, "a slot")?, get_json(row, "keys")?));
+        rows.iter().map(keys).collect()
     }
 }
 

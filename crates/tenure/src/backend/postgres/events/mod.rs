@@ -14,6 +14,8 @@ mod groups;
 mod publish;
 mod read;
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use tenure_core::port::{
     AsideKey, Committed, Event, Events, GroupKey, GroupLook, Join, NewEvent, Published, ReadAsk, ShareCommit,
@@ -63,6 +65,14 @@ impl Events for Postgres {
 
     async fn aside_keys(&self, group: &GroupKey, slot: u32) -> Result<Vec<AsideKey>, StoreError> {
         self.keys_aside(group, slot).await
+    }
+
+    async fn aside_keys_in(
+        &self,
+        group: &GroupKey,
+        slots: &[u32],
+    ) -> Result<BTreeMap<u32, Vec<AsideKey>>, StoreError> {
+        self.keys_aside_in(group, slots).await
     }
 
     async fn doze_topic(&self, session: &SessionId, topic: &TopicKey) -> Result<(), StoreError> {

@@ -1,6 +1,8 @@
 //! Publishing, in a transaction of our own or the caller's.
 
 use std::fmt::Write;
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
@@ -8,7 +10,7 @@ use tenure_core::event::{EventError, check_events};
 use tenure_core::port::{EVENT_BYTES_MAX, EventId, NewEvent, Payload, Published, StoreError, TopicKey};
 
 use super::super::claims::texts;
-use super::super::error::explain;
+use super::super::error::{explain, garbled};
 use super::super::lane::last_rows;
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
@@ -23,7 +25,7 @@ pub async fn publish(
     topic: &TopicKey,
     events: &[NewEvent],
 ) -> Result<Vec<Published>, StoreError> {
-    let message = written(Message::for_user(&QUERIES), topic, events, false)?;
+    let message = written(Message::for_user(&QUERIES), topic, events, How::Theirs)?;
     let rows = last_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
     read(&rows, events)
 }
@@ -35,26 +37,47 @@ impl Postgres {
         events: &[NewEvent],
     ) -> Result<Vec<Published>, StoreError> {
         let message = Message::fresh(&self.queries).plain(STRICT, self.shared.strict);
-        let message = match events {
-            [event] if event.idempotency_key.is_none() => written_one(message, topic, event)?,
-            _ => written(message, topic, events, true)?,
-        };
-        read(&self.shared.events.run(message).await?, events)
+        let lane = &self.shared.events;
+        match events {
+            [event] if event.idempotency_key.is_none() => {
+                read(&lane.run(written_one(message, topic, event)?).await?, events)
+            }
+            _ if events.iter().all(|event| event.idempotency_key.is_none()) => {
+                read_together(&lane.run(written(message, topic, events, How::Own)?).await?, events)
+            }
+            _ => read(&lane.run(written(message, topic, events, How::OwnByKeys)?).await?, events),
+        }
     }
 }
 
-/// The message of a publication. `own`: in a transaction that is over at once.
+/// In which transaction several events are published.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Somebody else's, who may do other things in it.
+    Theirs,
+    /// One that is over at once, with idempotency keys.
+    OwnByKeys,
+    /// One that is over at once, without.
+    Own,
+}
+
+/// The message of a publication.
 fn written<'q>(
     message: Message<'q>,
     topic: &TopicKey,
     events: &[NewEvent],
-    own: bool,
+    how: How,
 ) -> Result<Message<'q>, StoreError> {
     check_events(events, EVENT_BYTES_MAX as u64)?;
     let columns = Columns::of(events.iter());
     let mut values = key_of(topic).to_vec();
-    values.extend(columns.values());
-    values.push(own.into());
+    let [hashes, kinds, keys, payloads, bodies, headers, idempotency_keys, tokens] = columns.values();
+    values.extend([hashes, kinds, keys, payloads, bodies, headers]);
+    if how == How::Own {
+        values.push(tokens);
+        return message.then("event_publish_own", &values);
+    }
+    values.extend([idempotency_keys, tokens, Value::Bool(how == How::OwnByKeys)]);
     message.then("event_publish", &values)
 }
 
@@ -138,9 +161,7 @@ fn read(rows: &[PgRow], events: &[NewEvent]) -> Result<Vec<Published>, StoreErro
     rows.iter()
         .map(|row| {
             if let Some(most) = get::<Option<i64>>(row, "most")? {
-                let place: usize = number(get::<i32>(row, "n")?, "an event's place")?;
-                let bytes = events.get(place).map_or(0, |event| event.payload.len());
-                return Err(EventError::TooLarge { place, bytes, most: number(most, "a length")? }.into());
+                return Err(too_large(row, most, events)?.into());
             }
             Ok(Published {
                 id: EventId(number(get::<i64>(row, "id")?, "an event's number")?),
@@ -149,6 +170,34 @@ fn read(rows: &[PgRow], events: &[NewEvent]) -> Result<Vec<Published>, StoreErro
             })
         })
         .collect()
+}
+
+/// The same, of events that are all new, in one row.
+fn read_together(rows: &[PgRow], events: &[NewEvent]) -> Result<Vec<Published>, StoreError> {
+    let row = rows.first().ok_or_else(|| garbled("what was published", "no row"))?;
+    if let Some(most) = get::<Option<i64>>(row, "most")? {
+        return Err(too_large(row, most, events)?.into());
+    }
+    let (ids, slots) = (get::<Option<&str>>(row, "ids")?, get::<Option<&str>>(row, "slots")?);
+    let (ids, slots) = (unlisted::<u64>(ids)?, unlisted::<u32>(slots)?);
+    if ids.len() != events.len() || slots.len() != events.len() {
+        return Err(garbled("what was published", format!("{} numbers, {} slots", ids.len(), slots.len())));
+    }
+    Ok(ids.into_iter().zip(slots).map(|(id, slot)| Published { id: EventId(id), slot, new: true }).collect())
+}
+
+/// The event that is too long for its topic.
+fn too_large(row: &PgRow, most: i64, events: &[NewEvent]) -> Result<EventError, StoreError> {
+    let place: usize = number(get::<i32>(row, "n")?, "an event's place")?;
+    let bytes = events.get(place).map_or(0, |event| event.payload.len());
+    Ok(EventError::TooLarge { place, bytes, most: number(most, "a length")? })
+}
+
+/// Numbers, as the server writes an array of them.
+fn unlisted<T: FromStr<Err = ParseIntError>>(list: Option<&str>) -> Result<Vec<T>, StoreError> {
+    let list = list.unwrap_or_default().trim_start_matches('{').trim_end_matches('}');
+    let numbers = list.split(',').filter(|number| !number.is_empty()).map(str::parse);
+    numbers.collect::<Result<_, _>>().map_err(|error| garbled("a list of numbers", error))
 }
 
 /// What a key's slot is found by: the server takes it modulo the slots, of which we do not know how many there are.
@@ -216,6 +265,9 @@ mod tests {
         assert_eq!(some_texts([None, None].into_iter()), None);
         assert_eq!(some_texts([None, Some("a")].into_iter()).as_deref(), Some(r#"{NULL,"a"}"#));
         assert_eq!(numbers([Some(-1), None].into_iter()), "{-1,NULL}");
+        assert_eq!(unlisted::<u32>(Some("{1,20}")).unwrap(), [1, 20]);
+        assert_eq!(unlisted::<u32>(None).unwrap(), [0; 0]);
+        assert!(unlisted::<u32>(Some("{1,NULL}")).is_err());
         let event = NewEvent { payload: Payload::Bytes(vec![0, 255]), ..NewEvent::new("bytes") };
         assert_eq!(body(&event).as_deref(), Some("\\x00ff"));
     }

@@ -38,6 +38,11 @@ SELECT tenure.free_shares(tenure.find_group($1, $2, $3), $4, $5);
 -- many ms, $12 errors; settled: $13 events, $14 attempts, $15 in how many ms, $16 errors. See tenure.commit_share.
 SELECT tenure.commit_share(tenure.find_group($1, $2, $3), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) AS held;
 
+-- name: share_commit_positions
+-- $1 namespace, $2 topic, $3 name, $4 slots, $5 tokens, $6 positions. See tenure.commit_positions.
+SELECT h.held FROM unnest(tenure.commit_positions(tenure.find_group($1, $2, $3), $4, $5, $6)) WITH ORDINALITY AS h (held, n)
+ORDER BY h.n;
+
 -- name: group_set
 -- $1 namespace, $2 topic, $3 name, $4 attempts, $5 first and $6 most of the backoff in ms, $7 from where, $8 which position or time.
 WITH made AS MATERIALIZED (

@@ -4,7 +4,7 @@ DO $$
 DECLARE
     who text;
 BEGIN
-    FOREACH who IN ARRAY ARRAY['tenure_owner', 'tenure_runtime', 'tenure_reader'] LOOP
+    FOREACH who IN ARRAY ARRAY['tenure_owner', 'tenure_runtime', 'tenure_publisher', 'tenure_reader'] LOOP
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = who) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I LOGIN', who);
@@ -43,9 +43,9 @@ BEGIN
         EXECUTE format('ALTER %s %s OWNER TO tenure_owner', thing.kind, thing.name);
     END LOOP;
 
-    GRANT USAGE ON SCHEMA tenure TO tenure_runtime, tenure_reader;
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_runtime, tenure_reader;
-    REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM tenure_runtime, tenure_reader;
+    GRANT USAGE ON SCHEMA tenure TO tenure_runtime, tenure_publisher, tenure_reader;
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_runtime, tenure_publisher, tenure_reader;
+    REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM tenure_runtime, tenure_publisher, tenure_reader;
     FOR thing IN
         SELECT * FROM (VALUES
             ('migrations', 'SELECT', 'SELECT'),
@@ -100,7 +100,7 @@ BEGIN
             ('ticks', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_skips', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('tick_runs', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('tick_strays', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('tick_strays', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('tick_records', 'SELECT', 'SELECT')
         ) AS rights (name, runtime, reader)
         WHERE to_regclass('tenure.' || name) IS NOT NULL
@@ -112,7 +112,12 @@ BEGIN
         GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime;
     END IF;
     IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime;
+        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_publisher;
+        -- Who only publishes does not see what others have published, nor how the servers sign.
+        GRANT SELECT ON tenure.topics, tenure.event_units TO tenure_publisher;
+        GRANT INSERT ON tenure.events, tenure.event_units TO tenure_publisher;
+        GRANT SELECT (batch, id, topic, slot, bytes, idempotency_key) ON tenure.events TO tenure_publisher;
+        GRANT SELECT, UPDATE, DELETE ON tenure.event_dozers TO tenure_publisher;
     END IF;
 END
 $$;

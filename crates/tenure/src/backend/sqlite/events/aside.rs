@@ -1,5 +1,7 @@
 //! Events that are aside.
 
+use std::collections::BTreeMap;
+
 use sqlx::Row;
 use tenure_core::event::slot_of;
 use tenure_core::port::{AsideFilter, AsideKey, AsideView, DeadOrder, EventId, GroupKey, Wake};
@@ -11,17 +13,23 @@ use super::{Failed, json, number};
 use crate::runtime;
 
 impl Sqlite {
-    pub(super) async fn keys_aside(&self, key: &GroupKey, slot: u32) -> Result<Vec<AsideKey>, Failed> {
+    pub(super) async fn keys_aside(
+        &self,
+        key: &GroupKey,
+        slots: &[u32],
+    ) -> Result<BTreeMap<u32, Vec<AsideKey>>, Failed> {
         let mut transaction = Transaction::read(&self.inner.pools.reads).await?;
         let found = self.find_group(&mut transaction, key).await?.and_then(|found| found.group);
         let heads = match found {
             Some((id, _)) => {
-                self.heads_aside(&mut transaction, id, &json(&[slot])?, runtime::wall_ms()).await?
+                self.heads_aside(&mut transaction, id, &json(&slots)?, runtime::wall_ms()).await?
             }
             None => Vec::new(),
         };
         transaction.commit().await?;
-        Ok(heads.into_iter().map(|(_, key)| key).collect())
+        let mut keys = BTreeMap::<u32, Vec<AsideKey>>::new();
+        heads.into_iter().for_each(|(slot, key)| keys.entry(slot).or_default().push(key));
+        Ok(keys)
     }
 
     /// The first of each key that is aside in these slots of a group (a JSON list), by slot and number.

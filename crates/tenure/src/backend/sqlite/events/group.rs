@@ -6,11 +6,11 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tenure_core::event::{
     check_begin, check_group, check_join, check_push, check_take, has_members, no_such_group, no_such_slot,
-    no_such_topic, session_is_gone,
+    no_such_topic, session_is_gone, too_many_groups,
 };
 use tenure_core::port::{
-    Begin, EventId, GroupKey, GroupLook, GroupSettings, GroupView, Join, LAG_COUNTED, Moved, Pause, Push,
-    TakeShares, Taken, Wake,
+    Begin, EventId, GROUPS_MAX, GroupKey, GroupLook, GroupSettings, GroupView, Join, LAG_COUNTED, Moved,
+    Pause, Push, TakeShares, Taken, Wake,
 };
 use tenure_core::{Name, SessionId, Token};
 
@@ -64,6 +64,13 @@ impl Sqlite {
         settings: &GroupSettings,
         from: Begin,
     ) -> Result<i64, Failed> {
+        if found.group.is_none() {
+            let count = query(self.queries.get("group_count")).bind(found.topic.id);
+            let row = change.transaction.one(count).await?.ok_or(sqlx::Error::RowNotFound)?;
+            if row.try_get::<i64, _>("groups")? >= i64::try_from(GROUPS_MAX).unwrap_or(i64::MAX) {
+                return Err(too_many_groups(key).into());
+            }
+        }
         let set = query(self.queries.get("group_set"))
             .bind(found.topic.id)
             .bind(key.name.as_str())

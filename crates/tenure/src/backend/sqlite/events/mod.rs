@@ -23,6 +23,8 @@ mod read;
 mod topic;
 mod views;
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use tenure_core::port::{
     AsideFilter, AsideKey, AsideView, Begin, Bureau, Committed, DeadOrder, Event, EventId, Events, GroupKey,
@@ -82,8 +84,17 @@ impl Events for Sqlite {
     }
 
     async fn aside_keys(&self, group: &GroupKey, slot: u32) -> Result<Vec<AsideKey>, StoreError> {
+        let mut keys = self.aside_keys_in(group, &[slot]).await?;
+        Ok(keys.remove(&slot).unwrap_or_default())
+    }
+
+    async fn aside_keys_in(
+        &self,
+        group: &GroupKey,
+        slots: &[u32],
+    ) -> Result<BTreeMap<u32, Vec<AsideKey>>, StoreError> {
         self.in_place()?;
-        self.keys_aside(group, slot).await.told(self, "looking at keys that are aside")
+        self.keys_aside(group, slots).await.told(self, "looking at keys that are aside")
     }
 
     async fn doze_topic(&self, session: &SessionId, topic: &TopicKey) -> Result<(), StoreError> {

@@ -4,6 +4,9 @@ SELECT t.id AS topic, t.slots, g.id, g.max_attempts, g.backoff_first_ms, g.backo
 FROM tenure_topics t LEFT JOIN tenure_groups g ON g.topic = t.id AND g.name = ?3
 WHERE t.namespace = ?1 AND t.name = ?2;
 
+-- name: group_count
+SELECT count(*) AS groups FROM tenure_groups WHERE topic = ?1;
+
 -- name: group_set
 INSERT INTO tenure_groups (topic, name, max_attempts, backoff_first_ms, backoff_most_ms, created_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6)

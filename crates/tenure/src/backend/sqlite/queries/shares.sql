@@ -147,27 +147,35 @@ FROM json_each(?2) j CROSS JOIN tenure_event_asides a ON a.of_group = ?1 AND a.s
 ORDER BY 1, 3;
 
 -- name: aside_list
--- Of a key, of those that are dead, or of all: each by its own index.
+-- Of a key, of those that are dead, or of all: each by its own index. As many as fit into 16 MiB, and at least one. What waits behind one
+-- is counted up to a thousand.
 SELECT a.event AS id, a.slot, a.position, a.published_at, a.leader_token, a.key, a.kind, a.headers, a.payload,
        a.dead, a.attempts, a.error, a.failed_at, a.due_at,
        a.key IS NULL OR NOT EXISTS (SELECT 1 FROM tenure_event_asides f
                                     WHERE f.of_group = a.of_group AND f.slot = a.slot AND f.key = a.key AND f.event < a.event) AS first,
-       (SELECT count(*) FROM tenure_event_asides b
-        WHERE b.of_group = a.of_group AND b.slot = a.slot AND b.key = a.key AND b.event > a.event) AS behind
-FROM tenure_event_asides a
-WHERE a.of_group = ?1 AND a.event IN (
-    SELECT * FROM (SELECT k.event FROM tenure_event_asides k
-                   WHERE ?5 IS NOT NULL AND k.of_group = ?1 AND k.slot = ?4 AND k.key = ?5 AND k.event > ?2 AND (?3 = 0 OR k.dead = 1)
-                   ORDER BY k.event LIMIT ?6)
-    UNION ALL
-    SELECT * FROM (SELECT k.event FROM tenure_event_asides k
-                   WHERE ?5 IS NULL AND ?3 = 1 AND k.of_group = ?1 AND k.event > ?2 AND k.dead = 1 AND (?4 IS NULL OR k.slot = ?4)
-                   ORDER BY k.event LIMIT ?6)
-    UNION ALL
-    SELECT * FROM (SELECT k.event FROM tenure_event_asides k
-                   WHERE ?5 IS NULL AND ?3 = 0 AND k.of_group = ?1 AND k.event > ?2 AND (?4 IS NULL OR k.slot = ?4)
-                   ORDER BY k.event LIMIT ?6))
-ORDER BY a.event LIMIT ?6;
+       (SELECT count(*) FROM (SELECT 1 FROM tenure_event_asides b
+                              WHERE b.of_group = a.of_group AND b.slot = a.slot AND b.key = a.key AND b.event > a.event
+                              LIMIT 1000)) AS behind
+FROM (
+    SELECT l.*, sum(length(CAST(l.payload AS BLOB))) OVER (ORDER BY l.event) AS total, row_number() OVER (ORDER BY l.event) AS n
+    FROM (
+        SELECT i.* FROM tenure_event_asides i
+        WHERE i.of_group = ?1 AND i.event IN (
+            SELECT * FROM (SELECT k.event FROM tenure_event_asides k
+                           WHERE ?5 IS NOT NULL AND k.of_group = ?1 AND k.slot = ?4 AND k.key = ?5 AND k.event > ?2 AND (?3 = 0 OR k.dead = 1)
+                           ORDER BY k.event LIMIT ?6)
+            UNION ALL
+            SELECT * FROM (SELECT k.event FROM tenure_event_asides k
+                           WHERE ?5 IS NULL AND ?3 = 1 AND k.of_group = ?1 AND k.event > ?2 AND k.dead = 1 AND (?4 IS NULL OR k.slot = ?4)
+                           ORDER BY k.event LIMIT ?6)
+            UNION ALL
+            SELECT * FROM (SELECT k.event FROM tenure_event_asides k
+                           WHERE ?5 IS NULL AND ?3 = 0 AND k.of_group = ?1 AND k.event > ?2 AND (?4 IS NULL OR k.slot = ?4)
+                           ORDER BY k.event LIMIT ?6))
+        ORDER BY i.event LIMIT ?6) l
+) a
+WHERE a.total <= 16777216 OR a.n = 1
+ORDER BY a.event;
 
 -- name: aside_replay
 -- Due at once, if it is the first of its key: and a dead one is, or it was parked behind another.

@@ -87,27 +87,26 @@ CREATE FUNCTION tenure.publish(
 DECLARE
     topic_ integer;
     slots_ integer;
-    id_ bigint;
-    text_ text;
-    batch_ text;
+    -- As in tenure.publish_one.
+    id_ CONSTANT bigint := CASE WHEN key IS NULL THEN tenure.event_number(true) ELSE nextval('tenure.event_numbers') END;
+    text_ CONSTANT text := payload;
+    batch_ CONSTANT text := current_setting('tenure.batch', true);
 BEGIN
     -- What nobody could find fault with is not looked at more closely.
-    SELECT t.id, t.slots, tenure.event_number(key IS NULL), payload::text, current_setting('tenure.batch', true)
-    INTO topic_, slots_, id_, text_, batch_
-    FROM tenure.topics t
-    WHERE t.namespace = publish.namespace AND t.name = publish.topic AND octet_length(payload::text) <= t.max_bytes
+    SELECT t.id, t.slots INTO topic_, slots_ FROM tenure.topics t
+    WHERE t.namespace = publish.namespace AND t.name = publish.topic AND octet_length(text_) <= t.max_bytes
       AND headers IS NULL AND idempotency_key IS NULL AND key IS DISTINCT FROM ''
-      AND concat(key, type) !~ '[^ -~]' AND octet_length(concat(key, type)) <= 512 AND type IS NOT NULL
-      AND current_setting('session_replication_role') <> 'replica';
+      AND octet_length(coalesce(key, '') || type) <= 512 AND coalesce(key, '') || type !~ '[^ -~]'
+      AND current_setting('session_replication_role') <> 'replica' AND id_ > (tenure.timeline() - 1) << 40;
     IF topic_ IS NULL THEN
         RETURN tenure.publish_with_care(
             publish.namespace, publish.topic, coalesce(payload, 'null')::text, NULL, key, type, headers, idempotency_key);
     END IF;
-    -- As tenure.batch does it.
+    -- The first of a transaction is most often all of it.
     INSERT INTO tenure.events (batch, id, topic, slot, bytes, leads, key, kind, payload)
-    VALUES (rtrim(set_config('tenure.batch', CASE WHEN batch_ <> '' THEN rtrim(batch_, '+') || '+' ELSE id_::text END, true),
-                  '+')::bigint,
-            id_, topic_, coalesce(tenure.key_hash(key), id_) % slots_, octet_length(text_), true, key, type, text_::json);
+    VALUES (CASE WHEN batch_ <> '' THEN tenure.batch(id_, false)
+                 WHEN set_config('tenure.batch', pg_current_xact_id()::text || ':' || id_, true) <> '' THEN id_ END,
+            id_, topic_, coalesce(tenure.key_hash(key), id_) % slots_, octet_length(text_), true, key, type, text_);
     RETURN id_;
 END
 $$;

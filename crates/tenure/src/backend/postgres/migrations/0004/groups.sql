@@ -45,6 +45,12 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM tenure.no_topic(in_namespace, in_topic);
     END IF;
+    -- Those who make one at this moment are not counted: it is about thousands, not about one.
+    IF (SELECT count(*) >= 256 AND NOT coalesce(bool_or(g.name = in_group), false) FROM tenure.event_groups g WHERE g.topic = topic_) THEN
+        RAISE EXCEPTION 'the topic % has 256 groups, and % would be one more',
+            CASE WHEN in_namespace = 'default' THEN in_topic ELSE concat(in_namespace, '/', in_topic) END, in_group
+            USING ERRCODE = 'TN017', HINT = 'delete one that nobody reads: `tenure events groups` shows them';
+    END IF;
     INSERT INTO tenure.event_groups AS g (topic, name, max_attempts, backoff_first_ms, backoff_most_ms)
     VALUES (topic_, in_group, make_group.max_attempts, first_ms, most_ms)
     ON CONFLICT (topic, name) DO NOTHING RETURNING g.id INTO id;
@@ -317,10 +323,42 @@ BEGIN
         FROM unnest(settled_events, settled_attempts, settled_after_ms, settled_errors) AS s (id, attempts, after_ms, error)
         WHERE a.group_id = in_group AND a.event = s.id AND a.slot = in_slot AND s.attempts IS NOT NULL AND NOT a.dead;
     END IF;
-    IF aside_events IS NOT NULL OR array_position(settled_attempts, NULL) IS NOT NULL THEN
-        PERFORM tenure.wake_group(in_group);
-    END IF;
+    -- Nobody is rung for it: only who holds the slot has to do with what is aside in it, and that one has just said so.
     RETURN true;
+END
+$$;
+
+-- The same for several shares of which nothing is said but how far they are read, pairwise: most commits are of this kind, and of many
+-- shares at once. Whether each counts, in the order given. They are locked in the order of their slots, as everybody locks them.
+CREATE FUNCTION tenure.commit_positions(in_group integer, in_slots integer[], in_tokens bigint[], in_positions bigint[])
+RETURNS boolean[] LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    base CONSTANT bigint := tenure.timeline();
+    topic_ CONSTANT integer := (SELECT g.topic FROM tenure.event_groups g WHERE g.id = in_group);
+    counts integer[];
+BEGIN
+    PERFORM FROM tenure.event_shares s WHERE s.group_id = in_group AND s.slot = ANY (in_slots) ORDER BY s.slot FOR UPDATE;
+    -- Now that they are held still. As in tenure.commit_share: not what was read on another timeline, nor what is not there any more.
+    WITH moved AS (
+        UPDATE tenure.event_shares s SET position = greatest(s.position, w.position)
+        FROM unnest(in_slots, in_tokens, in_positions) AS w (slot, token, position)
+        WHERE s.group_id = in_group AND s.slot = w.slot AND s.token = w.token AND s.session IS NOT NULL AND w.token >> 40 >= base
+          AND (w.position <= s.position
+               OR EXISTS (SELECT FROM tenure.event_units u WHERE u.topic = topic_ AND u.slot = w.slot AND u.position >= w.position)
+               OR EXISTS (SELECT FROM tenure.event_floors f
+                          WHERE f.topic = topic_ AND f.slot = w.slot AND f.position >= w.position))
+        RETURNING s.slot
+    )
+    SELECT array_agg(m.slot) INTO counts FROM moved m;
+    IF EXISTS (SELECT FROM tenure.event_done d WHERE d.group_id = in_group) THEN
+        DELETE FROM tenure.event_done d USING tenure.event_shares s
+        WHERE s.group_id = in_group AND s.slot = ANY (counts)
+          AND d.group_id = s.group_id AND d.slot = s.slot AND d.position <= s.position;
+    END IF;
+    RETURN ARRAY(SELECT w.slot = ANY (coalesce(counts, '{}')) FROM unnest(in_slots) WITH ORDINALITY AS w (slot, n) ORDER BY w.n);
 END
 $$;
 

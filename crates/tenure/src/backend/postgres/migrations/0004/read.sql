@@ -7,7 +7,7 @@
 -- first one has it all, however long it is). What was published together is never cut. The events of each slot in order.
 CREATE FUNCTION tenure.read(in_topic integer, in_slots integer[], in_afters bigint[], most integer)
 RETURNS TABLE (
-    slot integer, "position" bigint, id bigint, key text, kind text, payload json, body bytea, headers json,
+    slot integer, "position" bigint, id bigint, key text, kind text, payload text, body bytea, headers json,
     leader_token bigint, at_ms bigint
 ) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -21,61 +21,67 @@ DECLARE
     room bigint := 16777216;
     each_ integer;
     lap record;
+    all_taken boolean;
     unit_places integer[] := '{}';
     unit_positions bigint[] := '{}';
     unit_batches bigint[] := '{}';
     unit_firsts bigint[] := '{}';
     unit_lasts bigint[] := '{}';
-    unit_ats bigint[] := '{}';
+    unit_ats timestamptz[] := '{}';
 BEGIN
     WHILE wanted > 0 AND cardinality(places) > 0 LOOP
-        -- So many of each would do: the next lap, if there is one, is about those that had as many.
-        each_ := ceil(wanted::numeric / cardinality(places));
-        WITH found AS MATERIALIZED (
-            SELECT o.place, u.position, u.batch, u.first_id, u.last_id, u.at, u.events, u.bytes,
-                   row_number() OVER (PARTITION BY o.place ORDER BY u.position) AS rank
-            FROM unnest(places, afters) AS o (place, after)
-            CROSS JOIN LATERAL (
-                SELECT s.position, s.batch, s.first_id, s.last_id, s.at, s.events, s.bytes
-                FROM tenure.event_units s
-                WHERE s.topic = in_topic AND s.slot = in_slots[o.place] AND s.position > o.after
-                ORDER BY s.position LIMIT each_
-            ) u
-        ), taken AS MATERIALIZED (
-            SELECT f.*, f.sum_events <= wanted OR f.sum_events - f.events < wanted AS wants, f.sum_bytes <= room
-                   OR f.n = 1 AND unit_places = '{}' AS fits
-            FROM (SELECT g.*, sum(g.events) OVER w AS sum_events, sum(g.bytes) OVER w AS sum_bytes, row_number() OVER w AS n
-                  FROM found g WINDOW w AS (ORDER BY g.rank, g.place ROWS UNBOUNDED PRECEDING)) f
-        )
-        SELECT array_agg(t.place) FILTER (WHERE t.wants AND t.fits) AS places,
-               array_agg(t.position) FILTER (WHERE t.wants AND t.fits) AS positions,
-               array_agg(t.batch) FILTER (WHERE t.wants AND t.fits) AS batches,
-               array_agg(t.first_id) FILTER (WHERE t.wants AND t.fits) AS firsts,
-               array_agg(t.last_id) FILTER (WHERE t.wants AND t.fits) AS lasts,
-               array_agg(tenure.ms(t.at)) FILTER (WHERE t.wants AND t.fits) AS ats,
-               coalesce(sum(t.events) FILTER (WHERE t.wants AND t.fits), 0)::integer AS events,
-               coalesce(sum(t.bytes) FILTER (WHERE t.wants AND t.fits), 0)::bigint AS bytes,
-               coalesce(bool_and(t.wants AND t.fits), false) AS all_taken,
-               array_agg(t.place ORDER BY t.place) FILTER (WHERE t.rank = each_) AS again,
-               array_agg(t.position ORDER BY t.place) FILTER (WHERE t.rank = each_) AS after
-        INTO lap FROM taken t;
+        -- So many of each would do, if units go on to be as long as they were; at first a few of each tell how long they are. The next
+        -- lap is about those that had as many.
+        each_ := CASE WHEN unit_places = '{}' THEN least(2, ceil(wanted / cardinality(places)::numeric))
+                      ELSE greatest(1, ceil(wanted::numeric * cardinality(unit_places) / (most - wanted) / cardinality(places))) END;
+        SELECT array_agg(u.place) AS places, array_agg(u.position) AS positions, array_agg(u.batch) AS batches,
+               array_agg(u.first_id) AS firsts, array_agg(u.last_id) AS lasts, array_agg(u.at) AS ats,
+               array_agg(u.events) AS counts, array_agg(u.bytes) AS sizes, sum(u.events) AS events, sum(u.bytes) AS bytes
+        INTO lap
+        FROM (SELECT o.place, f.*
+              FROM unnest(places, afters) AS o (place, after)
+              CROSS JOIN LATERAL (
+                  SELECT s.position, s.batch, s.first_id, s.last_id, s.at, s.events, s.bytes
+                  FROM tenure.event_units s
+                  WHERE s.topic = in_topic AND s.slot = in_slots[o.place] AND s.position > o.after
+                  ORDER BY s.position LIMIT each_
+              ) f) u;
         EXIT WHEN lap.places IS NULL;
+        all_taken := lap.events <= wanted AND lap.bytes <= room;
+        IF NOT all_taken THEN
+            -- One of each in turn. The first one of all has it all, and the last may be longer than what was wanted.
+            SELECT array_agg(t.place) AS places, array_agg(t.position) AS positions, array_agg(t.batch) AS batches,
+                   array_agg(t.first_id) AS firsts, array_agg(t.last_id) AS lasts, array_agg(t.at) AS ats
+            INTO lap
+            FROM (SELECT r.*, sum(r.events) OVER turns AS sum_events, sum(r.bytes) OVER turns AS sum_bytes, row_number() OVER turns AS n
+                  FROM (SELECT u.*, row_number() OVER (PARTITION BY u.place ORDER BY u.position) AS rank
+                        FROM unnest(lap.places, lap.positions, lap.batches, lap.firsts, lap.lasts, lap.ats, lap.counts, lap.sizes)
+                             AS u (place, position, batch, first_id, last_id, at, events, bytes)) r
+                  WINDOW turns AS (ORDER BY r.rank, r.place ROWS UNBOUNDED PRECEDING)) t
+            WHERE t.sum_events - t.events < wanted AND (t.sum_bytes <= room OR t.n = 1 AND unit_places = '{}');
+            EXIT WHEN lap.places IS NULL;
+        END IF;
         unit_places := unit_places || lap.places;
         unit_positions := unit_positions || lap.positions;
         unit_batches := unit_batches || lap.batches;
         unit_firsts := unit_firsts || lap.firsts;
         unit_lasts := unit_lasts || lap.lasts;
         unit_ats := unit_ats || lap.ats;
-        EXIT WHEN NOT lap.all_taken;
+        EXIT WHEN NOT all_taken;
         wanted := wanted - lap.events;
         room := room - lap.bytes;
-        places := coalesce(lap.again, '{}');
-        afters := lap.after;
+        EXIT WHEN wanted <= 0;
+        SELECT array_agg(u.place), array_agg(u.last) INTO places, afters
+        FROM (SELECT l.place, max(l.position) AS last FROM unnest(lap.places, lap.positions) AS l (place, position)
+              GROUP BY l.place HAVING count(*) = each_ ORDER BY l.place) u;
     END LOOP;
+    IF unit_places = '{}' THEN
+        RETURN;
+    END IF;
     RETURN QUERY
-        SELECT in_slots[u.place], u.at, e.id, e.key, e.kind, e.payload, e.body, e.headers, e.leader_token, u.ms
+        SELECT in_slots[u.place], u.at, e.id, e.key, e.kind, e.payload, e.body, e.headers, e.leader_token, tenure.ms(u.published)
         FROM (SELECT * FROM unnest(unit_places, unit_positions, unit_batches, unit_firsts, unit_lasts, unit_ats)
-                  AS s (place, at, batch, first_id, last_id, ms)
+                  AS s (place, at, batch, first_id, last_id, published)
               ORDER BY s.place, s.at) u
         CROSS JOIN LATERAL (
             SELECT v.* FROM tenure.events v
@@ -104,7 +110,7 @@ $$;
 -- million before: who asks for one that is not there must not cost a walk over all that are.
 CREATE FUNCTION tenure.show_event(in_topic integer, in_id bigint)
 RETURNS TABLE (
-    slot integer, "position" bigint, id bigint, key text, kind text, payload json, body bytea, headers json,
+    slot integer, "position" bigint, id bigint, key text, kind text, payload text, body bytea, headers json,
     leader_token bigint, at_ms bigint
 ) LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off

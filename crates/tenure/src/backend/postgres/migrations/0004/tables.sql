@@ -18,8 +18,9 @@ CREATE TABLE tenure.topics (
 );
 
 -- `batch` is the number of the first event of the transaction, the same for all that it published: so the index grows at its end,
--- and an event is found by its number a little after the batch of that number. Exactly one of payload and body is there. `leads`:
--- see publish.sql. Nothing here is ever updated.
+-- and an event is found by its number a little after the batch of that number. Exactly one of payload and body is there. A payload is
+-- JSON, and of type text: whoever writes it has made sure of that, and to look again would cost as much as the row. `leads`: see
+-- publish.sql. Nothing here is ever updated.
 CREATE TABLE tenure.events (
     batch           bigint  NOT NULL,
     id              bigint  NOT NULL,
@@ -32,7 +33,7 @@ CREATE TABLE tenure.events (
     kind            text COLLATE "C" NOT NULL,
     idempotency_key text COLLATE "C",
     headers         json,
-    payload         json,
+    payload         text,
     body            bytea,
     PRIMARY KEY (batch, topic, slot, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.1,
@@ -146,7 +147,7 @@ CREATE TABLE tenure.event_asides (
     kind         text COLLATE "C" NOT NULL,
     error        text        NOT NULL,
     headers      json,
-    payload      json,
+    payload      text,
     body         bytea,
     PRIMARY KEY (group_id, event)
 );

@@ -1,0 +1,210 @@
+//! Names on a store in memory.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tenure::cluster::{Ended, NameChange, Registry, RegistryError, Strict};
+use tenure::{ElectionKey, operator};
+use tenure_testkit::block_on;
+
+use crate::support::*;
+
+const NOTHING: [(&str, &str); 0] = [];
+
+fn registry(process: &Process) -> Registry<Strict> {
+    Registry::strict(&process.tenure)
+}
+
+async fn names(process: &Process) -> Vec<String> {
+    registry(process).list().await.unwrap().into_iter().map(|view| view.name.to_string()).collect()
+}
+
+#[test]
+fn of_many_who_want_a_name_one_has_it_and_the_others_are_told_who() {
+    block_on(async {
+        let world = World::new();
+        let mut wishes = Vec::new();
+        for name in ["a", "b", "c", "d", "e"] {
+            let process = world.process(name).await;
+            wishes.push(tokio::spawn(async move {
+                let registered = registry(&process).register("printer", [("at", name)]).await;
+                (process, registered)
+            }));
+        }
+        world.clock.advance(15 * SECOND).await;
+        let mut outcomes = Vec::new();
+        for wish in wishes {
+            outcomes.push(wish.await.unwrap());
+        }
+        let winner = outcomes.iter().find(|(_, outcome)| outcome.is_ok()).expect("somebody has it");
+        assert!(winner.1.as_ref().unwrap().is_registered());
+        for (process, outcome) in &outcomes {
+            let found = registry(process).whereis("printer").await.unwrap().unwrap();
+            assert_eq!(found.holder, winner.0.tenure.name());
+            assert_eq!(found.metadata["at"], found.holder);
+            match outcome {
+                Ok(_) => assert_eq!(process.tenure.name(), found.holder),
+                Err(RegistryError::Taken { holder, .. }) => assert_eq!(*holder, found.holder),
+                Err(other) => panic!("{other}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_name_that_is_given_up_or_dropped_is_free_at_once_and_its_token_only_grows() {
+    block_on(async {
+        let world = World::new();
+        let (a, b) = (world.process("a").await, world.process("b").await);
+        let first = registry(&a).register("printer", NOTHING).await.unwrap();
+        let waiting = tokio::spawn({
+            let registry = registry(&b);
+            async move { registry.register_within("printer", NOTHING, Duration::from_secs(60)).await }
+        });
+        world.clock.advance(SECOND).await;
+        assert!(!waiting.is_finished());
+        let token = first.token();
+        first.unregister().await.unwrap();
+        world.clock.advance(Duration::from_millis(100)).await;
+        let second = waiting.await.unwrap().unwrap();
+        assert!(second.token() > token);
+        drop(second);
+        world.clock.settle().await;
+        assert!(registry(&a).whereis("printer").await.unwrap().is_none());
+        assert!(registry(&a).register("printer", NOTHING).await.unwrap().token() > token.next(0));
+    });
+}
+
+#[test]
+fn patience_ends_when_it_was_said_to() {
+    block_on(async {
+        let world = World::new();
+        let (a, b) = (world.process("a").await, world.process("b").await);
+        let _held = registry(&a).register("printer", NOTHING).await.unwrap();
+        let waiting = tokio::spawn({
+            let registry = registry(&b);
+            async move { registry.register_within("printer", NOTHING, 30 * SECOND).await }
+        });
+        world.clock.advance(29 * SECOND).await;
+        assert!(!waiting.is_finished());
+        world.clock.advance(2 * SECOND).await;
+        assert!(matches!(waiting.await.unwrap(), Err(RegistryError::Taken { .. })));
+        let view = b.tenure.directory().election(&key("printer")).await.unwrap().unwrap();
+        assert_eq!(view.candidates.len(), 1, "who was refused stands no longer");
+    });
+}
+
+fn key(name: &str) -> ElectionKey {
+    ElectionKey::new("names".parse().unwrap(), name.parse().unwrap())
+}
+
+/// Nobody else stands for the name: it is found dead by those who use the registry.
+#[test]
+fn names_of_a_process_that_fell_silent_are_free_though_nobody_waits_for_them() {
+    block_on(async {
+        let world = World::new();
+        let (a, b) = (world.process("a").await, world.process("b").await);
+        let lost = registry(&a).register("printer", NOTHING).await.unwrap();
+        let _other = registry(&b).register("scanner", NOTHING).await.unwrap();
+        world.clock.advance(5 * SECOND).await;
+        a.link.cut(true);
+        world.clock.advance(10 * SECOND).await;
+        assert!(!lost.is_registered());
+        assert!(matches!(lost.ended().await, Ended::Lost(_)));
+        assert_eq!(names(&b).await, ["printer", "scanner"], "it may still be alive");
+        world.clock.advance(20 * SECOND).await;
+        assert_eq!(names(&b).await, ["scanner"]);
+        assert!(registry(&b).register("printer", NOTHING).await.unwrap().is_registered());
+    });
+}
+
+#[test]
+fn never_do_two_have_a_name_whoever_is_cut_off() {
+    block_on(async {
+        let world = World::new();
+        let (a, b) = (world.process("a").await, world.process("b").await);
+        let first = registry(&a).register("printer", NOTHING).await.unwrap();
+        let waiting = tokio::spawn({
+            let registry = registry(&b);
+            async move { registry.register_within("printer", NOTHING, 60 * SECOND).await }
+        });
+        world.clock.advance(3 * SECOND).await;
+        a.link.cut(true);
+        world.pass(8 * SECOND, || assert!(!waiting.is_finished() || !first.is_registered())).await;
+        world.pass(20 * SECOND, || assert!(!waiting.is_finished() || !first.is_registered())).await;
+        let second = waiting.await.unwrap().unwrap();
+        assert!(second.is_registered() && !first.is_registered());
+        a.link.cut(false);
+        world
+            .pass(20 * SECOND, || {
+                assert!(second.is_registered());
+                assert!(!first.is_registered(), "what was lost does not come back by itself");
+            })
+            .await;
+    });
+}
+
+#[test]
+fn listeners_hear_what_there_is_and_then_each_change() {
+    block_on(async {
+        let world = World::new();
+        let (a, b) = (world.process("a").await, world.process("b").await);
+        let printer = registry(&a).register("printer", [("zone", "a")]).await.unwrap();
+        let mut changes = registry(&b).watch();
+        let mut next = async || {
+            let change = tokio::select! {
+                change = changes.next() => change.expect("it goes on"),
+                () = world.clock.advance(10 * SECOND) => panic!("nothing was heard"),
+            };
+            match change {
+                NameChange::Registered(view) => format!("+{} {:?}", view.name, view.metadata),
+                NameChange::Updated(view) => format!("~{} {:?}", view.name, view.metadata),
+                NameChange::Moved { from, to } => format!("{from}>{}", to.holder),
+                NameChange::Unregistered(view) => format!("-{}", view.name),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(next().await, r#"+printer {"zone": "a"}"#);
+        let token = printer.token();
+        printer.update([("zone", "b")]).await.unwrap();
+        assert_eq!(next().await, r#"~printer {"zone": "b"}"#);
+        assert!(printer.is_registered());
+        assert_eq!(printer.token(), token, "to say something else is no change of who has it");
+        printer.unregister().await.unwrap();
+        assert_eq!(next().await, "-printer");
+    });
+}
+
+#[test]
+fn an_operator_can_take_a_name_back() {
+    block_on(async {
+        let world = World::new();
+        let a = world.process("a").await;
+        let printer = registry(&a).register("printer", NOTHING).await.unwrap();
+        let view = a.tenure.directory().election(&key("printer")).await.unwrap().unwrap();
+        operator::resign(a.tenure.store().as_ref(), &view, None, "ops").await.unwrap();
+        world.clock.advance(3 * SECOND).await;
+        assert_eq!(printer.ended().await, Ended::Asked);
+        assert!(names(&a).await.is_empty());
+        assert!(matches!(printer.update(NOTHING).await, Err(RegistryError::Over(_))));
+    });
+}
+
+#[test]
+fn what_can_not_be_is_refused_before_anything_is_done() {
+    block_on(async {
+        let world = World::new();
+        let a = world.process("a").await;
+        let registry = registry(&a);
+        let refused = registry.register("tenure:members", NOTHING).await.unwrap_err();
+        assert!(matches!(refused, RegistryError::Reserved(_)), "{refused}");
+        assert!(matches!(registry.register("two words", NOTHING).await, Err(RegistryError::Name(_))));
+        let refused = registry.register("printer", [("tenure.x", "1")]).await;
+        assert!(matches!(refused, Err(RegistryError::Metadata(_))));
+        let held = registry.register("printer", NOTHING).await.unwrap();
+        let again = registry.register("printer", NOTHING).await.unwrap_err();
+        assert!(matches!(again, RegistryError::Taken { ref holder, .. } if holder == "a"), "{again}");
+        assert!(held.is_registered(), "a second try leaves the first alone");
+        assert_eq!(names(&a).await, ["printer"]);
+    });
+}
