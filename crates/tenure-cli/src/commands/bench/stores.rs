@@ -30,7 +30,7 @@ fn render(report: &StoresReport) -> String {
             (format!("{:.2} ms", store.beat_ms), Ink::Plain),
             (format!("{:.2} ms", store.hand_over_ms), Ink::Plain),
             (format!("{:.1}", store.hand_over_beats), Ink::Plain),
-            (store.crash_ms.map_or_else(none, |ms| format!("{:.0} ms", ms)), Ink::Plain),
+            (store.crash_ms.map_or_else(none, |ms| format!("{ms:.0} ms")), Ink::Plain),
             (store.crash_leases.map_or_else(none, |leases| format!("{leases:.2}")), Ink::Plain),
         ]);
         for cost in &store.holding {
