@@ -195,8 +195,13 @@ impl Endpoint {
             return StoreError::new(Trouble::Unfit, message);
         }
         let message = if error.to_string().contains("connect") || !is_parse(cause) {
+            // A server that misses a certificate may hang up before it has said so.
+            let certificate = match place.starts_with("https") {
+                true => ", and if it wants a client certificate, that $TENURE_CLIENT_CERT names it",
+                false => "",
+            };
             format!(
-                "no answer from the server at {place}: {cause}; check that it runs and that host and port are right"
+                "no answer from the server at {place}: {cause}; check that it runs and that host and port are right{certificate}"
             )
         } else {
             format!(

@@ -149,12 +149,12 @@ ORDER BY 1, 3;
 -- name: aside_list
 -- Of a key, of those that are dead, or of all: each by its own index. As many as fit into 16 MiB, and at least one. What waits behind one
 -- is counted up to a thousand.
-SELECT a.event AS id, a.slot, a.position, a.published_at, a.leader_token, a.key, a.kind, a.headers, a.payload,
-       a.dead, a.attempts, a.error, a.failed_at, a.due_at,
-       a.key IS NULL OR NOT EXISTS (SELECT 1 FROM tenure_event_asides f
-                                    WHERE f.of_group = a.of_group AND f.slot = a.slot AND f.key = a.key AND f.event < a.event) AS first,
+SELECT shown.event AS id, shown.slot, shown.position, shown.published_at, shown.leader_token, shown.key, shown.kind, shown.headers, shown.payload,
+       shown.dead, shown.attempts, shown.error, shown.failed_at, shown.due_at,
+       shown.key IS NULL OR NOT EXISTS (SELECT 1 FROM tenure_event_asides f
+                                    WHERE f.of_group = shown.of_group AND f.slot = shown.slot AND f.key = shown.key AND f.event < shown.event) AS first,
        (SELECT count(*) FROM (SELECT 1 FROM tenure_event_asides b
-                              WHERE b.of_group = a.of_group AND b.slot = a.slot AND b.key = a.key AND b.event > a.event
+                              WHERE b.of_group = shown.of_group AND b.slot = shown.slot AND b.key = shown.key AND b.event > shown.event
                               LIMIT 1000)) AS behind
 FROM (
     SELECT l.*, sum(length(CAST(l.payload AS BLOB))) OVER (ORDER BY l.event) AS total, row_number() OVER (ORDER BY l.event) AS n
@@ -173,9 +173,9 @@ FROM (
                            WHERE ?5 IS NULL AND ?3 = 0 AND k.of_group = ?1 AND k.event > ?2 AND (?4 IS NULL OR k.slot = ?4)
                            ORDER BY k.event LIMIT ?6))
         ORDER BY i.event LIMIT ?6) l
-) a
-WHERE a.total <= 16777216 OR a.n = 1
-ORDER BY a.event;
+) shown
+WHERE shown.total <= 16777216 OR shown.n = 1
+ORDER BY shown.event;
 
 -- name: aside_replay
 -- Due at once, if it is the first of its key: and a dead one is, or it was parked behind another.
