@@ -105,7 +105,7 @@ async fn a_topic_is_made_set_shown_and_deleted() {
     inside.get("/v1/topics/orders/ends").await.problem(404, "no-such-topic", Some("topic"));
     let deeds = inside.store.deeds(None, None, 9).await.unwrap();
     let actions: Vec<_> = deeds.iter().rev().map(|deed| deed.action.as_str()).collect();
-    assert_eq!(actions, ["topic.set", "topic.set", "topic.set", "topic.delete"]);
+    assert_eq!(actions, ["topic.set", "topic.set", "topic.set", "topic.set", "topic.delete"]);
 }
 
 #[tokio::test]

@@ -252,7 +252,9 @@ mod tests {
         store.set_topic(&key.topic, &settings).await.expect("a topic");
         let payload = Payload::Bytes(vec![0; 1 << 20]);
         let event = NewEvent { payload, ..NewEvent::new("large") };
-        store.publish(&key.topic, &vec![event; DEAD]).await.expect("events");
+        for few in vec![event; DEAD].chunks(10) {
+            store.publish(&key.topic, few).await.expect("events");
+        }
         let tenure = tenure::Tenure::builder().store(store.clone()).open().await.expect("a session");
         let session = tenure.session().expect("it lives");
         let (group, member, from) = (key.clone(), "m".to_owned(), Begin::Earliest);

@@ -183,8 +183,8 @@ fn a_tick_that_was_wanted_by_hand_does_not_fire_again_when_its_time_comes_anew()
     yard.ledger.fire_by_hand(&wish, yard.now).unwrap();
     // The clock goes back, and new times are counted from there.
     yard.now = 6 * HOUR + 1;
-    let mut anew = definition("every 1h");
-    (anew.jitter_ms, anew.misfire) = (1, Misfire::FireAll { cap: 100 });
+    let mut anew = definition("0 * * * *");
+    anew.misfire = Misfire::FireAll { cap: 100 };
     yard.define(anew);
     yard.now = 9 * HOUR + 1;
     yard.beat_scheduler(&leader);
