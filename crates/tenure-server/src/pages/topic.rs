@@ -283,7 +283,7 @@ mod tests {
         let view = view(vec![blocker(3, 65_000, 0), blocker(5, 20, 2)]);
         let shown = blockers(&view).into_string();
         for part in
-            ["nightly &lt;import&gt; as ada 3", "4711", "idle in transaction", "1 min 05 s", "role=\"alert\""]
+            ["nightly &lt;import&gt; as ada 3", "4711", "idle in transaction", "1 min 05 s", "role=\"status\""]
         {
             assert!(shown.contains(part), "{part}: {shown}");
         }

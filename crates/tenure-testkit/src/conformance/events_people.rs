@@ -306,7 +306,7 @@ pub async fn a_push_is_shown_without_its_secret(subject: &Subject) {
     let group = hall.group("g");
     hall.store.set_group(&group, &GroupSettings::default(), Begin::Earliest).await.unwrap();
     // Nobody is there, and there is nothing to push.
-    let push = push("https://hooks.invalid/hook?a='b'");
+    let push = push("https://hooks.invalid/ho'ok");
     hall.store.set_push(&group, Some(&push)).await.unwrap();
     let view = hall.group_view().await;
     assert_eq!(view.push, Some(PushView { url: push.url.clone(), timeout_ms: 5_000 }));
