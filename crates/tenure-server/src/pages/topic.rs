@@ -282,9 +282,13 @@ mod tests {
     fn the_transaction_that_blocks_a_slot_is_named_with_its_pid() {
         let view = view(vec![blocker(3, 65_000, 0), blocker(5, 20, 2)]);
         let shown = blockers(&view).into_string();
-        for part in
-            ["nightly &lt;import&gt; as ada 3", "4711", "idle in transaction", "1 min 05 s", "role=\"status\""]
-        {
+        for part in [
+            "nightly &lt;import&gt; as ada 3",
+            "4711",
+            "idle in transaction",
+            "1 min 05 s",
+            "role=\"status\"",
+        ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert_eq!(shown.matches("data-key=\"blocker-4711-").count(), 2);
