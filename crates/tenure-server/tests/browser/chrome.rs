@@ -393,10 +393,11 @@ impl Page {
     }
 }
 
-/// Ends what changes by and by, as colours do in another light. Those that have no end go on.
+/// Ends what changes by and by, as colours do in another light; what has no end is cancelled. A picture is of the frame after it. Waits for
+/// nothing: where scripts are switched off, no page is called back.
 const SETTLED: &str = "(() => { getComputedStyle(document.body).color; \
     for (const change of document.getAnimations()) { try { change.finish() } catch { change.cancel() } } \
-    return new Promise(painted => requestAnimationFrame(() => requestAnimationFrame(() => painted(true)))) })()";
+    return getComputedStyle(document.body).color != '' })()";
 
 /// Beside what cargo builds, whatever `CARGO_TARGET_DIR` says.
 fn screenshots() -> PathBuf {
