@@ -3,7 +3,6 @@
 //! A request that waits for a store which hangs would hold its place for ever. So every call that a request makes is
 //! bounded; whether what was asked happened is then unknown, as after every error of a store.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,18 +10,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::port::{
-    Adopt, AsideFilter, AsideKey, AsideView, Ask, Backend, Begin, Bureau, Calendar, Candidacy, ClaimAnswer,
-    ClaimAsk, ClaimRefusal, Committed, Credential, DeadOrder, Deed, Desk, Directory, DueLook, ElectionView,
-    Event, EventId, Events, Expire, Finding, Finished, Fire, Fired, GroupKey, GroupLook, GroupSettings,
-    GroupView, Hand, HandFired, Handle, Join, Joined, MemberOrder, Membership, Moved, NewEvent, NewRequest,
-    NewResource, NewSession, NewWorker, Observation, Office, Order, Pause, PoolKey, PoolMatch, PoolSettings,
-    PoolView, Pools, Post, Promises, Published, Pulse, Push, QueueKey, QueueSettings, QueueView, ReadAsk,
-    Release, RequestId, RequestView, ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStats, ScheduleView,
-    Scheduling, Scope, SessionView, SetSchedule, Settled, Settlement, ShareCommit, SlotEnds, Store,
-    StoreError, Submission, Submitted, Take, TakeShares, Taken, TaskFilter, TaskId, TaskView, Tasks, Tend,
-    Tended, Term, TickFilter, TickView, TopicKey, TopicSettings, TopicView, Trouble, Wakes, Why, WorkerView,
+    Adopt, Ask, Backend, Candidacy, Directory, ElectionView, Expire, Finding, Joined, MemberOrder,
+    Membership, NewSession, Observation, Pause, Promises, Pulse, Release, Scope, SessionView, Store,
+    StoreError, Take, Term, Trouble, Wakes,
 };
-use tenure::{ElectionKey, Name, SessionId, Token};
+use tenure::{ElectionKey, Name, SessionId, Timing, Token};
 
 type Answer<T> = Result<T, StoreError>;
 
@@ -124,6 +116,9 @@ impl Directory for Bounded {
     async fn order_member(&self, order: &MemberOrder) -> Answer<()> {
         self.inner.order_member(order).await
     }
+    fn pace(&self) -> Option<Timing> {
+        self.inner.pace()
+    }
     async fn clock_seconds(&self) -> Answer<Option<f64>> {
         self.within(self.inner.clock_seconds()).await
     }
@@ -132,28 +127,9 @@ impl Directory for Bounded {
     }
 }
 
-#[async_trait]
-impl Office for Bounded {
-    async fn credentials(&self) -> Answer<Vec<Credential>> {
-        self.within(self.inner.credentials()).await
-    }
-    async fn put_credential(&self, credential: &Credential) -> Answer<()> {
-        self.within(self.inner.put_credential(credential)).await
-    }
-    async fn record(&self, deed: &Deed) -> Answer<()> {
-        self.within(self.inner.record(deed)).await
-    }
-    async fn deeds(&self, namespace: Option<&Name>, before: Option<i64>, limit: u32) -> Answer<Vec<Deed>> {
-        self.within(self.inner.deeds(namespace, before, limit)).await
-    }
-    async fn forget(&self, before_ms: i64) -> Answer<()> {
-        self.within(self.inner.forget(before_ms)).await
-    }
-}
-
 /// Passes calls on, each within the bound; in brackets, one that asks nothing of the store.
 macro_rules! bounded {
-    (impl $port:ident {
+    (impl $port:path {
         $([$plain:ident -> $said:ty])*
         $($call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)*
     }) => {
@@ -169,110 +145,4 @@ macro_rules! bounded {
     };
 }
 
-bounded! {
-    impl Tasks {
-        [routes_claims -> bool]
-        [keeps_work -> bool]
-        submit(submission: &Submission) -> Vec<Submitted>;
-        claim(ask: &ClaimAsk) -> ClaimAnswer;
-        settle(settlements: &[Settlement]) -> Vec<Settled>;
-        held(session: &SessionId) -> Vec<(TaskId, Token)>;
-        doze(session: &SessionId, queues: &[QueueKey]) -> ();
-        tend(tend: &Tend) -> Tended;
-        put_post(post: &Post) -> bool;
-        post() -> Option<Post>;
-    }
-}
-
-bounded! {
-    impl Desk {
-        queues(namespace: Option<&Name>) -> Vec<QueueView>;
-        queue(key: &QueueKey) -> Option<QueueView>;
-        set_queue(key: &QueueKey, settings: &QueueSettings) -> ();
-        set_queue_paused(namespace: &Name, queue: Option<&Name>, pause: Option<&Pause>) -> bool;
-        tasks(filter: &TaskFilter) -> Vec<TaskView>;
-        task(namespace: &Name, id: TaskId) -> Option<TaskView>;
-        order(namespace: &Name, tasks: &[TaskId], order: Order) -> Vec<TaskId>;
-        why(namespace: &Name, id: TaskId) -> Option<Vec<Why>>;
-        finished(key: &QueueKey, limit: u32) -> Vec<Finished>;
-        register(namespace: &Name, worker: &NewWorker) -> ();
-        workers(namespace: Option<&Name>) -> Vec<WorkerView>;
-        approve(namespace: &Name, worker: &str, by: Option<&str>) -> bool;
-    }
-}
-
-bounded! {
-    impl Pools {
-        pools(namespace: Option<&Name>) -> Vec<PoolView>;
-        pool(key: &PoolKey) -> Option<PoolView>;
-        set_pool(key: &PoolKey, settings: &PoolSettings) -> ();
-        add_resources(key: &PoolKey, resources: &[NewResource]) -> ();
-        remove_resource(key: &PoolKey, name: &Name) -> bool;
-        request(key: &PoolKey, request: &NewRequest) -> RequestView;
-        match_pool(ask: &PoolMatch) -> Result<Vec<RequestView>, ClaimRefusal>;
-        pool_request(namespace: &Name, id: RequestId) -> Option<RequestView>;
-        handle_request(
-            namespace: &Name, id: RequestId, owner: &str, token: Option<Token>, handle: Handle
-        ) -> bool;
-    }
-}
-
-bounded! {
-    impl Events {
-        publish(topic: &TopicKey, events: &[NewEvent]) -> Vec<Published>;
-        join_group(join: &Join) -> GroupLook;
-        leave_group(group: &GroupKey, session: &SessionId) -> ();
-        look_group(group: &GroupKey) -> Option<GroupLook>;
-        take_shares(take: &TakeShares) -> Vec<Taken>;
-        free_shares(group: &GroupKey, shares: &[(u32, Token)]) -> ();
-        read_events(read: &ReadAsk) -> Vec<Event>;
-        commit_shares(commits: &[ShareCommit]) -> Vec<Committed>;
-        aside_keys(group: &GroupKey, slot: u32) -> Vec<AsideKey>;
-        aside_keys_in(group: &GroupKey, slots: &[u32]) -> BTreeMap<u32, Vec<AsideKey>>;
-        doze_topic(session: &SessionId, topic: &TopicKey) -> ();
-        prune_events(tend: &Tend) -> (u64, bool);
-    }
-}
-
-bounded! {
-    impl Bureau {
-        topics(namespace: Option<&Name>) -> Vec<TopicView>;
-        topic(key: &TopicKey) -> Option<TopicView>;
-        set_topic(key: &TopicKey, settings: &TopicSettings) -> bool;
-        delete_topic(key: &TopicKey) -> bool;
-        slot_ends(key: &TopicKey) -> Option<Vec<SlotEnds>>;
-        event(topic: &TopicKey, id: EventId) -> Option<Event>;
-        groups(namespace: Option<&Name>) -> Vec<GroupView>;
-        group(key: &GroupKey) -> Option<GroupView>;
-        set_group(key: &GroupKey, settings: &GroupSettings, from: Begin) -> bool;
-        delete_group(key: &GroupKey) -> bool;
-        set_group_paused(key: &GroupKey, pause: Option<&Pause>) -> bool;
-        reset_group(key: &GroupKey, to: Begin, slot: Option<u32>, dry_run: bool) -> Vec<Moved>;
-        aside(filter: &AsideFilter) -> Vec<AsideView>;
-        order_dead(group: &GroupKey, events: &[EventId], order: DeadOrder) -> Vec<EventId>;
-        set_push(key: &GroupKey, push: Option<&Push>) -> ();
-        pushes() -> Vec<(GroupKey, Push)>;
-    }
-}
-
-bounded! {
-    impl Scheduling {
-        due(limit: u32) -> DueLook;
-        fire(fire: &Fire) -> Option<Vec<Fired>>;
-        prune_ticks(session: &SessionId, token: Token, limit: u32) -> (u64, bool);
-    }
-}
-
-bounded! {
-    impl Calendar {
-        schedules(filter: &ScheduleFilter) -> Vec<ScheduleView>;
-        schedule(key: &ScheduleKey) -> Option<ScheduleView>;
-        set_schedule(set: &SetSchedule) -> ScheduleSet;
-        delete_schedule(key: &ScheduleKey, expect: Option<u64>) -> Option<bool>;
-        set_schedule_paused(key: &ScheduleKey, pause: Option<&Pause>) -> Option<bool>;
-        fire_by_hand(hand: &Hand) -> Option<Vec<HandFired>>;
-        ticks(filter: &TickFilter) -> Vec<TickView>;
-        schedule_stats() -> Vec<ScheduleStats>;
-        call_secret(key: &ScheduleKey) -> Option<String>;
-    }
-}
+tenure::pass_on_work!(bounded);

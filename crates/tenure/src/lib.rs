@@ -141,6 +141,7 @@ mod tenure;
 mod worker;
 
 pub use tenure_core::lease::Loss;
+pub use tenure_core::pass_on_work;
 pub use tenure_core::port;
 pub use tenure_core::{
     ElectionKey, Moment, Name, NameError, SessionId, Timing, TimingError, Token, claim, election, event,

@@ -18,6 +18,7 @@ mod fitness;
 mod lease;
 mod members;
 mod office;
+mod passing;
 mod schedules;
 mod session;
 mod wake;

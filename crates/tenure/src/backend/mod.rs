@@ -26,6 +26,8 @@ mod registry;
 mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "etcd", feature = "http", feature = "k8s", feature = "raft"))]
+mod told;
 #[cfg(feature = "wire")]
 mod wire;
 

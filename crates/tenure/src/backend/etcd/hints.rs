@@ -7,17 +7,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tenure_core::SessionId;
-use tenure_core::port::{Wake, WakeSource, Wakes};
+use tenure_core::port::{Wake, Wakes};
 use tokio::sync::mpsc;
 
 use super::gateway::Gateway;
 use super::message::{Happened, Range, WatchLine};
 use super::records::{ASKS, ELECTIONS, SESSIONS, election, election_of};
+use crate::backend::told::Told;
 use crate::runtime;
 
 /// How many hints wait for their reader.
@@ -39,7 +39,7 @@ pub(super) fn open(gateway: Arc<Gateway>) -> Wakes {
             }
         });
     }
-    Box::new(Hints(receiver))
+    Box::new(Told(receiver))
 }
 
 /// What is watched.
@@ -56,15 +56,6 @@ fn asks() -> [Value; 3] {
         // Of sessions only that they end.
         watch(SESSIONS, json!(["NOPUT"])),
     ]
-}
-
-struct Hints(mpsc::Receiver<Wake>);
-
-#[async_trait]
-impl WakeSource for Hints {
-    async fn next(&mut self) -> Option<Wake> {
-        self.0.recv().await
-    }
 }
 
 async fn listen(gateway: &Gateway, ask: &Value, sender: &mpsc::Sender<Wake>) {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tenure_core::port::{Wake, WakeSource, Wakes};
+use tenure_core::port::{Wake, Wakes};
 use tokio::sync::mpsc;
 
 use super::caller::{Caller, get};
+use crate::backend::told::Told;
 use crate::runtime::jittered;
 
 /// How many hints wait for their reader. When it is slower, the server waits, and tells it to look at everything instead.
@@ -31,16 +31,7 @@ pub(super) fn open(caller: Arc<Caller>) -> Wakes {
             () = listen(&caller, &sender) => {}
         }
     });
-    Box::new(Hints(receiver))
-}
-
-struct Hints(mpsc::Receiver<Wake>);
-
-#[async_trait]
-impl WakeSource for Hints {
-    async fn next(&mut self) -> Option<Wake> {
-        self.0.recv().await
-    }
+    Box::new(Told(receiver))
 }
 
 async fn listen(caller: &Caller, sender: &mpsc::Sender<Wake>) {

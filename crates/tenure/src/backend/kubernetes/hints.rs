@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::Value;
 use tenure_core::ElectionKey;
-use tenure_core::port::{StoreError, Wake, WakeSource, Wakes};
+use tenure_core::port::{StoreError, Wake, Wakes};
 use tokio::sync::mpsc;
 
 use super::api::Api;
 use super::object::{Object, SESSION};
 use super::reading::{holder_noted, slot_of, token_of};
 use super::record::{RECORD, Record, SessionRecord, Standing};
+use crate::backend::told::Told;
 use crate::runtime;
 
 /// How many hints wait for their reader.
@@ -39,16 +39,7 @@ pub(super) fn open(api: Arc<Api>) -> Wakes {
             () = listen(&api, &sender) => {}
         }
     });
-    Box::new(Hints(receiver))
-}
-
-struct Hints(mpsc::Receiver<Wake>);
-
-#[async_trait]
-impl WakeSource for Hints {
-    async fn next(&mut self) -> Option<Wake> {
-        self.0.recv().await
-    }
+    Box::new(Told(receiver))
 }
 
 /// How a watch came to its end.

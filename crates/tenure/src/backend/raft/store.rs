@@ -5,16 +5,16 @@ use serde::de::DeserializeOwned;
 use tenure_core::port::{
     Ask, Candidacy, Credential, Deed, Directory, ElectionView, Expire, Finding, Joined, MemberOrder,
     MemberView, Membership, NewSession, Observation, Office, Pause, Promises, Pulse, Release, Scope,
-    SessionView, Store, StoreError, Take, Takeover, Term, Trouble, Verdict, Wake, WakeSource, Wakes,
+    SessionView, Store, StoreError, Take, Takeover, Term, Trouble, Verdict, Wakes,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
-use tokio::sync::mpsc;
 
 use super::net::Question;
 use super::types::{Change, IDENTITY, Look};
 use super::{Kind, follow};
 use super::{Member, Raft, Status};
 use crate::backend::Heard;
+use crate::backend::told::Told;
 use crate::runtime;
 
 impl Raft {
@@ -89,15 +89,6 @@ impl Store for Raft {
             Kind::Member(node) => Box::new(Heard(node.wakes.subscribe())),
             Kind::Client { lines, peers, .. } => Box::new(Told(follow(lines.clone(), peers.clone()))),
         }
-    }
-}
-
-struct Told(mpsc::Receiver<Wake>);
-
-#[async_trait]
-impl WakeSource for Told {
-    async fn next(&mut self) -> Option<Wake> {
-        self.0.recv().await
     }
 }
 
