@@ -14,7 +14,7 @@ use support::{Candidate, Server, World, until};
 use tenure_testkit::rig::{Namespace, free_port};
 
 /// Quick, but patient: the machine that tests is busy.
-const PACE: &str = "round=50ms&patience=1500ms&hold_down=800ms";
+const PACE: &str = "round=50ms&patience=3s&hold_down=1500ms";
 
 /// Signs a common file as long as it lives.
 const SIGNING: &str = "while :; do echo \"$TENURE_ID $EPOCHREALTIME\" >> \"$SIGNS\"; sleep 0.02; done";
