@@ -1,6 +1,12 @@
 //! Names and singletons as users have them.
 
+#[cfg(feature = "postgres")]
+mod cut_off;
+#[cfg(any(feature = "gossip", feature = "postgres"))]
+mod island;
 mod names;
+#[cfg(feature = "gossip")]
+mod netsplit;
 mod real;
 mod singletons;
 #[cfg(feature = "gossip")]
