@@ -10,6 +10,9 @@ use tenure_testkit::rig::{FreshDatabase, fresh_database};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
+/// Far longer than anything takes. What is not there by then never comes.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+
 /// An empty database with the tables in it, and a store on it.
 pub(crate) async fn fresh() -> (FreshDatabase, Postgres) {
     let database = fresh_database().unwrap();
