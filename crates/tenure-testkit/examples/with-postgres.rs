@@ -7,7 +7,7 @@
 
 use std::process::{Command, ExitCode};
 
-use tenure_testkit::rig::{Error, PgCluster, SHARED_CLUSTER_VARIABLE};
+use tenure_testkit::rig::{Error, PgCluster};
 
 fn main() -> Result<ExitCode, Error> {
     let mut words = std::env::args_os().skip(1).peekable();
@@ -18,8 +18,9 @@ fn main() -> Result<ExitCode, Error> {
     };
     let builder = PgCluster::builder().settings(&[("max_connections", "300")]);
     let cluster = if durable { builder.durable() } else { builder }.start()?;
-    let status = Command::new(&program).args(words).env(SHARED_CLUSTER_VARIABLE, cluster.url()).status();
-    match status {
+    let mut command = Command::new(&program);
+    cluster.share_with(command.args(words));
+    match command.status() {
         // A command that a signal ended has no code.
         Ok(status) => Ok(status
             .code()
