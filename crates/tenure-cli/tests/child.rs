@@ -418,7 +418,8 @@ fn a_terminal_is_passed_through_and_its_keys_reach_the_supervisor_only() {
     let script = "trap 'echo INT >>got' INT; trap 'echo TERM >>got; exit 0' TERM
         test -t 0 && test -t 1 && test -t 2 && read -r line && echo \"$line\" >read
         while :; do sleep 0.01; done";
-    let supervisor = place.supervisor(script, 60, 5);
+    // Patient, since it obeys: on a busy machine that may take it a while.
+    let supervisor = place.supervisor(script, 60, 50);
     let words = supervisor.get_args().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
     let line = format!("exec {} {words}", supervisor.get_program().to_str().unwrap());
     let mut terminal = Command::new("script");
