@@ -105,6 +105,17 @@ fn until_works(world: &World, names: &[&str]) {
     until(&format!("{names:?} work"), || working(world) == names, || world.logs());
 }
 
+/// Waits until somebody works alone who is not this one; who.
+fn until_another_works(world: &World, than: &str) -> String {
+    let mut works = Vec::new();
+    let mut another = || {
+        works = working(world);
+        works.len() == 1 && works[0] != than
+    };
+    until(&format!("another than {than} works"), &mut another, || world.logs());
+    works.remove(0)
+}
+
 /// Waits until one has seen that the other leads: from then on each knows of the other.
 fn until_waits(world: &World, name: &str, leader: &str) {
     let said = || std::fs::read_to_string(world.path(&format!("{name}.log"))).unwrap_or_default();
@@ -121,7 +132,7 @@ fn one_of_three_runs_it_another_follows_and_never_two_at_once() {
     let begun = wall_us();
     let mut first = begin("a", 0);
     until_works(&world, &["a"]);
-    let (mut second, _third) = (begin("b", 1), begin("c", 2));
+    let mut others = vec![begin("b", 1), begin("c", 2)];
     let members = || {
         let mut command = world.command(&["members", "-o", "json"]);
         command.env("TENURE_STORE", format!("gossip:{}?{PACE}", at(0)));
@@ -141,10 +152,11 @@ fn one_of_three_runs_it_another_follows_and_never_two_at_once() {
     // Told to end, it says goodbye; killed, it does not.
     first.signal("TERM");
     assert_eq!(first.wait(), Some(143));
-    until_works(&world, &["b"]);
+    let second = until_another_works(&world, "a");
+    let mut second = others.remove(others.iter().position(|other| other.name == second).expect("it runs"));
     second.signal("KILL");
     second.wait();
-    until_works(&world, &["c"]);
+    assert_eq!(until_another_works(&world, &second.name), others[0].name);
     assert_eq!(dual_ms(&world, begun, wall_us()), 0, "{}", world.logs());
 }
 
