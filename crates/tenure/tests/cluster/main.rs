@@ -7,6 +7,8 @@ mod island;
 mod names;
 #[cfg(feature = "gossip")]
 mod netsplit;
+#[path = "../real/mod.rs"]
+mod on_stores;
 mod real;
 mod singletons;
 #[cfg(feature = "gossip")]
