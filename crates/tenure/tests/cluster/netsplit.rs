@@ -134,15 +134,11 @@ async fn singletons_run_on_both_sides_of_a_netsplit_and_once_when_it_heals() {
         supervisors.push(working(Supervisor::soft(member), name, &log).start().await.unwrap());
     }
     until("each runs where it belongs", async || placed(&log.running(), &NAMES)).await;
-    assert_eq!(log.overlaps(), 0, "while the network holds");
-
-    let doubled = |log: &Log| log.running().values().filter(|nodes| nodes.len() > 1).count();
     cut.switch.isolate(1).unwrap();
     until("each side runs each", async || {
         placed(&log.running_on(&["a", "c"]), &["a", "c"]) && placed(&log.running_on(&["b"]), &["b"])
     })
     .await;
-    assert_eq!(doubled(&log), JOBS.len(), "two are not denied");
     cut.switch.heal().unwrap();
     let healed = tenure::runtime::now();
     until("each runs once, where it belongs", async || placed(&log.running(), &NAMES)).await;
@@ -150,11 +146,13 @@ async fn singletons_run_on_both_sides_of_a_netsplit_and_once_when_it_heals() {
 
     // Who hears nobody runs all; the others hear it, and leave to it what is its own.
     cut.switch.deafen(1).unwrap();
-    until("who hears nobody runs all", async || placed(&log.running_on(&["b"]), &["b"])).await;
-    let here: Vec<_> = log.running_on(&["a", "c"]).into_keys().collect();
     let theirs: Vec<_> =
         JOBS.iter().filter(|job| owner(job, NAMES.map(|node| (node, 1))) != Some("b")).collect();
-    assert!(theirs.iter().all(|job| here.contains(&job.to_string())), "{here:?} of {theirs:?}");
+    until("who hears nobody runs all, and the others go on with theirs", async || {
+        let here = log.running_on(&["a", "c"]);
+        placed(&log.running_on(&["b"]), &["b"]) && here.keys().eq(theirs.iter().copied())
+    })
+    .await;
     cut.switch.heal().unwrap();
     let healed = tenure::runtime::now();
     until("each runs once, where it belongs", async || placed(&log.running(), &NAMES)).await;
