@@ -137,7 +137,12 @@ pub fn commands_of_different_keys_run_at_once(world: &World) {
     }
     // Each waits for the others: one after the other, they would wait for ever.
     let script = r#"echo "$TENURE_EVENT_KEY" >> "$PLACE/here"; until [ "$(sort -u "$PLACE/here" | wc -l)" = 3 ]; do sleep 0.02; done"#;
+    // Whoever waits for the end of a group that is paused is told so.
+    world.ok(&["events", "groups", "set", "orders", "mailer"]);
+    world.ok(&["events", "groups", "pause", "orders", "mailer", "--reason", "moving"]);
     let mut member = member(world, "m", &["-n", "3", "--until-end"], script);
+    until_file(world, "m.log", |log| log.contains("has paused") && log.contains("moving"));
+    world.ok(&["events", "groups", "resume", "orders", "mailer"]);
     assert_eq!(member.wait(), Some(0), "{}", world.logs());
 }
 
