@@ -34,7 +34,13 @@ pub(super) async fn begin(
             break;
         }
         match node.stand(&peers).await {
-            Stand::Takes => node.take_part(),
+            Stand::Takes => {
+                node.take_part();
+                if peers.len() <= 1 {
+                    // Nobody else would have to be waited for.
+                    node.elect().await;
+                }
+            }
             Stand::Begins => {
                 node.take_part();
                 node.found(&peers).await;

@@ -181,8 +181,10 @@ impl RaftLogStorage<Types> for Log {
         saved.map_err(|error| failed(ErrorVerb::Write, &error))
     }
 
+    /// As a promise, not as an office: who led before it was started anew is elected anew. openraft would have it lead on at once, and look at a state that
+    /// lacks what was agreed on since its last snapshot.
     async fn read_vote(&mut self) -> Result<Option<Vote<NodeId>>, Failed> {
-        Ok(self.locked().said.vote)
+        Ok(self.locked().said.vote.map(|vote| Vote { committed: false, ..vote }))
     }
 
     async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), Failed>

@@ -141,22 +141,33 @@ impl Raft {
         let entry = Entry { change, wall_ms: self.runtime.wall_ms() };
         match &self.kind {
             Kind::Member(node) => node.change(entry).await,
-            Kind::Client { .. } => self.ask_any(&Question::Change(Box::new(entry))).await,
+            Kind::Client { .. } => self.ask_to(&Question::Change(Box::new(entry))).await,
         }
     }
 
     async fn look(&self, look: Look) -> Result<Outcome, StoreError> {
         match &self.kind {
             Kind::Member(node) => node.look(look).await,
-            Kind::Client { .. } => self.ask_any(&Question::Look(look)).await,
+            Kind::Client { .. } => self.ask_to(&Question::Look(look)).await,
         }
     }
 
     async fn manage(&self, question: Question) -> Result<(), StoreError> {
         match &self.kind {
             Kind::Member(node) => node.manage(question).await?.read(),
-            Kind::Client { .. } => self.ask_any::<Outcome>(&question).await?.read(),
+            Kind::Client { .. } => self.ask_to(&question).await?.read(),
         }
+    }
+
+    /// What comes of a question. A member that knows no leader, or reaches no majority, is not asked the next time: others may.
+    async fn ask_to(&self, question: &Question) -> Result<Outcome, StoreError> {
+        let outcome: Outcome = self.ask_any(question).await?;
+        if let Kind::Client { first, .. } = &self.kind
+            && outcome.is_unavailable()
+        {
+            first.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(outcome)
     }
 
     /// The answer of the first member that gives one. Every question may be asked twice, as over HTTP: what changes something compares.

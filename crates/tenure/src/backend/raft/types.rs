@@ -124,6 +124,11 @@ impl Outcome {
         matches!(&self.0, Err((Trouble::Unavailable, message)) if message == NOT_LEADING)
     }
 
+    /// Whether whoever was asked could do nothing about it now.
+    pub(super) fn is_unavailable(&self) -> bool {
+        matches!(&self.0, Err((Trouble::Unavailable, _)))
+    }
+
     pub(super) fn nothing() -> Outcome {
         Outcome(Ok(Value::Null))
     }
