@@ -29,13 +29,8 @@ fn supervisor_role() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_obeys_is_asked_to_stop_well_before_the_deadline() {
     let place = Place::new();
-    let spec = place.spec(
-        "trap 'touch asked; exit 0' TERM; while :; do sleep 0.01; done",
-        Duration::from_secs(4),
-        Duration::from_secs(1),
-    );
-    let deadline_ns = spec.deadline_ns;
-    let child = spawn(spec).await.unwrap();
+    let script = "trap 'touch asked; exit 0' TERM; touch ready; while :; do sleep 0.01; done";
+    let (child, deadline_ns) = place.run_until_ready(script, Duration::from_secs(1)).await;
     assert_eq!(ending(&child).await, Ending::EndedForTrust);
     assert!(boottime_ns() < deadline_ns);
     assert!(place.has("asked"));
@@ -45,11 +40,11 @@ async fn a_program_that_obeys_is_asked_to_stop_well_before_the_deadline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_program_that_ignores_sigterm_runs_past_the_deadline() {
     let place = Place::new();
-    let script =
-        format!("{STAMPS}; stamps group & (setsid sh -c '{STAMPS}; stamps escaped' &) ; stamps main");
-    let spec = place.spec(&script, Duration::from_secs(3), Duration::from_secs(1));
-    let deadline_ns = spec.deadline_ns;
-    let child = spawn(spec).await.unwrap();
+    let script = format!(
+        "{STAMPS}; stamps group & (setsid sh -c '{STAMPS}; stamps escaped' &)
+         until test -s group && test -s escaped; do sleep 0.01; done; echo 0.00 >main; touch ready; stamps main"
+    );
+    let (child, deadline_ns) = place.run_until_ready(&script, Duration::from_secs(1)).await;
     assert_eq!(ending(&child).await, Ending::EndedForTrust);
     for who in ["main", "group", "escaped"] {
         assert!(last_stamp_ns(&place.text(who)) < deadline_ns, "{who}");
@@ -59,7 +54,8 @@ async fn nothing_of_a_program_that_ignores_sigterm_runs_past_the_deadline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_that_comes_after_sigterm_is_too_late() {
     let place = Place::new();
-    let child = place.run("trap 'touch asked' TERM; while :; do sleep 0.01; done", 3, 1).await;
+    let script = "trap 'touch asked' TERM; touch ready; while :; do sleep 0.01; done";
+    let (child, _) = place.run_until_ready(script, Duration::from_secs(1)).await;
     until("SIGTERM", || place.has("asked"));
     child.extend(boottime_ns() + 3600 * SECOND_NS);
     assert_eq!(ending(&child).await, Ending::EndedForTrust);
@@ -422,7 +418,8 @@ fn a_terminal_is_passed_through_and_its_keys_reach_the_supervisor_only() {
     let script = "trap 'echo INT >>got' INT; trap 'echo TERM >>got; exit 0' TERM
         test -t 0 && test -t 1 && test -t 2 && read -r line && echo \"$line\" >read
         while :; do sleep 0.01; done";
-    let supervisor = place.supervisor(script, 60, 5);
+    // Patient, since it obeys: on a busy machine that may take it a while.
+    let supervisor = place.supervisor(script, 60, 50);
     let words = supervisor.get_args().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
     let line = format!("exec {} {words}", supervisor.get_program().to_str().unwrap());
     let mut terminal = Command::new("script");

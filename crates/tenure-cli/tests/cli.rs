@@ -10,7 +10,7 @@ mod support;
 #[path = "cli/token.rs"]
 mod token;
 
-use support::{Candidate, World, lives, until};
+use support::{Candidate, Sign, World, lives, until};
 use token::{
     a_secret_is_shown_once_and_kept_nowhere, bad_tokens_name_themselves_and_the_remedy,
     certificates_are_known_by_their_subject, tokens_are_made_listed_rotated_and_revoked,
@@ -59,10 +59,14 @@ on_stores_that_elect!(
     slots_are_a_semaphore,
 );
 
+/// For what waits until a lease has run out. On a busy machine one as short as this may be lost at any time.
 const QUICK: [&str; 2] = ["--lease", "1500ms"];
 
-fn three(world: &World) -> Vec<Candidate> {
-    let all = ["a", "b", "c"].map(|name| world.candidate(name, &QUICK));
+/// For everything else.
+const PATIENT: [&str; 2] = ["--lease", "10s"];
+
+fn three(world: &World, lease: &[&str]) -> Vec<Candidate> {
+    let all = ["a", "b", "c"].map(|name| world.candidate(name, lease));
     world.until_token_after(0);
     until("all three stand", || standing(world) == 3, || world.logs());
     all.into()
@@ -72,16 +76,29 @@ fn standing(world: &World) -> usize {
     world.json(&["leader", "show", "nightly", "-o", "json"])["candidates"].as_array().map_or(0, Vec::len)
 }
 
+/// Who leads, and the last sign of its child.
+fn in_office(world: &World) -> (String, Sign) {
+    let mut found = None;
+    let works = || {
+        let shown = world.json(&["leader", "show", "nightly", "-o", "json"]);
+        let (leader, token) = (shown["leader"].as_str(), shown["leaders"][0]["token"].as_u64());
+        let sign = world.signs().last().copied().filter(|sign| Some(sign.token) == token);
+        found = leader.map(str::to_owned).zip(sign);
+        found.is_some()
+    };
+    until("somebody leads, and its child works", works, || world.logs());
+    found.expect("it was found")
+}
+
 fn take(candidates: &mut Vec<Candidate>, name: &str) -> Candidate {
     let at = candidates.iter().position(|candidate| candidate.name == name).expect("it runs");
     candidates.remove(at)
 }
 
 fn a_killed_supervisor_leaves_no_orphan_and_another_takes_over(world: World) {
-    let mut candidates = three(&world);
+    let mut candidates = three(&world, &QUICK);
     for _ in 0..2 {
-        let last = *world.signs().last().expect("a child");
-        let leader = world.leader().expect("somebody leads");
+        let (leader, last) = in_office(&world);
         let mut killed = take(&mut candidates, &leader);
         killed.signal("KILL");
         killed.wait();
@@ -92,9 +109,9 @@ fn a_killed_supervisor_leaves_no_orphan_and_another_takes_over(world: World) {
 }
 
 fn sigterm_hands_over(world: World) {
-    let mut candidates = three(&world);
-    let token = world.signs().last().expect("a child").token;
-    let mut leader = take(&mut candidates, &world.leader().expect("somebody leads"));
+    let mut candidates = three(&world, &PATIENT);
+    let (leader, Sign { token, .. }) = in_office(&world);
+    let mut leader = take(&mut candidates, &leader);
     leader.signal("TERM");
     assert_eq!(leader.wait(), Some(128 + 15), "the child's own end is ours");
     world.until_token_after(token);
@@ -104,9 +121,9 @@ fn sigterm_hands_over(world: World) {
 }
 
 fn a_stopped_leader_never_shares_its_office(world: World) {
-    let mut candidates = three(&world);
-    let last = *world.signs().last().expect("a child");
-    let stopped = take(&mut candidates, &world.leader().expect("somebody leads"));
+    let mut candidates = three(&world, &QUICK);
+    let (leader, last) = in_office(&world);
+    let stopped = take(&mut candidates, &leader);
     stopped.signal("STOP");
     world.until_token_after(last.token);
     assert!(!lives(last.pid));
@@ -119,7 +136,7 @@ fn a_stopped_leader_never_shares_its_office(world: World) {
 fn tokens_grow_across_restarts_of_everything(world: World) {
     let mut token = 0;
     for _ in 0..3 {
-        let mut candidate = world.candidate("a", &QUICK);
+        let mut candidate = world.candidate("a", &PATIENT);
         token = world.until_token_after(token);
         candidate.signal("TERM");
         candidate.wait();
@@ -128,8 +145,8 @@ fn tokens_grow_across_restarts_of_everything(world: World) {
 }
 
 fn operators_move_leaders_while_it_runs(world: World) {
-    let mut candidates = three(&world);
-    let first = world.leader().expect("somebody leads");
+    let mut candidates = three(&world, &PATIENT);
+    let (first, _) = in_office(&world);
     let others: Vec<_> = candidates.iter().map(|c| c.name.clone()).filter(|name| *name != first).collect();
     world.ok(&["leader", "transfer", "nightly", "--to", &others[1]]);
     assert_eq!(world.leader().as_deref(), Some(others[1].as_str()));
@@ -148,11 +165,11 @@ fn operators_move_leaders_while_it_runs(world: World) {
 }
 
 fn the_highest_priority_alive_leads(world: World) {
-    let _low = world.candidate("low", &["--priority", "10", "--lease", "1500ms"]);
+    let _low = world.candidate("low", &["--priority", "10", "--lease", "10s"]);
     world.until_leader("low");
-    let _middle = world.candidate("middle", &["--priority", "50", "--lease", "1500ms"]);
+    let _middle = world.candidate("middle", &["--priority", "50", "--lease", "10s"]);
     world.until_leader("middle");
-    let mut top = world.candidate("top", &["--priority", "100", "--lease", "1500ms"]);
+    let mut top = world.candidate("top", &["--priority", "100", "--lease", "10s"]);
     world.until_leader("top");
     top.signal("TERM");
     top.wait();
@@ -166,7 +183,7 @@ fn exit_codes_are_the_childs_or_say_why(world: World) {
     assert_eq!(code(&["run", "n", "--", "sh", "-c", "kill -9 $$"]), Some(128 + 9));
     assert_eq!(code(&["run", "n", "--", "/no/such/command"]), Some(127));
     assert_eq!(code(&["run", "n", "--", "/etc/passwd"]), Some(126));
-    let _leader = world.candidate("a", &QUICK);
+    let _leader = world.candidate("a", &PATIENT);
     world.until_token_after(0);
     assert_eq!(code(&["run", "nightly", "--no-wait", "--", "true"]), Some(75));
     assert_eq!(code(&["run", "nightly", "--wait", "300ms", "--", "true"]), Some(75));
@@ -191,7 +208,7 @@ fn slots_are_a_semaphore(world: World) {
     let script = "touch \"$PLACES/$TENURE_SLOT\"; sleep 1000";
     let spawn = |id: &str| {
         let mut command = world
-            .command(&["run", "pair", "-n", "2", "--id", id, "--lease", "1500ms", "--", "sh", "-c", script]);
+            .command(&["run", "pair", "-n", "2", "--id", id, "--lease", "10s", "--", "sh", "-c", script]);
         command.env("PLACES", &folder);
         Candidate { process: command.spawn().expect("tenure runs"), name: id.to_owned() }
     };

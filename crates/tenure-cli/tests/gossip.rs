@@ -8,7 +8,6 @@ mod support;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use support::{Candidate, Server, World, until};
 use tenure_testkit::rig::{Namespace, free_port};
@@ -21,6 +20,9 @@ const SIGNING: &str = "while :; do echo \"$TENURE_ID $EPOCHREALTIME\" >> \"$SIGN
 
 /// How long somebody may be silent and still count as working.
 const BREATH_US: u64 = 150_000;
+
+/// How long one must have worked alone to be the only one.
+const ALONE_US: u64 = 1_500_000;
 
 /// A world without a store.
 fn world() -> World {
@@ -70,6 +72,11 @@ fn signs(world: &World) -> BTreeMap<String, Vec<u64>> {
     signs
 }
 
+/// When somebody signed last, if ever.
+fn last_sign(world: &World, name: &str) -> Option<u64> {
+    signs(world).get(name).and_then(|of| of.last().copied())
+}
+
 /// How long, in milliseconds, two of them worked at once within this time.
 fn dual_ms(world: &World, from_us: u64, to_us: u64) -> u64 {
     let signs = signs(world);
@@ -98,6 +105,24 @@ fn until_works(world: &World, names: &[&str]) {
     until(&format!("{names:?} work"), || working(world) == names, || world.logs());
 }
 
+/// Waits until somebody works alone who is not this one; who.
+fn until_another_works(world: &World, than: &str) -> String {
+    let mut works = Vec::new();
+    let mut another = || {
+        works = working(world);
+        works.len() == 1 && works[0] != than
+    };
+    until(&format!("another than {than} works"), &mut another, || world.logs());
+    works.remove(0)
+}
+
+/// Waits until one has seen that the other leads: from then on each knows of the other.
+fn until_waits(world: &World, name: &str, leader: &str) {
+    let said = || std::fs::read_to_string(world.path(&format!("{name}.log"))).unwrap_or_default();
+    let waits = format!("{leader} leads warm; waiting");
+    until(&format!("{name} waits for {leader}"), || said().contains(&waits), || world.logs());
+}
+
 #[test]
 fn one_of_three_runs_it_another_follows_and_never_two_at_once() {
     let world = world();
@@ -107,7 +132,7 @@ fn one_of_three_runs_it_another_follows_and_never_two_at_once() {
     let begun = wall_us();
     let mut first = begin("a", 0);
     until_works(&world, &["a"]);
-    let (mut second, _third) = (begin("b", 1), begin("c", 2));
+    let mut others = vec![begin("b", 1), begin("c", 2)];
     let members = || {
         let mut command = world.command(&["members", "-o", "json"]);
         command.env("TENURE_STORE", format!("gossip:{}?{PACE}", at(0)));
@@ -127,10 +152,11 @@ fn one_of_three_runs_it_another_follows_and_never_two_at_once() {
     // Told to end, it says goodbye; killed, it does not.
     first.signal("TERM");
     assert_eq!(first.wait(), Some(143));
-    until_works(&world, &["b"]);
+    let second = until_another_works(&world, "a");
+    let mut second = others.remove(others.iter().position(|other| other.name == second).expect("it runs"));
     second.signal("KILL");
     second.wait();
-    until_works(&world, &["c"]);
+    assert_eq!(until_another_works(&world, &second.name), others[0].name);
     assert_eq!(dual_ms(&world, begun, wall_us()), 0, "{}", world.logs());
 }
 
@@ -143,7 +169,7 @@ fn a_stopped_leader_has_stopped_its_work_before_another_begins() {
     let first = candidate(&world, "a", world.command(&[]), &store(&at(0), &at(1)));
     until_works(&world, &["a"]);
     let _second = candidate(&world, "b", world.command(&[]), &store(&at(1), &at(0)));
-    std::thread::sleep(Duration::from_secs(3));
+    until_waits(&world, "b", "a");
     first.signal("STOP");
     until_works(&world, &["b"]);
     first.signal("CONT");
@@ -174,9 +200,7 @@ impl Apart {
         let mut inside = namespace.command(env!("CARGO_BIN_EXE_tenure"));
         inside.env_remove("DATABASE_URL").env_remove("NODE_ID").env_remove("NODE_PRIORITY");
         let second = candidate(&world, "there", inside, &store(&there, &here));
-        let log = world.path("there.log");
-        let waits = || std::fs::read_to_string(&log).unwrap_or_default().contains("here leads warm; waiting");
-        until("the other one waits", waits, || world.logs());
+        until_waits(&world, "there", "here");
         Some(Apart { world, namespace, _members: [first, second] })
     }
 
@@ -191,12 +215,14 @@ impl Apart {
     /// After healing: one again, and for how long there were two.
     fn heals(&self, how: &str, cut_us: u64) {
         let healed = wall_us();
-        until_works(&self.world, &["here"]);
-        // One that stays so.
-        std::thread::sleep(Duration::from_secs(2));
+        // One, and that for longer than anybody on a busy machine is silent for no reason.
+        let alone = || {
+            last_sign(&self.world, "here")
+                > last_sign(&self.world, "there").max(Some(healed)).map(|at| at + ALONE_US)
+        };
+        until("one works alone", alone, || self.world.logs());
         let (during, after) = (dual_ms(&self.world, cut_us, healed), dual_ms(&self.world, healed, wall_us()));
         println!("{how}: two at once for {during} ms while cut, {after} ms after healing");
-        assert_eq!(working(&self.world), ["here"], "{}", self.world.logs());
         // Forty rounds, and the time that its command has to end; as the clocks of a busy machine go.
         assert!(after <= 40 * 50 + 300 + 3000, "{how}: {after} ms\n{}", self.world.logs());
     }
@@ -212,7 +238,8 @@ fn a_netsplit_has_two_leaders_and_one_soon_after_it_heals() {
     apart.namespace.heal().expect("healed");
     apart.mute(false);
     apart.heals("cut both ways", cut);
-    assert!(dual_ms(&apart.world, cut, wall_us()) > 0, "two are not denied");
+    // Two are not denied.
+    assert!(last_sign(&apart.world, "there") > Some(cut), "{}", apart.world.logs());
 }
 
 #[test]
@@ -231,8 +258,13 @@ fn whom_nobody_hears_follows_as_long_as_it_hears() {
     let Some(apart) = Apart::new() else { return };
     let cut = wall_us();
     apart.mute(true);
-    std::thread::sleep(Duration::from_secs(5));
-    assert_eq!(working(&apart.world), ["here"], "{}", apart.world.logs());
+    // For longer than the silence after which somebody would be given up.
+    until(
+        "the other one goes on",
+        || last_sign(&apart.world, "here") > Some(cut + 4_500_000),
+        || apart.world.logs(),
+    );
+    assert_eq!(last_sign(&apart.world, "there"), None, "{}", apart.world.logs());
     apart.mute(false);
     apart.heals("mute", cut);
     assert_eq!(dual_ms(&apart.world, cut, wall_us()), 0, "{}", apart.world.logs());

@@ -26,6 +26,8 @@ const READ: u32 = 256;
 const READ_BYTES: usize = 1024 * 1024;
 /// How many batches wait for a slow hearer before it has to read for itself.
 const KEPT: usize = 8;
+/// Where one is, told in more bytes than this, is told less often.
+const PLACE_LONG: usize = 1024;
 /// How often it is looked while nothing is heard: with a session under which the store rings, and without.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(200));
 /// How long to wait after trouble.
@@ -242,9 +244,12 @@ pub(crate) fn said(before: Cursor, events: Vec<Event>) -> Said {
             events.get(n + 1).is_none_or(|next| place(next) != place(&events[n]))
         })
         .collect();
-    let told = events.into_iter().zip(ends).map(|(event, last_of_unit)| {
+    // Where one is takes kilobytes if there are many slots: then it is told with the last of them only. Whoever is cut off before hears
+    // those before it again.
+    let (last, long) = (events.len().saturating_sub(1), before.to_string().len() > PLACE_LONG);
+    let told = events.into_iter().zip(ends).enumerate().map(|(n, (event, last_of_unit))| {
         after.pass(&event, last_of_unit);
-        let frame = frame(&event, &after);
+        let frame = frame(&event, (!long || n == last).then_some(&after));
         (event, frame)
     });
     let events = told.collect();
@@ -252,9 +257,10 @@ pub(crate) fn said(before: Cursor, events: Vec<Event>) -> Said {
 }
 
 /// An event as those who stream are told it, and how far they have heard with it.
-fn frame(event: &Event, cursor: &Cursor) -> Bytes {
+fn frame(event: &Event, cursor: Option<&Cursor>) -> Bytes {
     let data = serde_json::to_vec(event).unwrap_or_default();
-    let head = format!("event: event\nid: {cursor}\ndata: ");
+    let id = cursor.map_or_else(String::new, |cursor| format!("id: {cursor}\n"));
+    let head = format!("event: event\n{id}data: ");
     // A payload is kept as it was written, and JSON may be written on several lines.
     let data = match data.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
         false => data,
@@ -263,4 +269,43 @@ fn frame(event: &Event, cursor: &Cursor) -> Bytes {
         }
     };
     [head.as_bytes(), &data, b"\n\n"].concat().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::port::{EventId, Payload};
+
+    use super::*;
+
+    fn event(id: u64) -> Event {
+        Event {
+            id: EventId(id),
+            slot: 0,
+            position: id,
+            key: None,
+            kind: "t".into(),
+            payload: Payload::default(),
+            headers: Default::default(),
+            leader_token: None,
+            at_ms: 0,
+        }
+    }
+
+    #[test]
+    fn where_one_is_is_told_with_each_event_or_with_the_last_where_it_is_long() {
+        let told = |slots: u32| {
+            let before = Cursor::new((0..slots).map(|slot| (slot, 1_000_000 + u64::from(slot) * 7_919)));
+            let said = said(before, (9_000_000..9_000_003).map(event).collect());
+            let id = |frame: &Bytes| frame.windows(4).any(|four| four == b"id: ");
+            assert_eq!(
+                said.events.iter().filter(|(_, frame)| id(frame)).count(),
+                if slots > 64 { 1 } else { 3 }
+            );
+            let last = String::from_utf8(said.events[2].1.to_vec()).expect("text");
+            assert!(last.contains(&format!("\nid: {}\n", said.after)), "{last}");
+        };
+        told(8);
+        told(64);
+        told(1024);
+    }
 }

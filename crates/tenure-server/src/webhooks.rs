@@ -1,8 +1,8 @@
 //! Groups that servers push: each server is a member, and `POST`s every event to the group's address.
 //!
-//! What a receiver sees is a Standard Webhook: `webhook-id` is the event's number, the same at every attempt; `webhook-timestamp` is when
-//! it was sent; `webhook-signature` signs both and the body. A `2xx` in time is done. All else is a failure, and what becomes of it
-//! the group's settings say, as for any other consumer: it is tried again, then dead, and its key waits while others flow.
+//! What a receiver sees is a Standard Webhook: `webhook-id` is the group's name and the event's number, the same at every attempt;
+//! `webhook-timestamp` is when it was sent; `webhook-signature` signs both and the body. A `2xx` in time is done. `410` says that nothing
+//! more is wanted: the group is paused, and nothing has failed. All else is a failure, and what becomes of it the group's settings say, as for any other consumer: it is tried again, then dead, and its key waits while others flow.
 //!
 //! Keys are pushed beside one another, the events of one key strictly one after the other. Events come at least once: again if a
 //! server dies, or loses its slots, between the answer of the receiver and the commit.
@@ -16,16 +16,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure::port::{EventId, GroupKey, Push, Trouble, Wake};
+use tenure::port::{Backend, EventId, GroupKey, Pause, Push, Trouble, Wake};
+use tenure::runtime::wall_ms;
 use tenure::{Batch, Consumer, Error, HandlerError, Tenure, Token};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 
 pub(crate) use self::calls::Calls;
-use self::post::Poster;
+use self::post::{Poster, Undelivered};
 pub(crate) use self::resolve::host_is_private;
-pub(crate) use self::sign::SECRET;
 use crate::App;
 use crate::board::Hint;
 
@@ -159,6 +159,7 @@ async fn begin(
     push: &Arc<RwLock<Push>>,
 ) -> Result<Consumer, Error> {
     let (poster, push, sent) = (poster.clone(), push.clone(), Arc::new(Sent::default()));
+    let store = tenure.store().clone();
     tenure
         .consumer(group.topic.name.as_str(), group.name.as_str())
         .namespace(group.topic.namespace.as_str())
@@ -167,8 +168,15 @@ async fn begin(
         .timeout(CALL_LIMIT)
         .grace(GRACE)
         .handler(move |batch| {
-            let (poster, push, sent) = (poster.clone(), push.clone(), sent.clone());
-            async move { deliver(&poster, &push, &sent, &batch).await }
+            let (poster, push, sent, store) = (poster.clone(), push.clone(), sent.clone(), store.clone());
+            async move {
+                match deliver(&poster, &push, &sent, &batch).await {
+                    Err(undelivered) if undelivered.gone => {
+                        Err(stopped(store.as_ref(), batch.group(), undelivered.told).await)
+                    }
+                    delivered => delivered.map_err(HandlerError::from),
+                }
+            }
         })
         .start()
         .await
@@ -180,7 +188,7 @@ async fn deliver(
     push: &RwLock<Push>,
     sent: &Sent,
     batch: &Batch,
-) -> Result<(), HandlerError> {
+) -> Result<(), Undelivered> {
     for event in batch {
         let token = batch.token(event.slot);
         if !sent.has(event.id, token) {
@@ -192,6 +200,17 @@ async fn deliver(
     }
     sent.forget(batch.iter().map(|event| event.id));
     Ok(())
+}
+
+/// The receiver has said that it is gone, and wants nothing any more: the group is paused, until somebody has seen to that. Nothing has
+/// failed for it.
+async fn stopped(store: &dyn Backend, group: &GroupKey, told: String) -> HandlerError {
+    tracing::warn!(%group, "paused: {told}");
+    let pause = Pause { by: "push".into(), reason: told.clone(), at_ms: wall_ms() };
+    if let Err(error) = store.set_group_paused(group, Some(&pause)).await {
+        tracing::warn!(%group, "can not be paused: {error}");
+    }
+    HandlerError::passing(told)
 }
 
 /// What was pushed in a call that did not end well: it is not pushed again when it is given again, under the same token.

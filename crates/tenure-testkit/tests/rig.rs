@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tenure_testkit::rig::{
     FakeClock, Namespace, PgBouncer, PgCluster, PgStandby, SmallDisk, Switch, fresh_database,
-    true_boottime_ns,
+    prepared_database, true_boottime_ns,
 };
 
 /// Returns from the test, saying why, if what it needs is not to be had here.
@@ -129,6 +129,28 @@ fn passwords_and_certificates_are_checked() {
     // 127.0.0.1 again, under a name that the certificate does not bear.
     let stranger = cluster.url_at("elsewhere.invalid", "postgres") + "&hostaddr=127.0.0.1";
     assert!(answer(&mut psql(&stranger, encrypted)).unwrap_err().contains("does not match host name"));
+}
+
+#[test]
+fn prepared_databases_are_copies_of_one_that_was_made_once() {
+    let token = std::process::id().to_string();
+    let script = format!("CREATE TABLE made AS SELECT {token} AS by; CREATE TABLE own (n int);");
+    // All at once, and none of them is there yet.
+    let copies: Vec<_> = thread::scope(|scope| {
+        let makers: Vec<_> = (0..4).map(|_| scope.spawn(|| prepared_database(&script).unwrap())).collect();
+        makers.into_iter().map(|maker| maker.join().unwrap()).collect()
+    });
+    for (n, copy) in copies.iter().enumerate() {
+        assert_eq!(copy.psql("SELECT by FROM made").unwrap(), token);
+        copy.psql(&format!("INSERT INTO own VALUES ({n})")).unwrap();
+    }
+    for (n, copy) in copies.iter().enumerate() {
+        assert_eq!(copy.psql("SELECT n FROM own").unwrap(), n.to_string());
+    }
+    drop(copies);
+    let last = prepared_database(&script).unwrap();
+    assert_eq!(last.psql("SELECT count(*) FROM own").unwrap(), "0", "it is as it was made");
+    assert!(prepared_database("SELECT no sense").is_err());
 }
 
 #[test]

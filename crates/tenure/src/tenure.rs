@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_core::lease::{Config, Machine};
-use tenure_core::port::{Backend, Directory, PoolKey, QueueKey, StoreError, Takeover, TopicKey};
+use tenure_core::port::{Backend, Directory, PoolKey, QueueKey, StoreError, Takeover, TopicKey, Trouble};
 use tenure_core::{Moment, Name, SessionId, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -24,6 +24,9 @@ use crate::{Error, runtime};
 
 /// How long closing waits, beyond a lease, for work that is asked to finish.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
+
+/// How long a store that is only slow may take until it has opened a session.
+const OPENING_GRACE: Duration = Duration::from_secs(8);
 
 /// A process that takes part: one session, one beat, any number of elections. Clones share it.
 ///
@@ -332,9 +335,17 @@ impl Tenure {
         let mut session = self.inner.shared.session.subscribe();
         let limit = self.inner.timing.request_timeout() + Duration::from_secs(1);
         let runtime = &self.inner.runtime;
+        let begun = runtime.now();
+        let given_up = async {
+            runtime.sleep_until(begun + limit).await;
+            // How long an answer may take follows from the lease, which may be short; but nothing is held yet that could be lost.
+            if self.trouble().is_some_and(|trouble| trouble.kind == Trouble::Timeout) {
+                runtime.sleep_until(begun + OPENING_GRACE).await;
+            }
+        };
         tokio::select! {
             opened = session.wait_for(Option::is_some) => opened.map(|_| ()).map_err(|_| Error::Closed),
-            () = runtime.sleep_until(runtime.now() + limit) => {
+            () = given_up => {
                 let _ = self.send(Message::Close(None));
                 Err(self.trouble().map_or(Error::Closed, Error::Store))
             }

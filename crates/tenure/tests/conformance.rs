@@ -76,16 +76,15 @@ adoption_conformance_tests!(postgres_adoption, on_a_server());
 
 #[cfg(feature = "postgres")]
 fn on_a_server() -> Subject {
-    use tenure::backend::migrations::Migrate;
     use tenure::backend::postgres::{Postgres, PostgresOptions};
     // As in production: one role owns the tables, and another, which can not change them, is all that a program needs.
-    let database = Arc::new(tenure_testkit::rig::fresh_database().unwrap());
-    database.psql(&tenure::backend::roles_sql("postgres:").unwrap()).unwrap();
+    let roles = tenure::backend::roles_sql("postgres:").unwrap();
+    let tables = tenure::backend::migration_sql("postgres:").unwrap();
+    let script = format!("{roles}\nSET ROLE tenure_owner;\n{tables}");
+    let database = Arc::new(tenure_testkit::rig::prepared_database(&script).unwrap());
     Subject::new(move || {
         let database = database.clone();
         async move {
-            let owner = PostgresOptions::new(database.url_as("tenure_owner"));
-            Postgres::connect_unchecked(owner).await.unwrap().migrate().await.unwrap();
             let runtime = PostgresOptions::new(database.url_as("tenure_runtime"));
             Arc::new(Postgres::connect(runtime).await.unwrap()) as _
         }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::backend::memory::Memory;
+use tenure::port::Trouble;
 use tenure::{Error, Over, Status, Tenure};
-use tenure_testkit::{Clock, Cluster, block_on};
+use tenure_testkit::{Clock, Cluster, Cuttable, block_on};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -19,6 +20,40 @@ fn hand_driven() -> (Clock, Memory) {
     let clock = Clock::new(7);
     let memory = Memory::with_runtime(Arc::new(clock.clone()));
     (clock, memory)
+}
+
+/// With a short lease answers are due soon. That is no reason to give up a store before anything is held.
+#[test]
+fn a_store_that_is_slow_at_first_is_waited_for_and_one_that_stays_so_is_named() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let link = Cuttable::new(memory);
+        let open = || {
+            let builder = Tenure::builder().store(link.clone()).lease(3 * SECOND / 2);
+            tokio::spawn(builder.runtime(Arc::new(clock.clone())).open())
+        };
+        link.hang(true);
+        let opening = open();
+        clock.advance(4 * SECOND).await;
+        assert!(!opening.is_finished());
+        link.hang(false);
+        clock.advance(2 * SECOND).await;
+        assert!(opening.await.unwrap().is_ok());
+        link.hang(true);
+        let opening = open();
+        clock.advance(10 * SECOND).await;
+        let refused = opening.await.unwrap().err();
+        assert!(
+            matches!(refused, Some(Error::Store(ref error)) if error.kind == Trouble::Timeout),
+            "{refused:?}"
+        );
+        // One that says what is wrong is believed sooner.
+        link.hang(false);
+        link.cut(true);
+        let opening = open();
+        clock.advance(2 * SECOND).await;
+        assert!(opening.await.unwrap().is_err());
+    });
 }
 
 #[test]

@@ -81,11 +81,13 @@ pub async fn schedules(
     report.rows.push(fire::many(&yard, bench, &folder, progress).await?);
     progress(&format!("{} ticks per second", bench.rate));
     report.lateness.push(steady::lateness(&yard, bench.rate, bench.window).await?);
-    progress("deleting them");
-    yard.end().await?;
+    // A folder of our own goes as it is.
     if let Some(url) = &bench.postgres {
+        progress("deleting them");
+        yard.clear().await?;
         pgbench::clear(url).await?;
     }
+    yard.end().await?;
     Ok(report)
 }
 
@@ -185,7 +187,7 @@ impl Yard {
     }
 
     /// Deletes what there is.
-    async fn end(self) -> Result<(), BenchError> {
+    async fn clear(&self) -> Result<(), BenchError> {
         let filter = ScheduleFilter {
             namespace: Some(self.namespace.clone()),
             limit: 10_000,
@@ -203,6 +205,10 @@ impl Yard {
             self.by_many_hands(keys, delete).await?;
         }
         self.store().delete_topic(&self.topic).await?;
+        Ok(())
+    }
+
+    async fn end(self) -> Result<(), BenchError> {
         self.scheduler.stop().await?;
         Ok(self.tenure.close().await?)
     }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use tenure::port::Begin;
 
 use super::claims::{Limit, Listing, limited};
-use super::values::{begin, bytes};
+use super::values::{begin, bytes, token};
 use super::{duration, key_value};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -226,6 +226,10 @@ pub(crate) struct PublishArgs {
     /// Published again under the same one: the first
     #[arg(long, value_name = "KEY", conflicts_with = "file")]
     pub(crate) idempotency_key: Option<String>,
+
+    /// The token under which its publisher leads, such as $TENURE_TOKEN, for whoever reads it
+    #[arg(long, value_parser = token, value_name = "TOKEN", conflicts_with = "file")]
+    pub(crate) leader_token: Option<tenure::Token>,
 }
 
 #[derive(Args, Debug)]

@@ -14,11 +14,16 @@ const PATIENT: &str = "30s";
 
 /// A member of the test, in the background.
 fn member(world: &World, name: &str, args: &[&str], script: &str) -> Candidate {
-    member_with(world, name, PATIENT, args, script)
+    member_with(world, name, name, PATIENT, args, script)
 }
 
-fn member_with(world: &World, name: &str, lease: &str, args: &[&str], script: &str) -> Candidate {
-    let log = File::create(world.path(&format!("{name}.log"))).expect("a log");
+/// The member `m` in one of its lives: what it had is left for it, so that it waits for nobody to come back.
+fn life(world: &World, life: &str, args: &[&str], script: &str) -> Candidate {
+    member_with(world, life, "m", PATIENT, args, script)
+}
+
+fn member_with(world: &World, log: &str, name: &str, lease: &str, args: &[&str], script: &str) -> Candidate {
+    let log = File::create(world.path(&format!("{log}.log"))).expect("a log");
     let mut command = world.command(&["events", "consume", "orders", "--group", "mailer", "--member", name]);
     command.args(["--lease", lease, "--kill-after", "300ms"]).args(args);
     command.args(["--", "bash", "-c", script]).env("PLACE", world.folder.path());
@@ -132,7 +137,12 @@ pub fn commands_of_different_keys_run_at_once(world: &World) {
     }
     // Each waits for the others: one after the other, they would wait for ever.
     let script = r#"echo "$TENURE_EVENT_KEY" >> "$PLACE/here"; until [ "$(sort -u "$PLACE/here" | wc -l)" = 3 ]; do sleep 0.02; done"#;
+    // Whoever waits for the end of a group that is paused is told so.
+    world.ok(&["events", "groups", "set", "orders", "mailer"]);
+    world.ok(&["events", "groups", "pause", "orders", "mailer", "--reason", "moving"]);
     let mut member = member(world, "m", &["-n", "3", "--until-end"], script);
+    until_file(world, "m.log", |log| log.contains("has paused") && log.contains("moving"));
+    world.ok(&["events", "groups", "resume", "orders", "mailer"]);
     assert_eq!(member.wait(), Some(0), "{}", world.logs());
 }
 
@@ -198,7 +208,7 @@ pub fn told_once_it_finishes_and_told_twice_it_gives_back(world: &World) {
     publish(world, &["orders", "--type", "made", "--key", "a"]);
     publish(world, &["orders", "--type", "made", "--key", "b"]);
     let script = r#"echo "$TENURE_EVENT_KEY" >> "$PLACE/begun"; until [ -e "$PLACE/go" ]; do sleep 0.02; done; echo "$TENURE_EVENT_KEY" >> "$PLACE/ended""#;
-    let mut first = member(world, "first", &[], script);
+    let mut first = life(world, "first", &[], script);
     until_file(world, "begun", |text| text == "a\n");
     first.signal("TERM");
     until("it says that it waits", || world.logs().contains("finishing what runs"), || world.logs());
@@ -210,7 +220,7 @@ pub fn told_once_it_finishes_and_told_twice_it_gives_back(world: &World) {
         "one was finished, none begun"
     );
     std::fs::remove_file(world.path("go")).expect("it was there");
-    let mut second = member(world, "second", &[], script);
+    let mut second = life(world, "second", &[], script);
     until_file(world, "begun", |text| text == "a\nb\n");
     second.signal("TERM");
     until(
@@ -222,7 +232,7 @@ pub fn told_once_it_finishes_and_told_twice_it_gives_back(world: &World) {
     assert_eq!(second.wait(), Some(0), "{}", world.logs());
     assert_eq!(file(world, "ended"), "a\n", "it was ended");
     std::fs::write(world.path("go"), "").expect("a file");
-    let mut third = member(world, "third", &["--until-end"], script);
+    let mut third = life(world, "third", &["--until-end"], script);
     assert_eq!(third.wait(), Some(0), "{}", world.logs());
     assert_eq!(
         file(world, "ended"),
@@ -236,7 +246,7 @@ pub fn a_killed_member_leaves_no_orphan_and_its_event_is_handled_again(world: &W
     topic(world, "1");
     let id = publish(world, &["orders", "--type", "made", "--key", "a"]);
     let script = r#"echo "$TENURE_EVENT_ID $$ $TENURE_TOKEN" >> "$PLACE/begun"; until [ -e "$PLACE/go" ]; do sleep 0.02; done"#;
-    let mut victim = member_with(world, "victim", "5s", &[], script);
+    let mut victim = member_with(world, "victim", "m", "5s", &[], script);
     until_file(world, "begun", |text| text.ends_with('\n'));
     let begun = |line: usize| -> Vec<u64> {
         let text = file(world, "begun");
@@ -248,7 +258,7 @@ pub fn a_killed_member_leaves_no_orphan_and_its_event_is_handled_again(world: &W
     let pid = u32::try_from(begun(0)[1]).expect("a process");
     until("the command is gone", || !lives(pid), || world.logs());
     std::fs::write(world.path("go"), "").expect("a file");
-    let mut heir = member(world, "heir", &["--until-end"], script);
+    let mut heir = life(world, "heir", &["--until-end"], script);
     assert_eq!(heir.wait(), Some(0), "{}", world.logs());
     assert_eq!(begun(1)[0].to_string(), id, "at least once");
     assert!(begun(1)[2] > begun(0)[2], "under a greater token: {}", file(world, "begun"));

@@ -1,9 +1,29 @@
 //! `tenure events groups`, `reset` and `push`.
 
+use std::process::Output;
+
 use serde_json::json;
 
 use crate::support::World;
 use crate::{all, group, publish, refused, said};
+
+/// Reads all that is unread, each time as the same member.
+fn read_all(world: &World) -> Output {
+    let read = world.run(&[
+        "events",
+        "consume",
+        "orders",
+        "-g",
+        "mailer",
+        "--member",
+        "m",
+        "--until-end",
+        "--",
+        "true",
+    ]);
+    assert!(read.status.success(), "{}", said(&read));
+    read
+}
 
 /// Positions of a group, slot by slot.
 fn positions(world: &World) -> Vec<u64> {
@@ -44,7 +64,7 @@ pub fn groups_are_shown_slot_by_slot(world: &World) {
     for words in ["orders", "mailer", "20", "nobody reads"] {
         assert!(list.contains(words), "{words:?} in\n{list}");
     }
-    world.ok(&["events", "consume", "orders", "--group", "mailer", "--until-end", "--", "true"]);
+    read_all(world);
     let shown = world.ok(&["events", "groups", "show", "orders", "mailer"]);
     let header = "SLOT  OFFSET  END  LAG  BEHIND  TOKEN  MEMBER".split_whitespace().collect::<Vec<_>>();
     assert!(shown.lines().any(|line| line.split_whitespace().collect::<Vec<_>>() == header), "{shown}");
@@ -66,12 +86,12 @@ pub fn a_group_is_paused_and_resumed(world: &World) {
     assert!(world.ok(&["events", "groups"]).contains("paused"));
     world.ok(&["events", "groups", "resume", "orders", "mailer"]);
     assert!(said(&world.run(&["events", "groups", "resume", "orders", "mailer"])).contains("not paused"));
-    world.ok(&["events", "consume", "orders", "--group", "mailer", "--until-end", "--", "true"]);
+    read_all(world);
 }
 
 pub fn a_reset_shows_before_and_after(world: &World) {
     fill(world);
-    world.ok(&["events", "consume", "orders", "--group", "mailer", "--until-end", "--", "true"]);
+    read_all(world);
     let read = positions(world);
     assert!(read.iter().all(|position| *position > 0));
     let dry = world.ok(&["events", "reset", "orders", "mailer", "--to", "earliest", "--dry-run"]);
@@ -103,8 +123,7 @@ pub fn a_reset_shows_before_and_after(world: &World) {
         let view = group(world, "orders", "mailer");
         view["slots"].as_array().expect("slots").iter().filter_map(|slot| slot["lag"].as_u64()).sum()
     };
-    let output =
-        world.run(&["events", "consume", "orders", "--group", "mailer", "--until-end", "--", "true"]);
+    let output = read_all(world);
     assert!(
         said(&output).contains(&format!("{unread} events done, 0 failed")),
         "{unread}: {}",

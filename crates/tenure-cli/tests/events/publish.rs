@@ -24,6 +24,8 @@ pub fn events_are_published_as_the_options_say(world: &World) {
         "by=ada",
         "--idempotency-key",
         "pay-7",
+        "--leader-token",
+        "1.7",
     ];
     let id = publish(world, &args);
     assert_eq!(publish(world, &args), id, "under the same idempotency key: the first");
@@ -46,7 +48,8 @@ pub fn events_are_published_as_the_options_say(world: &World) {
     assert_eq!(
         events.iter().map(told).collect::<Vec<_>>(),
         [
-            json!({"key": "order-7", "type": "order.paid", "payload": {"cents": 4200}, "headers": {"by": "ada", "trace": "ab"}}),
+            json!({"key": "order-7", "type": "order.paid", "payload": {"cents": 4200}, "headers": {"by": "ada", "trace": "ab"},
+                   "leader_token": (1_u64 << 40) + 7}),
             json!({"key": null, "type": "page", "payload_base64": "AJ+Slg=="}),
             json!({"key": null, "type": "plain", "payload": {}}),
         ]

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure_testkit::rig::{EtcdCluster, FreshDatabase, KubeApi, free_port, fresh_database};
+use tenure_testkit::rig::{
+    EtcdCluster, FreshDatabase, KubeApi, free_port, fresh_database, prepared_database,
+};
 
 /// How long a test waits for something that must happen. Only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,24 +42,17 @@ impl World {
     }
 
     pub fn postgres() -> World {
-        let world = World::empty_postgres();
-        world.ok(&["migrate", "up"]);
-        world
+        let tables = tenure::backend::migration_sql("postgres:").expect("tables");
+        World::on(prepared_database(&tables).expect("a database"))
     }
 
     /// Without Tenure's tables.
     pub fn empty_postgres() -> World {
-        let folder = tempfile::tempdir().expect("a folder");
-        let database = fresh_database().expect("a database");
-        World {
-            folder,
-            store: database.url().to_owned(),
-            database: Some(database),
-            server: None,
-            etcd: None,
-            api: None,
-            members: Vec::new(),
-        }
+        World::on(fresh_database().expect("a database"))
+    }
+
+    fn on(database: FreshDatabase) -> World {
+        World { store: database.url().to_owned(), database: Some(database), ..World::sqlite() }
     }
 
     /// Three members.

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::secret::{SecretError, signing_key};
 use crate::claim::{LAST_MS, LONGEST_MS, TEXT_MAX, shown};
 use crate::port::{
     Aside, Begin, EVENT_BYTES_MAX, GroupSettings, Join, PUBLISH_MAX, Push, ReadAsk, SLOTS_MAX, ShareCommit,
@@ -99,8 +100,11 @@ pub enum GroupError {
     )]
     Url(String),
     /// A secret that makes no signature, or one that is guessed. The secret is not repeated.
-    #[error("the secret has {0} bytes; it must have between 16 and {SECRET_MAX}, and no control characters")]
+    #[error("the secret has {0} bytes; it must have at most {SECRET_MAX}, and no control characters")]
     Secret(usize),
+    /// The same: it makes no key.
+    #[error(transparent)]
+    Key(#[from] SecretError),
 }
 
 impl From<GroupError> for StoreError {
@@ -169,12 +173,14 @@ pub fn check_commit(commit: &ShareCommit) -> Result<(), GroupError> {
     commit.position.map_or(Ok(()), |position| stored("the position", position))?;
     let mut named = HashSet::with_capacity(count);
     let asides = commit.set_aside.iter().map(|aside| aside.event).chain(commit.settled.iter().map(|it| it.0));
-    for event in commit.done.iter().copied().chain(asides) {
+    let done = commit.done.iter().map(|it| it.0);
+    for event in done.chain(asides) {
         stored("an event's number", event.0)?;
         if !named.insert(event) {
             return Err(GroupError::Twice { what: "event", number: event.0 });
         }
     }
+    commit.done.iter().try_for_each(|(_, position)| stored("the position", *position))?;
     for aside in &commit.set_aside {
         stored("the position", aside.position)?;
         let event = aside.event.0;
@@ -220,10 +226,10 @@ pub fn check_push(push: &Push) -> Result<(), GroupError> {
     if host.is_empty() || host.contains('@') || push.url.len() > URL_MAX || push.url.contains(bad) {
         return Err(GroupError::Url(push.url.clone()));
     }
-    let fits = (16..=SECRET_MAX).contains(&push.secret.len());
-    if !fits || push.secret.contains(char::is_control) {
+    if push.secret.len() > SECRET_MAX || push.secret.contains(char::is_control) {
         return Err(GroupError::Secret(push.secret.len()));
     }
+    signing_key(&push.secret)?;
     range("timeout_ms", push.timeout_ms.into(), 1, PUSH_TIMEOUT_MAX_MS.into())
 }
 

@@ -15,6 +15,7 @@
 //! | [`units`], [`lanes`], [`sort_out`], [`Parked`] | in which parts what was read is handled |
 //! | [`Cursor`] | from where somebody who only looks goes on |
 //! | [`lag`] | how far a group is behind |
+//! | [`secret_of`], [`signing_key`] | what pushed events are signed with |
 
 mod ask;
 mod assign;
@@ -24,6 +25,7 @@ mod cursor;
 mod lag;
 mod refusal;
 mod retry;
+mod secret;
 mod slot;
 mod text;
 
@@ -41,5 +43,6 @@ pub use self::refusal::{
     slots_are_fixed, too_many_groups,
 };
 pub use self::retry::{after_failure, is_transient};
+pub use self::secret::{SecretError, secret_of, signing_key};
 pub use self::slot::slot_of;
 pub use self::text::WordError;

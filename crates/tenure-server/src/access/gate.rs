@@ -134,10 +134,12 @@ async fn check(
         Need::In(verb) => {
             within(verb, parts)?;
             // Operators may ask a server to stop keeping house.
-            if verb == Verb::Lead && !principal.may(Verb::Admin, Some(&SERVERS.namespace)) {
-                unreserved(parts)?;
+            let keeps_house = verb == Verb::Lead && principal.may(Verb::Admin, Some(&SERVERS.namespace));
+            match verb {
+                // To pull is to stand there, too.
+                Verb::Lead | Verb::Claim if !keeps_house => unreserved(parts),
+                _ => Ok(()),
             }
-            Ok(())
         }
         Need::InAny(verbs) => {
             let namespace = namespace(parts)?;

@@ -30,6 +30,7 @@ use super::operate::Nothing;
 use super::queues::{Changed, PauseWork};
 use super::sense::of_group as sense;
 use super::sessions::{Within, unfit};
+use super::topics::looked_at;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
@@ -139,22 +140,22 @@ pub(crate) async fn list(
     if let Some(namespace) = &which.namespace {
         principal.must(Verb::Read, Some(namespace))?;
     }
-    let mut all = app.store.groups(which.namespace.as_ref()).await?;
-    all.retain(|group| {
-        let topic = &group.key.topic;
-        principal.may(Verb::Read, Some(&topic.namespace))
-            && which.topic.as_ref().is_none_or(|name| *name == topic.name)
-            && from.as_ref().is_none_or(|from| group.key > *from)
+    let mut names = app.store.group_names(which.namespace.as_ref()).await?;
+    names.retain(|key| {
+        principal.may(Verb::Read, Some(&key.topic.namespace))
+            && which.topic.as_ref().is_none_or(|name| *name == key.topic.name)
+            && from.as_ref().is_none_or(|from| key > from)
     });
-    all.sort_by(|a, b| a.key.cmp(&b.key));
-    let more = all.len() > limit;
-    all.truncate(limit);
-    let all: Vec<GroupView> = all.into_iter().map(GroupView::shown).collect();
-    let next = all.last().filter(|_| more).map(|last| {
-        let GroupKey { topic, name } = &last.key;
-        format!("{}/{}/{name}", topic.namespace, topic.name)
-    });
-    Ok(Json(Groups { groups: all, next }))
+    names.sort_unstable();
+    let more = names.len() > limit;
+    names.truncate(limit);
+    let next = names
+        .last()
+        .filter(|_| more)
+        .map(|GroupKey { topic, name }| format!("{}/{}/{name}", topic.namespace, topic.name));
+    let store = &app.store;
+    let groups = looked_at(names, |key| async move { store.group(&key).await }).await?;
+    Ok(Json(Groups { groups: groups.into_iter().map(GroupView::shown).collect(), next }))
 }
 
 /// Show a group

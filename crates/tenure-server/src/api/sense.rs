@@ -122,7 +122,7 @@ pub(super) fn of_group(error: &GroupError, field: &str) -> Problem {
         GroupError::Backoff { .. } => "backoff",
         GroupError::Member(_) => "member",
         GroupError::Url(_) => "url",
-        GroupError::Secret(_) => "secret",
+        GroupError::Secret(_) | GroupError::Key(_) => "secret",
         _ => field,
     };
     unfit(field, error)

@@ -3,10 +3,11 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
-use tenure::port::{SLOTS, SlotEnds, TopicKey, TopicSettings, TopicView, Trouble, Verb};
+use tenure::port::{SLOTS, SlotEnds, StoreError, TopicKey, TopicSettings, TopicView, Trouble, Verb};
 use tenure_core::event::check_topic;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -23,6 +24,8 @@ use crate::route::{Need, Routes};
 
 /// How many topics are on a page, unless asked otherwise, and at most.
 const PAGE: (u32, u32) = (100, 1000);
+/// How many of them are looked at at once.
+const AT_ONCE: usize = 8;
 /// Those who publish and those who consume have to know a topic as much as those who look.
 pub(super) const ANYBODY: Need = Need::InAny(&[Verb::Read, Verb::Publish, Verb::Claim]);
 
@@ -122,17 +125,27 @@ pub(crate) async fn list(
         principal.must(Verb::Read, Some(namespace))?;
     }
     let from = after.map(|key| TopicKey::new(key.namespace, key.name));
-    let mut all = app.store.topics(which.namespace.as_ref()).await?;
-    all.retain(|topic| {
-        principal.may(Verb::Read, Some(&topic.key.namespace))
-            && from.as_ref().is_none_or(|from| topic.key > *from)
+    let mut names = app.store.topic_names(which.namespace.as_ref()).await?;
+    names.retain(|key| {
+        principal.may(Verb::Read, Some(&key.namespace)) && from.as_ref().is_none_or(|from| key > from)
     });
-    all.sort_by(|a, b| a.key.cmp(&b.key));
-    let more = all.len() > limit;
-    all.truncate(limit);
-    let last = all.last().filter(|_| more);
-    let next = last.map(|last| format!("{}/{}", last.key.namespace, last.key.name));
-    Ok(Json(Topics { topics: all, next }))
+    names.sort_unstable();
+    let more = names.len() > limit;
+    names.truncate(limit);
+    let last = names.last().filter(|_| more);
+    let next = last.map(|last| format!("{}/{}", last.namespace, last.name));
+    let store = &app.store;
+    let topics = looked_at(names, |key| async move { store.topic(&key).await }).await?;
+    Ok(Json(Topics { topics, next }))
+}
+
+/// Looks at those of a page, a few at once. What is gone since it was named is not among them.
+pub(super) async fn looked_at<K, V, F>(names: Vec<K>, look: impl Fn(K) -> F) -> Result<Vec<V>, StoreError>
+where
+    F: Future<Output = Result<Option<V>, StoreError>>,
+{
+    let found: Vec<Option<V>> = stream::iter(names).map(look).buffered(AT_ONCE).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// Show a topic

@@ -12,7 +12,7 @@ use super::given::Got;
 use super::group::PAGE;
 use super::queues::Where;
 use super::topic::{carries, key_of, kind};
-use super::topic_event::{about, carried, one};
+use super::topic_event::{about, carried};
 use super::{parts, words};
 use crate::App;
 use crate::api::no_such_group;
@@ -161,7 +161,7 @@ pub(super) fn not_aside(key: &GroupKey, id: EventId) -> Problem {
 /// One event that is aside; a problem, if it is not.
 pub(super) async fn find(app: &App, key: &GroupKey, id: EventId) -> Result<Set, Problem> {
     app.gauge.group(key).await?.ok_or_else(|| no_such_group(key))?;
-    let all = app.gauge.asides(&one(key.clone(), id)).await?;
+    let all = app.gauge.asides(&AsideFilter::from(key.clone(), id)).await?;
     all.iter().find(|set| set.aside.event.id == id).cloned().ok_or_else(|| not_aside(key, id))
 }
 

@@ -6,9 +6,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tenure::Name;
-use tenure::port::{
-    AsideFilter, EventId, GroupKey, GroupSettings, GroupView, PushView, SlotView, TopicKey, Verb,
-};
+use tenure::port::{AsideFilter, EventId, GroupKey, GroupSettings, GroupView, SlotView, TopicKey, Verb};
 use tenure_core::event::slot_of;
 
 use super::frame::{Visit, page, trouble};
@@ -342,22 +340,14 @@ fn push(view: &GroupView, visit: &Visit) -> Markup {
             }
             div.body {
                 @match &view.push {
-                    Some(PushView { url, timeout_ms }) => dl.facts {
-                        div { dt { "Every event is sent to" } dd { code { (shown(url)) } } }
-                        div { dt { "An answer may take" } dd { (words::duration(*timeout_ms)) } }
+                    Some(push) => dl.facts {
+                        div { dt { "Every event is sent to" } dd { code { (push.shown()) } } }
+                        div { dt { "An answer may take" } dd { (words::duration(push.timeout_ms)) } }
                         div { dt { "Signed with" } dd { "a secret that is not shown" } }
                     },
                     None => p.soft { "Members read this group themselves. It can be pushed to a webhook instead, signed, by these servers." },
                 }
             }
         }
-    }
-}
-
-/// An address as others may read it: without its query, which may be a secret.
-fn shown(url: &str) -> String {
-    match url.split_once('?') {
-        Some((plain, _)) => format!("{plain}?…"),
-        None => url.into(),
     }
 }

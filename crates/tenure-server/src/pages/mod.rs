@@ -164,8 +164,8 @@ fn events(read: Need, admin: Need) -> Routes {
     let aside = "/topics/{topic}/groups/{group}/aside/{event}";
     Routes::new()
         .page(Need::Known, Method::GET, "/topics", get(topics::show))
-        .page(admin, Method::GET, "/topics/new", get(topic_act::new))
-        .page(admin, Method::POST, "/topics/new", post(topic_act::make))
+        .page(admin, Method::GET, "/new-topic", get(topic_act::new))
+        .page(admin, Method::POST, "/new-topic", post(topic_act::make))
         .page(read, Method::GET, "/topics/{topic}", get(topic::show))
         .page(publish, Method::GET, "/topics/{topic}/publish", get(topic_act::event))
         .page(publish, Method::POST, "/topics/{topic}/publish", post(topic_act::publish))

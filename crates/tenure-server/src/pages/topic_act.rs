@@ -103,7 +103,7 @@ pub(super) async fn new(visit: Visit, Got(Query(at)): Got<Query<Where>>) -> Resp
     let usual = TopicSettings::default();
     let question = Question {
         title: "Make a topic".into(),
-        to: format!("/topics/new?namespace={}", parts::escape(at.namespace.as_str())),
+        to: format!("/new-topic?namespace={}", parts::escape(at.namespace.as_str())),
         back: "/topics".into(),
         button: "Make",
         danger: false,

@@ -66,14 +66,8 @@ async fn aside_of(
     track: &Arc<Track>,
     id: EventId,
 ) -> Result<Option<Set>, tenure::port::StoreError> {
-    let all = app.gauge.asides(&one(track.view.key.clone(), id)).await?;
+    let all = app.gauge.asides(&AsideFilter::from(track.view.key.clone(), id)).await?;
     Ok(all.iter().find(|set| set.aside.event.id == id).cloned())
-}
-
-/// The first that is aside at or after this one: they go by their numbers, and 0 is before all of them.
-pub(super) fn one(group: tenure::port::GroupKey, id: EventId) -> AsideFilter {
-    let after = id.0.checked_sub(1).map(EventId);
-    AsideFilter { group, dead: false, slot: None, key: None, after, limit: 1 }
 }
 
 /// The tick of a schedule that has published an event, if its headers say so.

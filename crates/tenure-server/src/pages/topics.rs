@@ -74,7 +74,7 @@ fn actions(visit: &Visit, filter: &Filter, namespaces: &BTreeSet<&Name>) -> Mark
     html! {
         @if visit.may(Verb::Admin, Some(&here)) {
             div.buttons role="group" aria-label="What can be done" {
-                a.button data-key="new" data-confirm href={ "/topics/new?namespace=" (parts::escape(here.as_str())) } { "Make a topic…" }
+                a.button data-key="new" data-confirm href={ "/new-topic?namespace=" (parts::escape(here.as_str())) } { "Make a topic…" }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -20,6 +20,7 @@ use tenure::{HandlerError, Name, TaskError};
 
 use super::resolve::{PRIVATE, Resolver, host_is_private};
 use super::sign::signature;
+use crate::api::push_address;
 use crate::metrics::{self, PushResult};
 
 /// How long a receiver may take to accept a connection.
@@ -63,16 +64,18 @@ pub(super) struct Parcel<'a> {
 pub(super) struct Undelivered {
     pub(super) told: String,
     pub(super) after: Option<Duration>,
+    /// The receiver wants nothing any more.
+    pub(super) gone: bool,
 }
 
 impl Undelivered {
     fn because(told: String) -> Undelivered {
-        Undelivered { told, after: None }
+        Undelivered { told, after: None, gone: false }
     }
 }
 
 impl From<Undelivered> for HandlerError {
-    fn from(Undelivered { told, after }: Undelivered) -> HandlerError {
+    fn from(Undelivered { told, after, .. }: Undelivered) -> HandlerError {
         match after {
             Some(after) => HandlerError::retry_after(after, told),
             None => HandlerError::fail(told),
@@ -81,7 +84,7 @@ impl From<Undelivered> for HandlerError {
 }
 
 impl From<Undelivered> for TaskError {
-    fn from(Undelivered { told, after }: Undelivered) -> TaskError {
+    fn from(Undelivered { told, after, .. }: Undelivered) -> TaskError {
         match after {
             Some(after) => TaskError::retry_after(after, told),
             None => TaskError::fail(told),
@@ -105,24 +108,20 @@ impl Poster {
     }
 
     /// Sends an event. That it arrived is all that counts as done.
-    pub(super) async fn post(
-        &self,
-        push: &Push,
-        group: &GroupKey,
-        event: &Event,
-    ) -> Result<(), HandlerError> {
+    pub(super) async fn post(&self, push: &Push, group: &GroupKey, event: &Event) -> Result<(), Undelivered> {
         let GroupKey { topic, name } = group;
         let message = Message { namespace: &topic.namespace, topic: &topic.name, group: name, event };
         let parcel = Parcel {
             url: &push.url,
             secret: Some(&push.secret),
-            id: event.id.to_string(),
-            body: serde_json::to_vec(&message).map_err(|error| HandlerError::fail(error.to_string()))?,
+            // Two groups may push one event to one receiver, which drops what it has heard. A standard id has no dots.
+            id: format!("{}-{}", name.as_str().replace('.', "%2e"), event.id),
+            body: serde_json::to_vec(&message).map_err(|error| Undelivered::because(error.to_string()))?,
             limit: Duration::from_millis(push.timeout_ms),
         };
         let (result, took, outcome) = self.send(parcel).await;
         metrics::pushed(group, result, took);
-        outcome.map_err(HandlerError::from)
+        outcome
     }
 
     /// Sends a message: what came of it, and how long that took.
@@ -183,7 +182,7 @@ fn refusal(place: &str, status: StatusCode, headers: &HeaderMap) -> Undelivered 
     }
     let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let after = seconds.map(Duration::from_secs).filter(|after| *after <= PUT_OFF_MAX);
-    Undelivered { told: format!("{place} answered {status}"), after }
+    Undelivered { told: format!("{place} answered {status}"), after, gone: status == StatusCode::GONE }
 }
 
 /// Reads an answer to its end, so that its connection may be used again.
@@ -207,17 +206,9 @@ fn line(private: bool) -> Result<Line, String> {
     Ok(builder.build(https))
 }
 
-/// An address as it may be read by others: its query may be a secret.
+/// An address as it may be read by others.
 fn shown(url: &str) -> String {
-    match url.parse::<Uri>() {
-        Ok(uri) => format!(
-            "{}://{}{}",
-            uri.scheme_str().unwrap_or_default(),
-            uri.authority().map(|authority| authority.as_str()).unwrap_or_default(),
-            uri.path()
-        ),
-        Err(_) => "an address that can not be read".into(),
-    }
+    push_address(url).unwrap_or_else(|_| "an address that can not be read".into())
 }
 
 /// What broke, down to its cause.

@@ -3,15 +3,13 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
-
-/// What secrets begin with whose rest is base64.
-pub(crate) const SECRET: &str = "whsec_";
+use tenure_core::event::signing_key;
 
 /// The signature of a message: `v1,` and base64 of HMAC-SHA256 over its id, its time and its body.
 pub(super) fn signature(secret: &str, id: &str, seconds: i64, body: &[u8]) -> String {
-    let key = secret.strip_prefix(SECRET).and_then(|key| STANDARD.decode(key).ok());
-    // What does not say that it is base64 is taken as it is.
-    let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_deref().unwrap_or(secret.as_bytes()));
+    // One that was taken before it was looked at so closely is taken as it is.
+    let key = signing_key(secret).unwrap_or_else(|_| secret.as_bytes().to_vec());
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
     let mut context = hmac::Context::with_key(&key);
     context.update(format!("{id}.{seconds}.").as_bytes());
     context.update(body);

@@ -92,7 +92,7 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
     assert!(now.abs_diff(at.parse().unwrap()) < 300, "of now");
     assert_eq!(header("content-type"), "application/json");
     let event: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(event["id"].to_string(), id);
+    assert_eq!(format!("hook-{}", event["id"]), id);
     let status = receiver.mood.lock().unwrap().get(event["key"].as_str().unwrap_or_default()).copied();
     if status.is_none() {
         receiver.got.lock().unwrap().push(Got { id, event });
@@ -186,7 +186,7 @@ async fn every_replica_pushes_its_part_signed_and_in_order() {
     let first = &receiver.got()[0];
     assert_eq!((&first.event["topic"], &first.event["group"]), (&json!("orders"), &json!("hook")));
     assert_eq!(first.event["type"], "t");
-    assert!(first.id.parse::<u64>().is_ok());
+    assert_eq!(first.id, format!("hook-{}", first.event["id"]));
     // One that ends leaves in good order, and the other goes on with all.
     servers[0].shutdown().await;
     publish(store.as_ref(), "k0", 15..16).await;
@@ -250,5 +250,26 @@ async fn the_servers_own_network_is_not_pushed_to_unless_it_may_be() {
     let error = dead(store.as_ref()).await[0].error.clone();
     assert!(error.contains("--push-private"), "{error}");
     assert_eq!(receiver.got().len(), 0);
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_is_gone_pauses_the_group_and_nothing_is_dead_for_it() {
+    let receiver = Receiver::default();
+    receiver.answer("k", 410);
+    let backoff = Backoff { first_ms: 1, most_ms: 5 };
+    let store = pushed(&receiver, GroupSettings { max_attempts: 1, backoff }).await;
+    let server = server(&store, "one").await;
+    publish(store.as_ref(), "k", 0..3).await;
+    let paused = async || store.group(&group()).await.unwrap().unwrap().paused;
+    until("it is paused", async || paused().await.is_some()).await;
+    let pause = paused().await.unwrap();
+    assert_eq!(pause.by, "push");
+    assert!(pause.reason.ends_with("/hook answered 410 Gone"), "{}", pause.reason);
+    // Somebody has seen to it.
+    receiver.mood.lock().unwrap().clear();
+    store.set_group_paused(&group(), None).await.unwrap();
+    until("all have arrived", async || receiver.taken("k") == [0, 1, 2]).await;
+    assert_eq!(dead(store.as_ref()).await, []);
     server.shutdown().await;
 }

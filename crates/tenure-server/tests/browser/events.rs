@@ -32,7 +32,7 @@ async fn every_page_about_events_fits_every_screen() {
         ("topic", "/topics/orders?namespace=default".into(), "The last events"),
         ("topic-slot", "/topics/orders?namespace=default&slot=3".into(), "of slot 3"),
         ("topic-empty", "/topics/empty?namespace=default".into(), "Nobody reads it"),
-        ("topic-new", "/topics/new?namespace=default".into(), "Make a topic"),
+        ("topic-new", "/new-topic?namespace=default".into(), "Make a topic"),
         ("topic-settings", "/topics/orders/settings?namespace=default".into(), "Keep events for"),
         ("topic-group", "/topics/orders/group?namespace=default".into(), "Add a group to orders"),
         ("topic-publish", "/topics/orders/publish?namespace=default".into(), "Publish to orders"),

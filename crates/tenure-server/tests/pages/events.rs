@@ -165,7 +165,7 @@ async fn settings_of_events_that_have_changed_since_somebody_looked_are_left_alo
 
     // One that is there is not made again, nor deleted by who can not say its name, or while it is read.
     let form = "name=orders&slots=8&keep=1d&keep_unread=&max_bytes=100";
-    assert_eq!(send(&app, "POST", "/topics/new", form).await.status, StatusCode::CONFLICT);
+    assert_eq!(send(&app, "POST", "/new-topic", form).await.status, StatusCode::CONFLICT);
     for name in ["", "order", "orders"] {
         let answer = send(&app, "POST", "/topics/orders/delete", &format!("name={name}")).await;
         let status = if name == "orders" { StatusCode::CONFLICT } else { StatusCode::UNPROCESSABLE_ENTITY };

@@ -52,7 +52,8 @@ async fn whoever_does_not_finish_is_cut_off_within_the_bound() {
 
 #[tokio::test]
 async fn a_store_that_hangs_does_not_keep_the_server_from_ending() {
-    let house = house(settings()).await;
+    // It waits for a lease, so that others need not.
+    let house = house(Settings { lease: Duration::from_secs(1), ..settings() }).await;
     house.store.hang(true);
     within(house.server.shutdown()).await;
 }

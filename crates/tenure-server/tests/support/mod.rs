@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tenure::backend::memory::Memory;
-use tenure::backend::migrations::Migrate;
 use tenure::backend::postgres::{Postgres, PostgresOptions};
 use tenure::backend::sqlite::{Sqlite, SqliteOptions};
 use tenure::backend::{self, StoreOptions};
@@ -88,12 +87,11 @@ pub async fn sqlite() -> Kept {
     Kept { backend: Arc::new(store), url: format!("sqlite:{}", path.display()), _place: Box::new(folder) }
 }
 
-/// An empty database.
+/// A database with empty tables.
 pub async fn postgres() -> Kept {
-    let database = tenure_testkit::rig::fresh_database().expect("a database");
+    let tables = tenure::backend::migration_sql("postgres:").expect("tables");
+    let database = tenure_testkit::rig::prepared_database(&tables).expect("a database");
     let url = database.url().to_owned();
-    let options = PostgresOptions::new(&url);
-    Postgres::connect_unchecked(options.clone()).await.expect("a server").migrate().await.expect("tables");
-    let store = Postgres::connect(options).await.expect("a server");
+    let store = Postgres::connect(PostgresOptions::new(&url)).await.expect("a server");
     Kept { backend: Arc::new(store), url, _place: Box::new(database) }
 }

@@ -37,7 +37,7 @@ pub async fn a_stale_commit_changes_nothing(subject: &Subject) {
     let keys = keys_in(0, 2);
     let first = hall.publish_one(keyed(&keys[0])).await;
     hall.publish_each(&[&keys[1], &keys[0]]).await;
-    for how in ["freed", "left", "taken over", "reset", "guessed", "elsewhere"] {
+    for how in ["freed", "left", "taken over", "reset", "taken again", "guessed", "elsewhere"] {
         let a = Guest::of(subject, &hall, "a").await;
         let mut taken = a.take_one(0).await;
         let read = a.read(&taken).await;
@@ -53,12 +53,17 @@ pub async fn a_stale_commit_changes_nothing(subject: &Subject) {
             "reset" => {
                 hall.store.reset_group(&a.group, Begin::Earliest, Some(0), false).await.unwrap();
             }
+            // It is the same one that has it now, and not the same time.
+            "taken again" => {
+                hall.store.reset_group(&a.group, Begin::Earliest, Some(0), false).await.unwrap();
+                a.take_one(0).await;
+            }
             "guessed" => taken.token = Token::from_u64(taken.token.as_u64() + 1),
             _ => group = hall.group("nowhere"),
         }
         let commit = ShareCommit {
             group,
-            done: vec![read[1].id],
+            done: vec![(read[1].id, read[1].position)],
             set_aside: vec![aside(&read[0], retry(1, 0))],
             settled: vec![(read[2].id, dead(1))],
             ..a.read_to(&taken, read[2].position)
@@ -142,7 +147,7 @@ pub async fn what_is_done_beforehand_is_remembered(subject: &Subject) {
     let mut taken = a.take_one(0).await;
     let read = a.read(&taken).await;
     let done = |taken: &Taken, places: &[usize]| ShareCommit {
-        done: places.iter().map(|place| read[*place].id).collect(),
+        done: places.iter().map(|place| (read[*place].id, read[*place].position)).collect(),
         ..a.about(taken)
     };
     assert_eq!(a.commit(done(&taken, &[1, 3])).await, Committed::Yes);
@@ -164,6 +169,14 @@ pub async fn what_is_done_beforehand_is_remembered(subject: &Subject) {
     taken = a.take_one(0).await;
     assert_eq!(told(&taken.done), set(&[4]));
     a.commit(a.read_to(&taken, read[4].position)).await;
+    a.free(&[(0, taken.token)]).await;
+    taken = a.take_one(0).await;
+    assert_eq!(taken.done, []);
+    // One that does not lie where it is said to is nobody's.
+    hall.publish_each(&[&keys[0], &keys[1]]).await;
+    let new = a.read(&taken).await;
+    let nowhere = ShareCommit { done: vec![(new[0].id, new[1].position)], ..a.about(&taken) };
+    assert_eq!(a.commit(nowhere).await, Committed::Yes);
     a.free(&[(0, taken.token)]).await;
     assert_eq!(a.take_one(0).await.done, []);
     let other = Guest::by(b.actor, hall.group("other"), "b").await;
@@ -195,7 +208,7 @@ pub async fn bad_commits_are_refused(subject: &Subject) {
     let event = a.read(&taken).await.remove(0);
     let commit = || a.read_to(&taken, event.position);
     let cases = [
-        (ShareCommit { done: vec![event.id, event.id], ..commit() }, "is there twice"),
+        (ShareCommit { done: vec![(event.id, event.position), (event.id, 1)], ..commit() }, "is there twice"),
         (
             ShareCommit { set_aside: vec![aside(&event, tenure_core::port::Aside::Done)], ..commit() },
             "`done`",

@@ -231,7 +231,8 @@ pub async fn a_group_can_be_reset(subject: &Subject) {
     hall.publish_each(&[&key, &keys_in(2, 1)[0]]).await;
     let taken = guest.take_one(1).await;
     let events = guest.read(&taken).await;
-    guest.commit(ShareCommit { done: vec![events[2].id], ..guest.read_to(&taken, events[1].position) }).await;
+    let done = vec![(events[2].id, events[2].position)];
+    guest.commit(ShareCommit { done, ..guest.read_to(&taken, events[1].position) }).await;
     let reset = |to, slot, dry_run| hall.store.reset_group(&guest.group, to, slot, dry_run);
     let look = guest.look().await;
     let dry = reset(Begin::Earliest, None, true).await.unwrap();

@@ -2,7 +2,8 @@
 //!
 //! A cluster takes about a second to make, a database a few hundredths. So most tests take a [`fresh_database`]: on the
 //! cluster that the variable [`SHARED_CLUSTER_VARIABLE`] points to, since nextest runs each test in a process of its own,
-//! or else on [`PgCluster::shared`]. A test that breaks the server starts its own.
+//! or else on [`PgCluster::shared`]. A test that breaks the server starts its own. Tables take longer than the database
+//! that they are in: who wants some asks for a [`prepared_database`], which is a copy of one that the first such test made.
 
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use super::{Error, PgCluster, Result, port};
 /// it.
 pub const SHARED_CLUSTER_VARIABLE: &str = "TENURE_TEST_PG";
 
-/// An empty database with a name of its own, dropped with this value.
+/// A database with a name of its own, dropped with this value.
 #[derive(Debug)]
 pub struct FreshDatabase {
     name: String,
@@ -24,18 +25,51 @@ pub struct FreshDatabase {
 
 /// Creates an empty database on the shared cluster.
 pub fn fresh_database() -> Result<FreshDatabase> {
-    let admin_url = match std::env::var(SHARED_CLUSTER_VARIABLE) {
-        Ok(url) => url,
-        Err(_) => PgCluster::shared()?.url(),
-    };
-    let name = format!("t_{}_{:016x}", std::process::id(), port::random());
-    let url = with_database(&admin_url, &name)?;
-    let binaries = find_binaries()?;
-    psql(&binaries, &admin_url, &format!("CREATE DATABASE {name}"))?;
-    Ok(FreshDatabase { name, url, admin_url, binaries })
+    FreshDatabase::create("")
+}
+
+/// Creates a database on the shared cluster in which this script has run.
+pub fn prepared_database(script: &str) -> Result<FreshDatabase> {
+    let template = format!("prepared_{:016x}", digest(script));
+    let copy = || FreshDatabase::create(&format!("TEMPLATE {template}"));
+    match copy() {
+        Err(error) if error.to_string().contains("does not exist") => {}
+        copied => return copied,
+    }
+    // Of those who find none at the same time, one gives its own the name; the others' are dropped.
+    let draft = fresh_database()?;
+    draft.psql(script)?;
+    let named = psql(
+        &draft.binaries,
+        &draft.admin_url,
+        &format!("ALTER DATABASE {} RENAME TO {template}", draft.name),
+    );
+    match named {
+        Err(error) if !error.to_string().contains("already exists") => Err(error),
+        _ => copy(),
+    }
+}
+
+/// FNV-1a: the same in every process.
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 impl FreshDatabase {
+    fn create(how: &str) -> Result<FreshDatabase> {
+        let admin_url = match std::env::var(SHARED_CLUSTER_VARIABLE) {
+            Ok(url) => url,
+            Err(_) => PgCluster::shared()?.url(),
+        };
+        let name = format!("t_{}_{:016x}", std::process::id(), port::random());
+        let url = with_database(&admin_url, &name)?;
+        let binaries = find_binaries()?;
+        psql(&binaries, &admin_url, &format!("CREATE DATABASE {name} {how}"))?;
+        Ok(FreshDatabase { name, url, admin_url, binaries })
+    }
+
     /// The database's name: a plain identifier.
     pub fn name(&self) -> &str {
         &self.name

@@ -52,7 +52,7 @@ mod tls;
 
 pub use builder::PgClusterBuilder;
 pub use clock::{FakeClock, SettableClock, true_boottime_ns};
-pub use database::{FreshDatabase, SHARED_CLUSTER_VARIABLE, fresh_database};
+pub use database::{FreshDatabase, SHARED_CLUSTER_VARIABLE, fresh_database, prepared_database};
 pub use disk::SmallDisk;
 pub use etcd::EtcdCluster;
 pub use kube::{KubeApi, KubeFault};

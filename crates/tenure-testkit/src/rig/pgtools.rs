@@ -7,8 +7,15 @@ use std::process::{Command, Stdio};
 use super::process::{forget_postgres_variables, run};
 use super::{Error, Result};
 
-/// Where PostgreSQL's programs are: what `pg_config` says, or else the newest below `/usr/lib/postgresql`.
+/// The variable that says where the programs of a shared cluster are, so that nobody has to look for them again.
+pub(crate) const BINARIES_VARIABLE: &str = "TENURE_TEST_PG_BINARIES";
+
+/// Where PostgreSQL's programs are: where the shared cluster's are, what `pg_config` says, or else the newest below
+/// `/usr/lib/postgresql`.
 pub(crate) fn find_binaries() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os(BINARIES_VARIABLE) {
+        return Ok(folder.into());
+    }
     let told = run(Command::new("pg_config").arg("--bindir")).ok().map(|folder| PathBuf::from(folder.trim()));
     let mut installed: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()

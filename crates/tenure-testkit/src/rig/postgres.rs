@@ -14,8 +14,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::builder::PgClusterBuilder;
 use super::clock::SettableClock;
+use super::database::SHARED_CLUSTER_VARIABLE;
 use super::guard::Folder;
-use super::pgtools::{find_binaries, percent_encoded, psql, quoted};
+use super::pgtools::{BINARIES_VARIABLE, find_binaries, percent_encoded, psql, quoted};
 use super::process::{Server, ServerUser, Signal, processes_in, send, stop, wait_for, write};
 use super::{Context, Error, Result, port};
 
@@ -78,6 +79,11 @@ impl PgCluster {
             url += &format!("?sslmode=verify-full&sslrootcert={}", authority.display());
         }
         url
+    }
+
+    /// Lets the test processes that a command starts share this cluster.
+    pub fn share_with(&self, command: &mut Command) {
+        command.env(SHARED_CLUSTER_VARIABLE, self.url()).env(BINARIES_VARIABLE, &self.binaries);
     }
 
     /// The port of 127.0.0.1 that the cluster listens on.

@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 
 use tenure_core::event::lanes;
-use tenure_core::port::{Event, EventId};
+use tenure_core::port::{Event, EventId, Position};
+
+/// An event, and where it lies.
+pub(super) type Mark = (EventId, Position);
 
 /// Events that are handled together, and of which slots they are all.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,11 +19,11 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Its slots, their events, and whether those are all that there are.
-    pub(super) fn slots(&self) -> Vec<(u32, Vec<EventId>, bool)> {
-        let mut slots: BTreeMap<u32, Vec<EventId>> = BTreeMap::new();
+    /// Its slots, their events and where those lie, and whether they are all that there are.
+    pub(super) fn slots(&self) -> Vec<(u32, Vec<Mark>, bool)> {
+        let mut slots: BTreeMap<u32, Vec<Mark>> = BTreeMap::new();
         for event in &self.events {
-            slots.entry(event.slot).or_default().push(event.id);
+            slots.entry(event.slot).or_default().push((event.id, event.position));
         }
         slots.into_iter().map(|(slot, events)| (slot, events, self.whole.contains(&slot))).collect()
     }

@@ -329,7 +329,7 @@ impl Shares {
             let Some(held) = self.held.get_mut(&commit.slot).filter(|held| held.token == commit.token) else {
                 continue;
             };
-            held.done.extend(&commit.done);
+            held.done.extend(commit.done.iter().map(|(event, _)| event));
             if let Some(position) = commit.position {
                 held.position = held.position.max(position);
             }

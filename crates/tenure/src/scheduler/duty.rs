@@ -16,7 +16,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tenure_core::Moment;
 use tenure_core::port::{DueSchedule, Fire, Fired, ScheduleKey, StoreError, Trouble};
 use tokio::sync::watch;
@@ -165,37 +166,45 @@ impl<'a> Duty<'a> {
             refusals: 0,
             silences: 0,
         };
-        let (mut last, mut due): (VecDeque<_>, VecDeque<_>) =
+        let (last, due): (VecDeque<_>, VecDeque<_>) =
             look.schedules.into_iter().partition(|due| self.shunned.contains(&due.key));
-        while !(due.is_empty() && last.is_empty()) {
-            let (token, now_ms) = (self.leadership.token(), look.store_ms);
-            let abreast = self.hub.store.fires_abreast().max(1);
-            let parcels = match due.is_empty() {
-                false => self.measure.share(due.len(), abreast).pack_all(&mut due, abreast, token, now_ms),
-                true => vec![Measure::least().pack(&mut last, token, now_ms)],
-            };
-            self.deliver(parcels, &mut round).await?;
-            if self.is_over() {
-                break;
-            }
-            if round.refusals >= REFUSALS_MAX {
-                // Those that were put off are out of the way of the next round.
-                round.more = true;
-                break;
-            }
-        }
+        self.fire_all(due, last, &mut round).await?;
         Ok(round)
     }
 
-    /// Has the store take parcels, all at once, and each whole or in parts; what it can not take is put off.
-    async fn deliver(&mut self, parcels: Vec<Parcel>, round: &mut Round) -> Result<(), Broken> {
-        let sent = join_all(parcels.into_iter().map(|parcel| self.send(parcel))).await;
-        // First those that arrived: whatever came of the others, these have fired.
-        let (arrived, others): (Vec<Sent>, Vec<Sent>) = sent.into_iter().partition(|sent| sent.came.is_ok());
-        for sent in arrived.into_iter().chain(others) {
-            self.settle(sent, round).await?;
+    /// Has the store take all of these, `last` one by one after the others: several parcels are under way at once, as many as are good
+    /// for the store, so that the next ones are planned while it works. Whatever becomes of one, those under way are waited for: what
+    /// has fired is counted.
+    async fn fire_all(
+        &mut self,
+        mut due: VecDeque<DueSchedule>,
+        mut last: VecDeque<DueSchedule>,
+        round: &mut Round,
+    ) -> Result<(), Broken> {
+        let abreast = self.hub.store.fires_abreast().max(1);
+        let (count, token, now_ms) = (due.len(), self.leadership.token(), round.store_ms);
+        let mut under_way = FuturesUnordered::new();
+        let mut came = Ok(());
+        loop {
+            while came.is_ok()
+                && under_way.len() < abreast
+                && !self.is_over()
+                && round.refusals < REFUSALS_MAX
+            {
+                let parcel = match (due.is_empty(), last.is_empty()) {
+                    (false, _) => self.measure.share(count, abreast).pack(&mut due, token, now_ms),
+                    (true, false) if under_way.is_empty() => Measure::least().pack(&mut last, token, now_ms),
+                    _ => break,
+                };
+                under_way.push(send(self.hub, self.leadership, parcel));
+            }
+            let Some(sent) = under_way.next().await else { break };
+            let settled = self.settle(sent, round).await;
+            came = came.and(settled);
         }
-        Ok(())
+        // Those that were put off are out of the way of the next round.
+        round.more |= round.refusals >= REFUSALS_MAX;
+        came
     }
 
     /// Heeds what came of a parcel; what is left of it is delivered part by part.
@@ -206,7 +215,7 @@ impl<'a> Duty<'a> {
                 (Some(sent), _) => sent,
                 (None, None) => return Ok(()),
                 (None, Some(_)) if self.is_over() || round.refusals >= REFUSALS_MAX => return Ok(()),
-                (None, Some(parcel)) => self.send(parcel).await,
+                (None, Some(parcel)) => send(self.hub, self.leadership, parcel).await,
             };
             self.note(&sent, round);
             let Sent { parcel, came, .. } = sent;
@@ -258,33 +267,6 @@ impl<'a> Duty<'a> {
         self.shunned.insert(key.clone());
     }
 
-    /// One call.
-    async fn send(&self, mut parcel: Parcel) -> Sent {
-        if !self.leadership.is_leader() {
-            return Sent { parcel, took: Duration::ZERO, came: Err(Broken::NotLeading) };
-        }
-        // Lent, not copied: they may be large.
-        let firings = std::mem::take(&mut parcel.firings);
-        let (session, token) = (self.leadership.session().clone(), self.leadership.token());
-        let fire = Fire { session, token, firings };
-        let began = self.hub.runtime.now();
-        let fired = self.hub.bounded(self.hub.store.fire(&fire)).await;
-        let took = self.hub.runtime.now().since(began);
-        metrics::scheduler_called(took);
-        parcel.firings = fire.firings;
-        let came = match fired {
-            Ok(Some(fired)) if fired.len() == parcel.len() => Ok(fired),
-            Ok(Some(fired)) => {
-                let (told, asked) = (fired.len(), parcel.len());
-                let message = format!("the store told of {told} firings, and was asked for {asked}");
-                Err(StoreError::new(Trouble::Unavailable, message).into())
-            }
-            Ok(None) => Err(Broken::NotLeading),
-            Err(error) => Err(error.into()),
-        };
-        Sent { parcel, took, came }
-    }
-
     /// Notes down what a call that arrived says about the next ones.
     fn note(&mut self, Sent { parcel, took, came }: &Sent, round: &mut Round) {
         if came.is_err() {
@@ -309,6 +291,33 @@ impl<'a> Duty<'a> {
     fn is_over(&self) -> bool {
         *self.halt.borrow() || self.leadership.is_asked() || !self.leadership.is_leader()
     }
+}
+
+/// One call.
+async fn send(hub: &Hub, leadership: &Leadership, mut parcel: Parcel) -> Sent {
+    if !leadership.is_leader() {
+        return Sent { parcel, took: Duration::ZERO, came: Err(Broken::NotLeading) };
+    }
+    // Lent, not copied: they may be large.
+    let firings = std::mem::take(&mut parcel.firings);
+    let (session, token) = (leadership.session().clone(), leadership.token());
+    let fire = Fire { session, token, firings };
+    let began = hub.runtime.now();
+    let fired = hub.bounded(hub.store.fire(&fire)).await;
+    let took = hub.runtime.now().since(began);
+    metrics::scheduler_called(took);
+    parcel.firings = fire.firings;
+    let came = match fired {
+        Ok(Some(fired)) if fired.len() == parcel.len() => Ok(fired),
+        Ok(Some(fired)) => {
+            let (told, asked) = (fired.len(), parcel.len());
+            let message = format!("the store told of {told} firings, and was asked for {asked}");
+            Err(StoreError::new(Trouble::Unavailable, message).into())
+        }
+        Ok(None) => Err(Broken::NotLeading),
+        Err(error) => Err(error.into()),
+    };
+    Sent { parcel, took, came }
 }
 
 /// Counts what came of a parcel, and tells what was refused, and why.

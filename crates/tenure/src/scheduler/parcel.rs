@@ -28,6 +28,9 @@ const FIRST_LOOK: u32 = 1_000;
 /// How many ticks are fired first.
 const FIRST_TICKS: usize = 250;
 
+/// How many parcels go one after the other where several go abreast.
+const WAVES: usize = 3;
+
 /// The longest text about a trouble.
 const TROUBLE_MAX: usize = 1_000;
 
@@ -122,25 +125,14 @@ impl Measure {
         self.ticks = (parcel.ticks() / 10).max(1);
     }
 
-    /// The same, where so many parcels are under way at once: so that what is due is shared out among them, unless that is little.
+    /// The same, where so many parcels are under way at once: so that what is due is shared out among them, unless that is little, and
+    /// the first is under way while most is yet to be planned.
     pub(super) fn share(&self, due: usize, abreast: usize) -> Measure {
-        let each = due.div_ceil(abreast).max(FIRST_TICKS);
-        Measure { ticks: self.ticks.min(each), ..*self }
-    }
-
-    /// Plans for the next parcels, at most so many.
-    pub(super) fn pack_all(
-        &self,
-        due: &mut VecDeque<DueSchedule>,
-        most: usize,
-        token: Token,
-        now_ms: i64,
-    ) -> Vec<Parcel> {
-        let mut parcels = Vec::with_capacity(most);
-        while parcels.len() < most && !due.is_empty() {
-            parcels.push(self.pack(due, token, now_ms));
+        if abreast < 2 {
+            return *self;
         }
-        parcels
+        let each = due.div_ceil(abreast * WAVES).max(FIRST_TICKS);
+        Measure { ticks: self.ticks.min(each), ..*self }
     }
 
     /// Plans for the next parcel, and takes what it plans for out of what is due.
@@ -220,14 +212,12 @@ mod tests {
     fn many_are_shared_out_among_parcels_that_go_at_once_and_few_are_not() {
         let due: VecDeque<_> = (0..10_000).map(|n| due(&format!("s{n}"), 1, 10)).collect();
         let sizes = |measure: Measure, some: usize| -> Vec<usize> {
-            let mut due: VecDeque<_> = due.iter().take(some).cloned().collect();
-            let parcels = measure.share(some, 4).pack_all(&mut due, 4, Token::from_u64(1), NOW_MS);
-            assert!(due.is_empty() || measure == Measure::new());
-            parcels.iter().map(Parcel::len).collect()
+            let due: VecDeque<_> = due.iter().take(some).cloned().collect();
+            pack_all(measure.share(some, 4), due).into_iter().map(|(firings, _)| firings).collect()
         };
-        assert_eq!(sizes(grown(), 10_000), [2_500; 4]);
+        assert_eq!(sizes(grown(), 9_600), [800; 12]);
         assert_eq!(sizes(grown(), 300), [250, 50]);
-        assert_eq!(sizes(Measure::new(), 10_000), [250; 4], "what is not known to be quick stays small");
+        assert_eq!(sizes(Measure::new(), 10_000), [250; 40], "what is not known to be quick stays small");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 mod direct;
 mod exclusive;
 mod link;
+#[path = "../real/mod.rs"]
+mod on_stores;
 mod pool;
 mod real;
 mod spy;

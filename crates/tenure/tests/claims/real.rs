@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure::Tenure;
 use tenure::port::*;
 
+use crate::on_stores::on_real_stores;
 use crate::support::*;
 
 async fn process_at(url: &str, name: &str) -> Tenure {
@@ -88,43 +89,4 @@ impl Drop for Dropped {
     }
 }
 
-#[cfg(feature = "sqlite")]
-mod on_sqlite {
-    fn url(folder: &tempfile::TempDir) -> String {
-        format!("sqlite:{}", folder.path().join("tenure.db").display())
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_leader_leaves() {
-        super::the_leader_leaves(&url(&tempfile::tempdir().unwrap())).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_sleeper_is_woken_and_a_handler_stopped() {
-        super::a_sleeper_is_woken_and_a_handler_stopped(&url(&tempfile::tempdir().unwrap())).await;
-    }
-}
-
-#[cfg(feature = "postgres")]
-mod on_postgres {
-    use tenure::backend::migrations::Migrate;
-    use tenure::backend::postgres::{Postgres, PostgresOptions};
-    use tenure_testkit::rig::{FreshDatabase, fresh_database};
-
-    async fn migrated() -> FreshDatabase {
-        let database = fresh_database().unwrap();
-        let store = Postgres::connect_unchecked(PostgresOptions::new(database.url())).await.unwrap();
-        store.migrate().await.unwrap();
-        database
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_leader_leaves() {
-        super::the_leader_leaves(migrated().await.url()).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_sleeper_is_woken_and_a_handler_stopped() {
-        super::a_sleeper_is_woken_and_a_handler_stopped(migrated().await.url()).await;
-    }
-}
+on_real_stores!(the_leader_leaves, a_sleeper_is_woken_and_a_handler_stopped);

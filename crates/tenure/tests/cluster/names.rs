@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::cluster::{Ended, NameChange, Registry, RegistryError, Strict};
+use tenure::cluster::{Ended, NameChange, Registered, Registry, RegistryError, Strict};
 use tenure::{ElectionKey, operator};
 use tenure_testkit::block_on;
+use tokio::task::JoinHandle;
 
 use crate::support::*;
 
@@ -13,6 +14,15 @@ const NOTHING: [(&str, &str); 0] = [];
 
 fn registry(process: &Process) -> Registry<Strict> {
     Registry::strict(&process.tenure)
+}
+
+/// A process that waits for a name.
+fn waits_for_the_printer(
+    process: &Process,
+    patience: Duration,
+) -> JoinHandle<Result<Registered<Strict>, RegistryError>> {
+    let registry = registry(process);
+    tokio::spawn(async move { registry.register_within("printer", NOTHING, patience).await })
 }
 
 async fn names(process: &Process) -> Vec<String> {
@@ -57,10 +67,7 @@ fn a_name_that_is_given_up_or_dropped_is_free_at_once_and_its_token_only_grows()
         let world = World::new();
         let (a, b) = (world.process("a").await, world.process("b").await);
         let first = registry(&a).register("printer", NOTHING).await.unwrap();
-        let waiting = tokio::spawn({
-            let registry = registry(&b);
-            async move { registry.register_within("printer", NOTHING, Duration::from_secs(60)).await }
-        });
+        let waiting = waits_for_the_printer(&b, 60 * SECOND);
         world.clock.advance(SECOND).await;
         assert!(!waiting.is_finished());
         let token = first.token();
@@ -81,10 +88,7 @@ fn patience_ends_when_it_was_said_to() {
         let world = World::new();
         let (a, b) = (world.process("a").await, world.process("b").await);
         let _held = registry(&a).register("printer", NOTHING).await.unwrap();
-        let waiting = tokio::spawn({
-            let registry = registry(&b);
-            async move { registry.register_within("printer", NOTHING, 30 * SECOND).await }
-        });
+        let waiting = waits_for_the_printer(&b, 30 * SECOND);
         world.clock.advance(29 * SECOND).await;
         assert!(!waiting.is_finished());
         world.clock.advance(2 * SECOND).await;
@@ -124,10 +128,7 @@ fn never_do_two_have_a_name_whoever_is_cut_off() {
         let world = World::new();
         let (a, b) = (world.process("a").await, world.process("b").await);
         let first = registry(&a).register("printer", NOTHING).await.unwrap();
-        let waiting = tokio::spawn({
-            let registry = registry(&b);
-            async move { registry.register_within("printer", NOTHING, 60 * SECOND).await }
-        });
+        let waiting = waits_for_the_printer(&b, 60 * SECOND);
         world.clock.advance(3 * SECOND).await;
         a.link.cut(true);
         world.pass(8 * SECOND, || assert!(!waiting.is_finished() || !first.is_registered())).await;

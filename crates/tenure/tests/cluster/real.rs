@@ -6,6 +6,7 @@ use tenure::Tenure;
 use tenure::cluster::{Registry, RegistryError, Supervisor};
 use tenure_core::cluster::owner;
 
+use crate::on_stores::on_real_stores;
 use crate::support::*;
 
 async fn process_at(url: &str, name: &str) -> Tenure {
@@ -73,43 +74,4 @@ async fn a_singleton_moves_with_its_state(url: &str) {
     b.close().await.unwrap();
 }
 
-#[cfg(feature = "sqlite")]
-mod on_sqlite {
-    fn url(folder: &tempfile::TempDir) -> String {
-        format!("sqlite:{}", folder.path().join("tenure.db").display())
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_name_has_one_owner_and_moves() {
-        super::a_name_has_one_owner_and_moves(&url(&tempfile::tempdir().unwrap())).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_singleton_moves_with_its_state() {
-        super::a_singleton_moves_with_its_state(&url(&tempfile::tempdir().unwrap())).await;
-    }
-}
-
-#[cfg(feature = "postgres")]
-mod on_postgres {
-    use tenure::backend::migrations::Migrate;
-    use tenure::backend::postgres::{Postgres, PostgresOptions};
-    use tenure_testkit::rig::{FreshDatabase, fresh_database};
-
-    async fn migrated() -> FreshDatabase {
-        let database = fresh_database().unwrap();
-        let store = Postgres::connect_unchecked(PostgresOptions::new(database.url())).await.unwrap();
-        store.migrate().await.unwrap();
-        database
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_name_has_one_owner_and_moves() {
-        super::a_name_has_one_owner_and_moves(migrated().await.url()).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_singleton_moves_with_its_state() {
-        super::a_singleton_moves_with_its_state(migrated().await.url()).await;
-    }
-}
+on_real_stores!(a_name_has_one_owner_and_moves, a_singleton_moves_with_its_state);

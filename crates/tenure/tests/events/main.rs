@@ -1,7 +1,11 @@
 //! Events as the library publishes and consumes them: shared, in order, rebalanced, set aside, exactly once.
 
+mod away;
+mod draining;
 mod failing;
 mod flowing;
+mod passing;
+mod poison;
 mod rebalancing;
 #[path = "../claims/spy.rs"]
 #[allow(dead_code)]

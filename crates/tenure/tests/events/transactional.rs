@@ -219,6 +219,47 @@ on_both!(
     what_the_database_refuses_is_set_aside
 );
 
+/// In one transaction with what was done of others: all of it is undone, and what is still ours is done again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_is_lost_in_mid_batch_takes_the_others_along_and_all_is_done_once() {
+    let database = crate::support::migrated().await;
+    let pool = sqlx::PgPool::connect(database.url()).await.unwrap();
+    sqlx::query("CREATE TABLE deeds (n BIGINT)").execute(&pool).await.unwrap();
+    let tenure = open(database.url()).await;
+    let publisher = tenure.publisher("orders").unwrap();
+    for n in 0..8 {
+        publisher.publish(event(&format!("key-{n}"), n)).await.unwrap();
+    }
+    let (store, lost) = (tenure.store().clone(), Arc::new(AtomicUsize::new(0)));
+    let (calls, slots) = (Arc::new(AtomicUsize::new(0)), lost.clone());
+    let handler = move |batch: tenure::Batch, mut tx: tenure::Tx<sqlx::Postgres>| {
+        let (store, calls, slots) = (store.clone(), calls.clone(), slots.clone());
+        async move {
+            for event in &batch {
+                let n = number(event) as i64;
+                sqlx::query("INSERT INTO deeds VALUES ($1)").bind(n).execute(&mut *tx).await?;
+            }
+            let mut of: Vec<u32> = batch.iter().map(|event| event.slot).collect();
+            of.dedup();
+            if of.len() > 1 && calls.fetch_add(1, Ordering::SeqCst) == 0 {
+                slots.store(of.len(), Ordering::SeqCst);
+                store.reset_group(&books(), Begin::Earliest, Some(of[0]), false).await?;
+            }
+            Ok::<_, HandlerError>(())
+        }
+    };
+    let builder = tenure.consumer("orders", "books").settings(settings());
+    let consumer = builder.transactional(&pool, handler).start().await.unwrap();
+    let all = "SELECT n FROM deeds ORDER BY n";
+    let deeds = async || sqlx::query_scalar::<_, i64>(all).fetch_all(&pool).await.unwrap();
+    let read = async || tenure.store().group(&books()).await.unwrap().unwrap().lag() == (0, true);
+    until("a slot is lost", async || lost.load(Ordering::SeqCst) > 1).await;
+    until("all are done", async || deeds().await.len() >= 8 && read().await).await;
+    consumer.drain().await.unwrap();
+    assert_eq!(deeds().await, (0..8).collect::<Vec<_>>());
+    tenure.close().await.unwrap();
+}
+
 /// The handler's transaction kept the process from writing that it lives: its session was lost before the handler's time was over, the
 /// batch was begun anew under the next, and so on for ever, without a failure that anybody counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,34 +1,37 @@
 //! Each known mistake, put back into the real SQL, must be seen by the test that is there for it.
 
-use std::time::Duration;
-
+use tenure::backend::postgres::Postgres;
 use tenure_core::Token;
 use tenure_core::port::{Directory, Pulse, Store};
+use tenure_testkit::rig::FreshDatabase;
 
 use crate::support::*;
 
 /// Whether a transaction under a guard, held open over a take-over, was committed by a leader of the past.
-async fn stale_write_accepted(store: &tenure::backend::postgres::Postgres) -> bool {
+async fn stale_write_accepted(database: &FreshDatabase, store: &Postgres) -> bool {
     let key = election("e");
     let token = leading(store, "a", &key).await;
     standing(store, "b", &key).await;
     let mut tx = store.pool().begin().await.unwrap();
     store.guard(&mut tx, &key, 0, token, &id("a"), LEASE).await.unwrap();
     let take = take_over("b", &key, token, "a", 0);
-    let taken = tokio::time::timeout(Duration::from_millis(700), store.take(&take)).await;
-    let taken_before_the_commit = matches!(taken, Ok(Ok(Some(_))));
+    // It takes, or it waits for the guard, which may end its patience: whichever comes first, however slow this machine is.
+    let taken_before_the_commit = tokio::select! {
+        taken = store.take(&take) => matches!(taken, Ok(Some(_))),
+        () = until_blocked(database, 1) => false,
+    };
     tx.commit().await.unwrap();
     taken_before_the_commit
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_without_a_lock_accepts_a_stale_write() {
-    let (_database, store) = fresh().await;
-    assert!(!stale_write_accepted(&store).await);
+    let (database, store) = fresh().await;
+    assert!(!stale_write_accepted(&database, &store).await);
     for weak in ["", "FOR KEY SHARE"] {
-        let (_database, mut store) = fresh().await;
+        let (database, mut store) = fresh().await;
         store.sabotage("lease_guard", "FOR SHARE", weak);
-        assert!(stale_write_accepted(&store).await, "{weak:?}");
+        assert!(stale_write_accepted(&database, &store).await, "{weak:?}");
     }
 }
 
@@ -91,22 +94,27 @@ async fn a_beat_without_its_condition_revives_the_dead() {
 async fn a_take_that_does_not_hold_its_session_leaves_leases_to_the_dead() {
     let (database, mut store) = fresh().await;
     store.sabotage("lease_lock", "FOR KEY SHARE OF s", "");
-    // A take that dawdles between the look at its session and its commit.
+    // A take that dawdles between the look at its session and its commit: until this lets it go on.
     store.sabotage(
         "lease_take",
         "pg_notify('tenure_wake', $7)",
-        "pg_notify('tenure_wake', $7), pg_sleep(0.5)",
+        "pg_notify('tenure_wake', $7), pg_advisory_xact_lock(1)",
     );
+    let mut dawdling = store.pool().begin().await.unwrap();
+    sqlx::raw_sql("SELECT pg_advisory_xact_lock(1)").execute(&mut *dawdling).await.unwrap();
     let key = election("e");
-    standing(&store, "a", &key).await;
+    // With a lease that is long enough for a take to be patient.
+    opened_for(&store, "a", 10 * HANG).await;
+    store.join(&candidacy("a", &key)).await.unwrap();
     let (take, session) = (free_take("a", &key, Token::first(1)), id("a"));
     let end = async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        store.end(&session).await
+        until_blocked(&database, 1).await;
+        let ended = store.end(&session).await;
+        dawdling.commit().await.unwrap();
+        ended
     };
     let (taken, ended) = tokio::join!(store.take(&take), end);
     taken.and(ended).unwrap();
     let holder = store.election(&key).await.unwrap().unwrap().leases[0].holder.clone();
     assert!(holder.is_some_and(|holder| !holder.live));
-    drop(database);
 }

@@ -54,10 +54,8 @@ async fn what_keeps_us_from_connecting_is_told_without_the_password() {
 async fn a_server_that_swallows_packets_is_given_up_in_time() {
     let cluster = PgCluster::start().unwrap();
     cluster.freeze().unwrap();
-    let begun = tenure::runtime::now();
-    let error = refused(&cluster.url()).await;
-    assert_eq!(error.kind, Trouble::Timeout);
-    assert!(tenure::runtime::now().since(begun) < Duration::from_secs(4));
+    let refusal = tokio::time::timeout(HANG, refused(&cluster.url())).await;
+    assert_eq!(refusal.expect("it is not waited for").kind, Trouble::Timeout);
     cluster.thaw().unwrap();
 }
 
@@ -74,7 +72,7 @@ async fn calls_that_were_given_up_do_not_use_up_the_connections() {
         assert!(tokio::time::timeout(Duration::from_millis(50), store.beat(&session)).await.is_err());
     }
     cluster.thaw().unwrap();
-    let beat = tokio::time::timeout(Duration::from_secs(2), store.beat(&session)).await;
+    let beat = tokio::time::timeout(HANG, store.beat(&session)).await;
     assert!(beat.is_ok_and(|beat| beat.is_ok()));
 }
 

@@ -100,10 +100,7 @@ async fn looking_does_not_walk_over_the_events() {
         ("SELECT count(*) FROM tenure.show_event(1, (SELECT last_value - 1 FROM tenure.event_numbers))", 10),
         ("SELECT count(*) FROM tenure.show_event(1, 2000000)", 10),
         ("SELECT tenure.place_of(1, 0, 'time', tenure.ms(now()) - 1000)", 60),
-        (
-            "SELECT tenure.position_of(1, e.slot, e.id, 0) FROM tenure.events e ORDER BY e.batch DESC LIMIT 1",
-            10,
-        ),
+        ("SELECT tenure.position_of(1, e.slot, e.id) FROM tenure.events e ORDER BY e.batch DESC LIMIT 1", 10),
     ];
     for mood in ["SELECT 1", "ANALYZE tenure.events, tenure.event_units"] {
         for (look, most) in looks {

@@ -17,18 +17,20 @@ async fn any_language_can_publish_in_sql() {
     let first = database
         .psql(
             "SELECT tenure.publish('t', '{\"order\": 7, \"amount\": 99.5}', key => 'order-1', type => 'order.paid', \
-             headers => '{\"trace\": \"x\"}')",
+             headers => '{\"trace\": \"x\"}', leader_token => 41)",
         )
         .unwrap();
     let many = database
         .psql(
             "SELECT * FROM tenure.publish_many('t', '[{\"key\": \"order-1\", \"type\": \"a\", \"payload\": 2}, {}, \
-             {\"key\": \"ключ\", \"headers\": null, \"payload\": null}]')",
+             {\"key\": \"ключ\", \"headers\": null, \"payload\": null, \"leader_token\": 42}]')",
         )
         .unwrap();
     let slots: Vec<&str> = many.lines().map(|line| line.split('|').nth(2).unwrap()).collect();
     assert_eq!((slots[0], slots[2]), ("18", "37"), "{many}");
-    database.psql("SELECT tenure.publish_bytes('t', '\\x00ff', key => 'order-1')").unwrap();
+    database
+        .psql("SELECT tenure.publish_bytes('t', '\\x00ff', key => 'order-1', leader_token => 43)")
+        .unwrap();
     let read = all(&store, 64).await;
     let of_the_order: Vec<_> = read.iter().filter(|it| it.key.as_deref() == Some("order-1")).collect();
     assert_eq!(of_the_order[0].id.to_string(), first.trim());
@@ -38,6 +40,8 @@ async fn any_language_can_publish_in_sql() {
     );
     assert_eq!(of_the_order[0].payload, Payload::Json(r#"{"order": 7, "amount": 99.5}"#.parse().unwrap()));
     assert_eq!(of_the_order[2].payload, Payload::Bytes(vec![0, 255]));
+    let tokens: Vec<u64> = read.iter().filter_map(|event| Some(event.leader_token?.as_u64())).collect();
+    assert_eq!(tokens.iter().sum::<u64>(), 41 + 42 + 43, "{tokens:?}");
     assert_eq!(read.len(), 5);
     let twice = "SELECT tenure.publish('t', idempotency_key => 'once')";
     assert_eq!(database.psql(twice).unwrap(), database.psql(twice).unwrap());
@@ -85,6 +89,11 @@ async fn what_makes_no_sense_is_refused_with_a_remedy() {
         ("SELECT tenure.publish('small', '\"0123456789\"')", "has 12 bytes; this topic takes at most 10"),
         ("SELECT tenure.publish_bytes('small', '0123456789a')", "has 11 bytes; this topic takes at most 10"),
         ("SELECT tenure.publish('t', to_jsonb(repeat('x', 2000000)))", "this topic takes at most 1048576"),
+        ("SELECT tenure.publish('t', leader_token => -1)", "its leader token '-1' is none"),
+        (
+            "SELECT tenure.publish_many('t', '[{}, {\"leader_token\": 1.5}]')",
+            "event 1: its leader token '1.5'",
+        ),
         ("SELECT tenure.publish_many('t', '{}')", "no list"),
         ("SELECT tenure.publish_many('t', '[{}, 7]')", "event 1 is no object"),
         ("SELECT tenure.publish_many('t', '[{\"kye\": \"a\"}]')", "event 0 has a field 'kye'"),

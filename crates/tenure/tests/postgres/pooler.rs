@@ -79,11 +79,8 @@ async fn settled(options: &PostgresOptions) -> ListenState {
     let store = Postgres::connect(options.clone()).await.unwrap();
     assert_eq!(store.listening(), ListenState::Off);
     let _wakes = store.wakes();
-    for _ in 0..100 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        if !matches!(store.listening(), ListenState::Off | ListenState::Starting) {
-            break;
-        }
+    while matches!(store.listening(), ListenState::Off | ListenState::Starting) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     store.listening()
 }

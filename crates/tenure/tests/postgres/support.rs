@@ -6,14 +6,18 @@ use tenure::backend::migrations::Migrate;
 use tenure::backend::postgres::{Postgres, PostgresOptions};
 use tenure_core::port::{Candidacy, Expire, Joined, NewSession, Pulse, Store, Take, Takeover};
 use tenure_core::{ElectionKey, Name, SessionId, Token};
-use tenure_testkit::rig::{FreshDatabase, fresh_database};
+use tenure_testkit::rig::{FreshDatabase, prepared_database};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
+/// Far longer than anything takes. What is not there by then never comes.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+
 /// An empty database with the tables in it, and a store on it.
 pub(crate) async fn fresh() -> (FreshDatabase, Postgres) {
-    let database = fresh_database().unwrap();
-    let store = migrated(database.url()).await;
+    let tables = tenure::backend::migration_sql("postgres:").unwrap();
+    let database = prepared_database(&tables).unwrap();
+    let store = Postgres::connect(PostgresOptions::new(database.url())).await.unwrap();
     (database, store)
 }
 

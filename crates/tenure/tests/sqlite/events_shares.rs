@@ -144,7 +144,7 @@ async fn what_a_lane_has_done_is_remembered_until_the_position_passes_it() {
     let old = Reader::join(&store, "old").await;
     let failed = Aside::Retry { attempts: 1, after_ms: 60_000, error: "no".into() };
     let set_aside = vec![SetAside { event: EventId(2), position: 2, how: failed }];
-    let lane = ShareCommit { done: vec![EventId(3)], set_aside, ..old.commit(0, None) };
+    let lane = ShareCommit { done: vec![(EventId(3), 3)], set_aside, ..old.commit(0, None) };
     for keep in [false, true] {
         let mut transaction = store.pool().begin().await.unwrap();
         assert_eq!(commit_share(&mut transaction, &lane).await, Ok(Committed::Yes));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::port::{AsideFilter, Backend, Event, EventId, GroupKey, Payload};
+use tenure::port::{Backend, Event, EventId, GroupKey, Pause, Payload};
 use tenure::runtime::wall_ms;
 use tenure::{Batch, Consumer, HandlerError, Tenure, Token};
 use tokio::sync::watch;
@@ -106,7 +106,7 @@ pub(super) async fn run(global: &Global, args: ConsumeArgs) -> Result<u8, Failur
     });
     let consumer = consumer(&tenure, &args, &group, &shop).await?;
     output::note(global, Ink::Green, &format!("{} reads {group}", plain(tenure.name())));
-    let ended = until_told(&shop, &group, args.until_end, &mut signals).await;
+    let ended = until_told(global, &shop, &group, args.until_end, &mut signals).await;
     let drained = drain(global, consumer, &shop, &mut signals).await;
     tokio::select! {
         closed = tenure.close() => closed?,
@@ -157,6 +157,7 @@ async fn consumer(
 
 /// Until we are told to end, everything is read, or the command turns out to be none.
 async fn until_told(
+    global: &Global,
     shop: &Shop,
     group: &GroupKey,
     until_end: bool,
@@ -165,7 +166,7 @@ async fn until_told(
     let mut unfit = shop.unfit.subscribe();
     let end = async {
         match until_end {
-            true => at_end(shop.tenure.store().as_ref(), group).await,
+            true => at_end(global, shop.tenure.store().as_ref(), group).await,
             false => std::future::pending().await,
         }
     };
@@ -180,37 +181,52 @@ async fn until_told(
 }
 
 /// Completes when nothing of the topic is unread, and nothing is to be tried again.
-async fn at_end(store: &dyn Backend, group: &GroupKey) {
+async fn at_end(global: &Global, store: &dyn Backend, group: &GroupKey) {
+    let mut said = None;
     loop {
-        match is_at_end(store, group).await {
-            Ok(true) => return,
-            Ok(false) => {}
+        match end(store, group).await {
+            Ok(End::Here) => return,
+            Ok(End::Ahead) => said = None,
+            // It may take as long as somebody likes: say so, once.
+            Ok(End::Paused(pause)) => {
+                if said.as_ref() != Some(&pause) {
+                    let Pause { by, reason, .. } = &pause;
+                    let why = if reason.is_empty() { String::new() } else { format!(": {}", plain(reason)) };
+                    let text = format!("{} has paused {group}{why}; waiting until it is resumed", plain(by));
+                    output::note(global, Ink::Yellow, &text);
+                    said = Some(pause);
+                }
+            }
             Err(error) => tracing::warn!("cannot see whether {group} is at its end: {error}"),
         }
         tokio::time::sleep(GLANCE).await;
     }
 }
 
-async fn is_at_end(store: &dyn Backend, group: &GroupKey) -> Result<bool, tenure::port::StoreError> {
-    let Some(view) = store.group(group).await? else { return Ok(true) };
-    if view.lag().0 > 0 {
-        return Ok(false);
-    }
-    if view.aside == 0 {
-        return Ok(true);
-    }
-    // What waits behind a dead one waits for people.
-    let (group, limit) = (group.clone(), 1_000);
-    let mut filter = AsideFilter { group, dead: false, slot: None, key: None, after: None, limit };
-    loop {
-        let page = store.aside(&filter).await?;
-        if page.iter().any(|aside| aside.due_in_ms.is_some()) {
-            return Ok(false);
-        }
-        // A list may be shorter than it was asked for, if they are large.
-        let Some(last) = page.last() else { return Ok(true) };
-        filter.after = Some(last.event.id);
-    }
+/// How far a group has come.
+enum End {
+    /// Nothing is left.
+    Here,
+    /// Something is.
+    Ahead,
+    /// Something is, and nobody may read it.
+    Paused(Pause),
+}
+
+async fn end(store: &dyn Backend, group: &GroupKey) -> Result<End, tenure::port::StoreError> {
+    let Some(look) = store.look_group(group).await? else { return Ok(End::Here) };
+    let ends = store.slot_ends(&group.topic).await?.unwrap_or_default();
+    let end = |slot: u32| ends.iter().find(|ends| ends.slot == slot).map_or(0, |ends| ends.latest);
+    let unread = look.shares.iter().any(|share| share.position < end(share.slot));
+    let slots: Vec<u32> = look.shares.iter().map(|share| share.slot).collect();
+    // What is dead, and what waits behind it, waits for people.
+    let is_left = unread
+        || store.aside_keys_in(group, &slots).await?.values().flatten().any(|key| key.due_in_ms.is_some());
+    Ok(match (is_left, look.paused) {
+        (false, _) => End::Here,
+        (true, None) => End::Ahead,
+        (true, Some(pause)) => End::Paused(pause),
+    })
 }
 
 /// Finishes what runs; told again, ends it.

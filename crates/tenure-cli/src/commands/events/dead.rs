@@ -96,10 +96,8 @@ fn state(view: &AsideView) -> (String, Ink) {
 async fn show(global: &Global, key: &GroupKey, id: EventId) -> Result<u8, Failure> {
     let store = store::open(global).await?;
     group(store.as_ref(), key).await?;
-    // The filter asks for those after a number.
-    let after = id.0.checked_sub(1).map(EventId);
-    let filter = AsideFilter { group: key.clone(), dead: false, slot: None, key: None, after, limit: 1 };
-    let found = store.aside(&filter).await?.into_iter().find(|view| view.event.id == id);
+    let found =
+        store.aside(&AsideFilter::from(key.clone(), id)).await?.into_iter().find(|view| view.event.id == id);
     let view = found.ok_or_else(|| not_aside(key, id))?;
     match global.output {
         Format::Json => output::print_json(&view),

@@ -38,7 +38,7 @@ fn event(args: PublishArgs) -> Result<NewEvent, Failure> {
         payload,
         headers: args.headers.into_iter().collect(),
         idempotency_key: args.idempotency_key,
-        leader_token: None,
+        leader_token: args.leader_token,
     })
 }
 

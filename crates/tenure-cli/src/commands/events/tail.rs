@@ -3,11 +3,11 @@
 //! It needs no session and leaves no trace, so whoever may only read may tail. That is why it asks again and again instead of
 //! sleeping until it is woken: only a session can say that it sleeps.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure::event::{Cursor, slot_of, units};
-use tenure::port::{Backend, Begin, Event, PUBLISH_MAX, Payload, Position, ReadAsk, SlotEnds, TopicKey};
+use tenure::port::{Backend, Begin, Event, Payload, Position, ReadAsk, SlotEnds, TopicKey};
 
 use super::topics;
 use crate::args::events::TailArgs;
@@ -157,21 +157,22 @@ impl<'a> Reader<'a> {
         loop {
             let place = latest.saturating_sub(back).max(earliest);
             self.go(|ends| place.clamp(ends.earliest, ends.latest));
-            let mut last = VecDeque::new();
+            // By position: a later read may bring what belongs before.
+            let mut last = BTreeMap::new();
             loop {
                 let events = self.next().await?;
                 if events.is_empty() {
                     break;
                 }
-                last.extend(events.into_iter().filter(|event| self.wants(event)));
-                // Somewhat more are kept: a later read may bring what belongs before.
-                let surplus = last.len().saturating_sub(count + PUBLISH_MAX);
-                last.drain(..surplus);
+                for event in events.into_iter().filter(|event| self.wants(event)) {
+                    last.insert((event.position, event.id), event);
+                    if last.len() > count {
+                        last.pop_first();
+                    }
+                }
             }
             if last.len() >= count || place == earliest {
-                let mut last = Vec::from(last);
-                last.sort_by_key(|event| (event.position, event.id));
-                return Ok(last.split_off(last.len().saturating_sub(count)));
+                return Ok(last.into_values().collect());
             }
             back = back.saturating_mul(2);
         }

@@ -24,7 +24,8 @@ impl Ledger {
         let Some(topic) = self.outbox.topics.get_mut(&commit.group.topic) else {
             return Ok(Committed::Stale);
         };
-        let done: Vec<_> = commit.done.iter().filter_map(|id| topic.place_in(commit.slot, *id)).collect();
+        let there = |(id, position): &&(EventId, Position)| topic.find(commit.slot, *position, *id).is_some();
+        let done: Vec<_> = commit.done.iter().filter(there).map(|(id, position)| (*position, *id)).collect();
         let Some(group) = topic.groups.get_mut(&commit.group.name) else { return Ok(Committed::Stale) };
         let held = |share: &&mut super::ShareRow| share.token == commit.token && share.holder.is_some();
         let Some(share) = group.share_mut(commit.slot).filter(held) else { return Ok(Committed::Stale) };
@@ -66,10 +67,5 @@ impl Topic {
     fn find(&self, slot: u32, position: Position, id: EventId) -> Option<&Event> {
         let unit = self.slots.get(slot as usize)?.units.get(&position)?;
         unit.iter().map(|stored| &stored.event).find(|event| event.id == id)
-    }
-
-    /// Where an event lies, if it lies in this slot.
-    fn place_in(&self, slot: u32, id: EventId) -> Option<(Position, EventId)> {
-        self.places.get(&id).filter(|(its, _)| *its == slot).map(|(_, position)| (*position, id))
     }
 }

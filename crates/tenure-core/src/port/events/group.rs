@@ -181,10 +181,10 @@ pub struct ShareCommit {
     /// Everything up to here is read now, or done, or set aside. `None`: that is unchanged.
     #[serde(default)]
     pub position: Option<Position>,
-    /// Events after the position that are done: keys that were worked on beside one another. Forgotten as the position passes
-    /// them.
+    /// Events after the position that are done, and where each lies, which is what the store finds it by: keys that were worked on
+    /// beside one another. Forgotten as the position passes them; one that does not lie there is not remembered.
     #[serde(default)]
-    pub done: Vec<EventId>,
+    pub done: Vec<(EventId, Position)>,
     /// Events that are set aside now: they failed, or their key waits.
     #[serde(default)]
     pub set_aside: Vec<SetAside>,
@@ -297,6 +297,14 @@ pub struct AsideFilter {
     pub limit: u32,
 }
 
+impl AsideFilter {
+    /// The first that is aside at or after this one: they go by their numbers, and 0 is before all of them.
+    pub fn from(group: GroupKey, event: EventId) -> AsideFilter {
+        let after = event.0.checked_sub(1).map(EventId);
+        AsideFilter { group, dead: false, slot: None, key: None, after, limit: 1 }
+    }
+}
+
 /// What an operator wants with dead events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -341,10 +349,8 @@ impl GroupView {
 
     /// As it is shown to whoever may look: where it is pushed to without the query, which may be a secret.
     pub fn shown(mut self) -> GroupView {
-        if let Some(push) = &mut self.push
-            && let Some(plain) = push.url.find(['?', '#'])
-        {
-            push.url.replace_range(plain.., "?…");
+        if let Some(push) = &mut self.push {
+            push.url = push.shown();
         }
         self
     }
@@ -394,6 +400,16 @@ pub struct PushView {
     pub url: String,
     /// How long an answer may take.
     pub timeout_ms: u64,
+}
+
+impl PushView {
+    /// The address as it is shown to whoever may look: without the query, which may be a secret.
+    pub fn shown(&self) -> String {
+        match self.url.split_once(['?', '#']) {
+            Some((plain, _)) => format!("{plain}?…"),
+            None => self.url.clone(),
+        }
+    }
 }
 
 /// What `reset` did, or would do, to a slot.

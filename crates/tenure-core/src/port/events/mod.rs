@@ -127,6 +127,11 @@ pub trait Bureau: Send + Sync + 'static {
         no_events()
     }
 
+    /// The names of them, in order: what is in a topic costs more to say than which there are.
+    async fn topic_names(&self, namespace: Option<&Name>) -> Result<Vec<TopicKey>, StoreError> {
+        Ok(self.topics(namespace).await?.into_iter().map(|topic| topic.key).collect())
+    }
+
     /// One topic; `None` if it was never made.
     async fn topic(&self, key: &TopicKey) -> Result<Option<TopicView>, StoreError> {
         let _ = key;
@@ -162,6 +167,11 @@ pub trait Bureau: Send + Sync + 'static {
     async fn groups(&self, namespace: Option<&Name>) -> Result<Vec<GroupView>, StoreError> {
         let _ = namespace;
         no_events()
+    }
+
+    /// The names of them, in order.
+    async fn group_names(&self, namespace: Option<&Name>) -> Result<Vec<GroupKey>, StoreError> {
+        Ok(self.groups(namespace).await?.into_iter().map(|group| group.key).collect())
     }
 
     /// One group.

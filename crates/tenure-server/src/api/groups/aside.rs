@@ -174,9 +174,7 @@ pub(super) async fn show(
 ) -> Result<Json<AsideView>, Problem> {
     let group = key(within, topic, group);
     let id = plausible_event(event)?;
-    // They go by their numbers, and 0 is before all of them.
-    let after = id.0.checked_sub(1).map(EventId);
-    let filter = AsideFilter { group, dead: false, slot: None, key: None, after, limit: 1 };
+    let filter = AsideFilter::from(group, id);
     let found = asides(&app, &filter).await?.into_iter().find(|aside| aside.event.id == id);
     match found {
         Some(aside) => Ok(Json(aside)),

@@ -9,6 +9,7 @@
 
 mod ack;
 mod gather;
+mod settling;
 
 use std::time::Duration;
 
@@ -125,12 +126,23 @@ pub(super) struct PulledShare {
     position: Option<Position>,
     /// Events that had failed before, and were pulled again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    retried: Vec<EventId>,
+    retried: Vec<Retried>,
     /// Events up to the position that were not pulled: they are aside already.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     aside: Vec<EventId>,
     /// How many events of it were pulled, for the figures.
     events: u32,
+}
+
+/// An event that had failed before.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Retried {
+    /// Which.
+    #[schema(value_type = u64)]
+    event: EventId,
+    /// Which attempt this was, counted from 1.
+    attempt: u32,
 }
 
 /// Pull events

@@ -2,14 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use http::{StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{GroupKey, Push, Verb};
 use tenure::runtime::random;
-use tenure_core::event::check_push;
+use tenure_core::event::{check_push, secret_of, signing_key};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
@@ -21,7 +19,7 @@ use crate::api::sense::of_group;
 use crate::api::sessions::{Within, unfit};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
-use crate::webhooks::{SECRET, host_is_private};
+use crate::webhooks::host_is_private;
 
 /// How long an answer may take, unless it is said.
 const TIMEOUT_MS: u64 = 10_000;
@@ -102,13 +100,13 @@ pub(crate) async fn set_push(
     let made = given.is_none().then(new_secret);
     let secret = given.or_else(|| made.clone()).unwrap_or_default();
     let push = Push { url: wish.url, secret, timeout_ms };
+    check_secret(&push.secret)?;
     check_push(&push).map_err(|error| of_group(&error, "url"))?;
     let shown = address(&push.url)?;
     if !app.push_private && host_is_private(&push.url) {
         return Err(unfit("url", "this is an address of a private network, or of this machine")
             .remedy("push to a public address; or start the servers with --push-private"));
     }
-    check_secret(&push.secret)?;
     find(app, group).await?;
     if let Err(error) = app.store.set_push(group, Some(&push)).await {
         return Err(refused(app, group, error).await);
@@ -155,15 +153,11 @@ pub(crate) fn address(url: &str) -> Result<String, Problem> {
     Ok(format!("{scheme}://{authority}{}", uri.path()))
 }
 
-/// What says that it is base64 has to be.
+/// A secret has to make a key.
 pub(in crate::api) fn check_secret(secret: &str) -> Result<(), Problem> {
-    match secret.strip_prefix(SECRET) {
-        Some(key) if STANDARD.decode(key).is_err() => {
-            Err(unfit("secret", "what follows `whsec_` is no base64")
-                .remedy("leave it out, and one is made and shown once"))
-        }
-        _ => Ok(()),
-    }
+    signing_key(secret).map(drop).map_err(|error| {
+        unfit("secret", error.to_string()).remedy("leave it out, and one is made and shown once")
+    })
 }
 
 /// The secret with which a group is signed already.
@@ -174,6 +168,5 @@ async fn known_secret(app: &App, group: &GroupKey) -> Result<Option<String>, Pro
 
 /// 256 random bits.
 pub(in crate::api) fn new_secret() -> String {
-    let bits: Vec<u8> = (0..4).flat_map(|_| random().to_be_bytes()).collect();
-    format!("{SECRET}{}", STANDARD.encode(bits))
+    secret_of(std::array::from_fn(|_| random()))
 }

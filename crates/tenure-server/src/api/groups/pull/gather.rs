@@ -8,7 +8,7 @@ use tenure::port::{
 };
 use tenure_core::event::Parked;
 
-use super::{Delivery, PulledShare};
+use super::{Delivery, PulledShare, Retried};
 use crate::App;
 use crate::api::events::{ANSWER_MAX, fitting};
 use crate::problem::Problem;
@@ -55,7 +55,7 @@ pub(super) async fn gathered(app: &App, join: &Join, look: &GroupLook, max: u32)
                 let attempt = view.attempts.saturating_add(1);
                 found.deliveries.push(Delivery { event: view.event, attempt, token: share.token });
                 let told = shares.entry(share.slot).or_insert_with(|| entry(share));
-                told.retried.push(aside.event);
+                told.retried.push(Retried { event: aside.event, attempt });
                 told.events += 1;
             }
         }
@@ -199,8 +199,6 @@ async fn view_of(
     slot: u32,
     event: EventId,
 ) -> Result<Option<AsideView>, StoreError> {
-    let after = Some(EventId(event.0.saturating_sub(1)));
-    let filter =
-        AsideFilter { group: group.clone(), dead: false, slot: Some(slot), key: None, after, limit: 1 };
+    let filter = AsideFilter { slot: Some(slot), ..AsideFilter::from(group.clone(), event) };
     Ok(app.store.aside(&filter).await?.into_iter().find(|view| view.event.id == event))
 }

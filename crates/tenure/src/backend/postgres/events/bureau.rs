@@ -27,6 +27,11 @@ impl Bureau for Postgres {
         rows.iter().map(|row| from_json(row, "topic")).collect()
     }
 
+    async fn topic_names(&self, namespace: Option<&Name>) -> Result<Vec<TopicKey>, StoreError> {
+        let rows = self.call("topic_names", &[namespace.map(Name::as_str).into()]).await?;
+        rows.iter().map(topic_of).collect()
+    }
+
     async fn topic(&self, key: &TopicKey) -> Result<Option<TopicView>, StoreError> {
         let rows = self.call("topic_show", &topic(key)).await?;
         rows.first().map(|row| from_json(row, "topic")).transpose()
@@ -84,6 +89,11 @@ impl Bureau for Postgres {
     async fn groups(&self, namespace: Option<&Name>) -> Result<Vec<GroupView>, StoreError> {
         let rows = self.call("group_list", &[namespace.map(Name::as_str).into()]).await?;
         rows.iter().map(|row| from_json(row, "found")).collect()
+    }
+
+    async fn group_names(&self, namespace: Option<&Name>) -> Result<Vec<GroupKey>, StoreError> {
+        let rows = self.call("group_names", &[namespace.map(Name::as_str).into()]).await?;
+        rows.iter().map(group_of).collect()
     }
 
     async fn group(&self, key: &GroupKey) -> Result<Option<GroupView>, StoreError> {
@@ -225,18 +235,26 @@ impl Bureau for Postgres {
 
     async fn pushes(&self) -> Result<Vec<(GroupKey, Push)>, StoreError> {
         let rows = self.call("push_list", &[]).await?;
-        let name = |row: &PgRow, column| {
-            let name: &str = get(row, column)?;
-            name.parse::<Name>().map_err(|error| garbled(column, error))
-        };
         let push = |row: &PgRow| {
-            let topic = TopicKey::new(name(row, "namespace")?, name(row, "topic")?);
             let timeout_ms = number(get::<i64>(row, "timeout_ms")?, "a time")?;
             let push = Push { url: get(row, "url")?, secret: get(row, "secret")?, timeout_ms };
-            Ok((GroupKey::new(topic, name(row, "name")?), push))
+            Ok((group_of(row)?, push))
         };
         rows.iter().map(push).collect()
     }
+}
+
+fn name(row: &PgRow, column: &str) -> Result<Name, StoreError> {
+    let name: &str = get(row, column)?;
+    name.parse().map_err(|error| garbled(column, error))
+}
+
+fn topic_of(row: &PgRow) -> Result<TopicKey, StoreError> {
+    Ok(TopicKey::new(name(row, "namespace")?, name(row, "topic")?))
+}
+
+fn group_of(row: &PgRow) -> Result<GroupKey, StoreError> {
+    Ok(GroupKey::new(topic_of(row)?, name(row, "name")?))
 }
 
 impl Postgres {

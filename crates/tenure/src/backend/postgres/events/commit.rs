@@ -143,7 +143,8 @@ fn written<'q>(message: Message<'q>, commit: &ShareCommit) -> Result<Message<'q>
         let ids: Vec<u64> = ids.map(|id| id.0).collect();
         (!ids.is_empty()).then(|| array(ids.into_iter()))
     };
-    let done = ids(&mut commit.done.iter().copied());
+    let done = ids(&mut commit.done.iter().map(|(event, _)| *event));
+    let done_at = done.as_ref().map(|_| array(commit.done.iter().map(|(_, position)| *position)));
     let events = ids(&mut commit.set_aside.iter().map(|aside| aside.event));
     let positions = events.as_ref().map(|_| array(commit.set_aside.iter().map(|aside| aside.position)));
     let aside = How::of(commit.set_aside.iter().map(|aside| &aside.how));
@@ -158,6 +159,7 @@ fn written<'q>(message: Message<'q>, commit: &ShareCommit) -> Result<Message<'q>
         int(commit.token.as_u64()),
         commit.position.map_or(Value::Null, int),
         done.as_deref().into(),
+        done_at.as_deref().into(),
         events.as_deref().into(),
         positions.as_deref().into(),
         events.as_ref().map(|_| aside.attempts.as_str()).into(),

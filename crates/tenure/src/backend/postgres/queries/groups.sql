@@ -4,6 +4,11 @@ SELECT tenure.group_view(g)::text AS found FROM tenure.event_groups g JOIN tenur
 WHERE $1::text IS NULL OR t.namespace = $1
 ORDER BY t.namespace, t.name, g.name;
 
+-- name: group_names
+-- $1 namespace, or null for all.
+SELECT t.namespace, t.name AS topic, g.name FROM tenure.event_groups g JOIN tenure.topics t ON t.id = g.topic
+WHERE $1::text IS NULL OR t.namespace = $1 ORDER BY t.namespace, t.name, g.name;
+
 -- name: group_show
 -- $1 namespace, $2 topic, $3 name.
 SELECT tenure.group_view(g)::text AS found FROM tenure.event_groups g WHERE g.id = tenure.find_group($1, $2, $3);
@@ -34,9 +39,10 @@ FROM tenure.take_shares(tenure.find_group($1, $2, $3), $4, $5, $6) t ORDER BY t.
 SELECT tenure.free_shares(tenure.find_group($1, $2, $3), $4, $5);
 
 -- name: share_commit
--- $1 namespace, $2 topic, $3 name, $4 slot, $5 token, $6 position, $7 done; set aside: $8 events, $9 positions, $10 attempts, $11 in how
--- many ms, $12 errors; settled: $13 events, $14 attempts, $15 in how many ms, $16 errors. See tenure.commit_share.
-SELECT tenure.commit_share(tenure.find_group($1, $2, $3), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) AS held;
+-- $1 namespace, $2 topic, $3 name, $4 slot, $5 token, $6 position; done: $7 events, $8 positions; set aside: $9 events, $10 positions,
+-- $11 attempts, $12 in how many ms, $13 errors; settled: $14 events, $15 attempts, $16 in how many ms, $17 errors. See
+-- tenure.commit_share.
+SELECT tenure.commit_share(tenure.find_group($1, $2, $3), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) AS held;
 
 -- name: share_commit_positions
 -- $1 namespace, $2 topic, $3 name, $4 slots, $5 tokens, $6 positions. See tenure.commit_positions.

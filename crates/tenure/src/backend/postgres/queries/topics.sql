@@ -3,6 +3,10 @@
 SELECT tenure.topic_view(t)::text AS topic FROM tenure.topics t WHERE $1::text IS NULL OR t.namespace = $1
 ORDER BY t.namespace, t.name;
 
+-- name: topic_names
+-- $1 namespace, or null for all.
+SELECT t.namespace, t.name AS topic FROM tenure.topics t WHERE $1::text IS NULL OR t.namespace = $1 ORDER BY t.namespace, t.name;
+
 -- name: topic_show
 -- $1 namespace, $2 name.
 SELECT tenure.topic_view(t)::text AS topic FROM tenure.topics t WHERE t.namespace = $1 AND t.name = $2;

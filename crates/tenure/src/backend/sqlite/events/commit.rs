@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row};
 use tenure_core::claim::clip;
 use tenure_core::event::{check_commit, nothing_to_set_aside};
-use tenure_core::port::{Aside, Committed, EventId, ShareCommit, StoreError};
+use tenure_core::port::{Aside, Committed, EventId, Position, ShareCommit, StoreError};
 
 use super::super::Sqlite;
 use super::super::change::number as token_number;
@@ -91,8 +91,8 @@ struct Writes {
     gone: Vec<GoneRow>,
 }
 
-/// Group, topic, slot and event.
-type DoneRow = (i64, i64, u32, i64);
+/// Group, topic, slot, event and its position.
+type DoneRow = (i64, i64, u32, i64, i64);
 
 /// Group, topic, slot, event, its position, and how it stands.
 type AsideRow = (i64, i64, u32, i64, i64, u8, u32, Option<i64>, String);
@@ -143,7 +143,10 @@ impl Writes {
             let known = self.positions.entry((group, slot)).or_insert(position);
             *known = position.max(*known);
         }
-        self.done.extend(commit.done.iter().map(|event| (group, topic, slot, number(event.0))));
+        let mark = |(event, position): &(EventId, Position)| {
+            (group, topic, slot, number(event.0), number(*position))
+        };
+        self.done.extend(commit.done.iter().map(mark));
         for aside in &commit.set_aside {
             let (dead, attempts, due, error) = standing(&aside.how);
             let (event, position) = (number(aside.event.0), number(aside.position));

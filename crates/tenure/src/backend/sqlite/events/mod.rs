@@ -33,6 +33,7 @@ use tenure_core::port::{
 };
 use tenure_core::{Name, SessionId, Token};
 
+use self::views::{group_key, topic_key};
 use super::Sqlite;
 use super::call::{Failed, Told, json, ms, nonsense, number};
 
@@ -115,6 +116,11 @@ impl Bureau for Sqlite {
         self.topic_views(namespace, None).await.told(self, "listing topics")
     }
 
+    async fn topic_names(&self, namespace: Option<&Name>) -> Result<Vec<TopicKey>, StoreError> {
+        self.in_place()?;
+        self.names("topic_names", namespace, topic_key).await.told(self, "listing topics")
+    }
+
     async fn topic(&self, key: &TopicKey) -> Result<Option<TopicView>, StoreError> {
         self.in_place()?;
         let views = self.topic_views(Some(&key.namespace), Some(&key.name)).await;
@@ -144,6 +150,11 @@ impl Bureau for Sqlite {
     async fn groups(&self, namespace: Option<&Name>) -> Result<Vec<GroupView>, StoreError> {
         self.in_place()?;
         self.group_views(namespace, None).await.told(self, "listing groups")
+    }
+
+    async fn group_names(&self, namespace: Option<&Name>) -> Result<Vec<GroupKey>, StoreError> {
+        self.in_place()?;
+        self.names("group_names", namespace, group_key).await.told(self, "listing groups")
     }
 
     async fn group(&self, key: &GroupKey) -> Result<Option<GroupView>, StoreError> {

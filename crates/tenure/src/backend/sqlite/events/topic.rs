@@ -92,6 +92,18 @@ impl Sqlite {
         Ok(rows.iter().map(topic_view).collect::<sqlx::Result<_>>()?)
     }
 
+    /// Names of a namespace, or of all.
+    pub(super) async fn names<K>(
+        &self,
+        which: &str,
+        namespace: Option<&Name>,
+        key: fn(&SqliteRow) -> sqlx::Result<K>,
+    ) -> Result<Vec<K>, Failed> {
+        let select = query(self.queries.get(which)).bind(namespace.map(Name::as_str));
+        let rows = select.fetch_all(&self.inner.pools.reads).await?;
+        Ok(rows.iter().map(key).collect::<sqlx::Result<_>>()?)
+    }
+
     pub(super) async fn ends_of(&self, key: &TopicKey) -> Result<Option<Vec<SlotEnds>>, Failed> {
         let mut transaction = Transaction::read(&self.inner.pools.reads).await?;
         let ends = match self.find_topic(&mut transaction, key).await? {

@@ -55,9 +55,13 @@ fn since(at: i64, now: i64) -> u64 {
     now.saturating_sub(at).max(0).cast_unsigned()
 }
 
+pub(super) fn topic_key(row: &SqliteRow) -> sqlx::Result<TopicKey> {
+    Ok(TopicKey::new(parsed(row, "namespace")?, parsed(row, "name")?))
+}
+
 pub(super) fn topic_view(row: &SqliteRow) -> sqlx::Result<TopicView> {
     Ok(TopicView {
-        key: TopicKey::new(parsed(row, "namespace")?, parsed(row, "name")?),
+        key: topic_key(row)?,
         settings: TopicSettings {
             slots: row.try_get("slots")?,
             keep_ms: position(row, "keep_ms")?,

@@ -34,6 +34,10 @@ FROM tenure_groups g JOIN tenure_topics t ON t.id = g.topic
 WHERE g.push_url IS NOT NULL
 ORDER BY t.namespace, t.name, g.name;
 
+-- name: group_names
+SELECT t.namespace, t.name AS topic_name, g.name FROM tenure_groups g JOIN tenure_topics t ON t.id = g.topic
+WHERE ?1 IS NULL OR t.namespace = ?1 ORDER BY t.namespace, t.name, g.name;
+
 -- name: group_list
 SELECT g.*, t.namespace, t.name AS topic_name,
        (SELECT count(*) FROM tenure_event_asides a WHERE a.of_group = g.id AND a.dead = 1) AS dead,

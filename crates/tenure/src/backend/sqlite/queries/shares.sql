@@ -67,6 +67,7 @@ WHERE h.of_group = j.value ->> 0 AND h.slot = j.value ->> 1;
 INSERT INTO tenure_event_done (of_group, slot, position, event)
 SELECT j.value ->> 0, e.slot, e.position, e.id
 FROM json_each(?1) j CROSS JOIN tenure_events e ON e.id = j.value ->> 3 AND e.topic = j.value ->> 1 AND e.slot = j.value ->> 2
+    AND e.position = j.value ->> 4
 CROSS JOIN tenure_shares h ON h.of_group = j.value ->> 0 AND h.slot = j.value ->> 2 AND h.position < e.position
 WHERE true
 ON CONFLICT (of_group, slot, position, event) DO NOTHING;

@@ -20,6 +20,9 @@ RETURNING id, slots,
 -- name: topic_count
 UPDATE tenure_topics SET events = events + ?2 WHERE id = ?1;
 
+-- name: topic_names
+SELECT namespace, name FROM tenure_topics WHERE ?1 IS NULL OR namespace = ?1 ORDER BY namespace, name;
+
 -- name: topic_list
 -- The age of the oldest and the newest is that of the first and the last of each slot.
 SELECT t.*,

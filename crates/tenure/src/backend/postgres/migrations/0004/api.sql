@@ -2,7 +2,7 @@
 
 -- Refuses an event that makes no sense: see event::check. `place`: which, null if there is only one.
 CREATE FUNCTION tenure.check_event(
-    place integer, key text, type text, headers jsonb, idempotency_key text
+    place integer, key text, type text, headers jsonb, idempotency_key text, leader_token text
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     whose CONSTANT text := CASE WHEN place IS NULL THEN 'its' ELSE format('event %s: its', place) END;
@@ -26,6 +26,11 @@ BEGIN
                       HINT = 'Give it 1 to 512 bytes without control characters, or leave it out. Nothing was published.';
         END IF;
     END LOOP;
+    IF (CASE WHEN leader_token ~ '^[0-9]{1,19}$' THEN leader_token::numeric > 9223372036854775807
+             ELSE leader_token IS NOT NULL END) THEN
+        RAISE EXCEPTION '% leader token % is none', whose, quote_literal(left(leader_token, 40))
+            USING ERRCODE = 'TN010', HINT = 'Give a whole number, as TENURE_TOKEN is, or leave it out. Nothing was published.';
+    END IF;
     IF headers IS NULL THEN
         RETURN;
     END IF;
@@ -54,19 +59,21 @@ $$;
 
 -- An event that has more to it than most, or makes no sense.
 CREATE FUNCTION tenure.publish_with_care(
-    in_namespace text, in_topic text, payload text, body bytea, key text, type text, headers jsonb, idempotency_key text
+    in_namespace text, in_topic text, payload text, body bytea, key text, type text, headers jsonb, idempotency_key text,
+    leader_token bigint
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     bytes CONSTANT bigint := coalesce(octet_length(payload), octet_length(body));
     done record;
 BEGIN
-    PERFORM tenure.check_event(NULL, key, type, headers, idempotency_key);
+    PERFORM tenure.check_event(NULL, key, type, headers, idempotency_key, leader_token::text);
     IF bytes > 1048576 THEN
         PERFORM tenure.topic_id(in_namespace, in_topic), tenure.too_large(NULL, bytes, 1048576);
     END IF;
     SELECT p.id, p.most INTO done FROM tenure.publish_all(
         in_namespace, in_topic, ARRAY[tenure.key_hash(key)], ARRAY[type], ARRAY[key], ARRAY[payload], ARRAY[body],
-        ARRAY[headers::text], CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END, NULL, false) p;
+        ARRAY[headers::text], CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
+        ARRAY[leader_token], false) p;
     IF done.most IS NOT NULL THEN
         PERFORM tenure.too_large(NULL, bytes, done.most);
     END IF;
@@ -81,7 +88,8 @@ CREATE FUNCTION tenure.publish(
     type text DEFAULT '',
     headers jsonb DEFAULT NULL,
     idempotency_key text DEFAULT NULL,
-    namespace text DEFAULT 'default'
+    namespace text DEFAULT 'default',
+    leader_token bigint DEFAULT NULL
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
@@ -97,16 +105,18 @@ BEGIN
     WHERE t.namespace = publish.namespace AND t.name = publish.topic AND octet_length(text_) <= t.max_bytes
       AND headers IS NULL AND idempotency_key IS NULL AND key IS DISTINCT FROM ''
       AND octet_length(coalesce(key, '') || type) <= 512 AND coalesce(key, '') || type !~ '[^ -~]'
-      AND current_setting('session_replication_role') <> 'replica' AND id_ > (tenure.timeline() - 1) << 40;
+      AND coalesce(leader_token, 0) >= 0 AND current_setting('session_replication_role') <> 'replica'
+      AND id_ > (tenure.timeline() - 1) << 40;
     IF topic_ IS NULL THEN
         RETURN tenure.publish_with_care(
-            publish.namespace, publish.topic, coalesce(payload, 'null')::text, NULL, key, type, headers, idempotency_key);
+            publish.namespace, publish.topic, coalesce(payload, 'null')::text, NULL, key, type, headers, idempotency_key,
+            leader_token);
     END IF;
     -- The first of a transaction is most often all of it.
-    INSERT INTO tenure.events (batch, id, topic, slot, bytes, leads, key, kind, payload)
+    INSERT INTO tenure.events (batch, id, topic, slot, bytes, leads, leader_token, key, kind, payload)
     VALUES (CASE WHEN batch_ <> '' THEN tenure.batch(id_, false)
                  WHEN set_config('tenure.batch', pg_current_xact_id()::text || ':' || id_, true) <> '' THEN id_ END,
-            id_, topic_, coalesce(tenure.key_hash(key), id_) % slots_, octet_length(text_), true, key, type, text_);
+            id_, topic_, coalesce(tenure.key_hash(key), id_) % slots_, octet_length(text_), true, leader_token, key, type, text_);
     RETURN id_;
 END
 $$;
@@ -119,8 +129,9 @@ idempotency key that is known already, that of the first event with this key.
 
 topic: must be there (`tenure events topics create orders`); another is refused with SQLSTATE TN013. key: events with the same key are
 delivered in the order of their commits. type: what happened. headers: an object of texts. idempotency_key: makes publishing again
-harmless, for as long as the first event is kept. What one transaction publishes to one slot is delivered together, in the order of the
-calls. What makes no sense is refused with SQLSTATE TN010. No lock is taken before the commit, so a long transaction holds up nobody.';
+harmless, for as long as the first event is kept. leader_token: the token under which its publisher leads, for whoever reads it. What one
+transaction publishes to one slot is delivered together, in the order of the calls. What makes no sense is refused with SQLSTATE TN010.
+No lock is taken before the commit, so a long transaction holds up nobody.';
 
 CREATE FUNCTION tenure.publish_bytes(
     topic text,
@@ -129,9 +140,10 @@ CREATE FUNCTION tenure.publish_bytes(
     type text DEFAULT '',
     headers jsonb DEFAULT NULL,
     idempotency_key text DEFAULT NULL,
-    namespace text DEFAULT 'default'
+    namespace text DEFAULT 'default',
+    leader_token bigint DEFAULT NULL
 ) RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT tenure.publish_with_care(namespace, topic, NULL, coalesce(body, ''), key, type, headers, idempotency_key)
+    SELECT tenure.publish_with_care(namespace, topic, NULL, coalesce(body, ''), key, type, headers, idempotency_key, leader_token)
 $$;
 
 COMMENT ON FUNCTION tenure.publish_bytes IS
@@ -146,7 +158,7 @@ DECLARE
 BEGIN
     IF jsonb_typeof(events) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'the events are no list' USING ERRCODE = 'TN010',
-            HINT = 'Give a list of objects with payload, key, type, headers and idempotency_key. Nothing was published.';
+            HINT = 'Give a list of objects with payload, key, type, headers, idempotency_key and leader_token. Nothing was published.';
     ELSIF jsonb_array_length(events) > 10000 THEN
         RAISE EXCEPTION 'there are % events; at most 10000 are published together', jsonb_array_length(events)
             USING ERRCODE = 'TN010', HINT = 'Split them. Nothing was published.';
@@ -155,16 +167,16 @@ BEGIN
                ELSE format('has a field %s that is not known',
                            (SELECT quote_literal(left(k, 40)) FROM jsonb_object_keys(CASE WHEN jsonb_typeof(e.event) = 'object'
                                 THEN e.event ELSE '{}' END) k
-                            WHERE k NOT IN ('payload', 'key', 'type', 'headers', 'idempotency_key') LIMIT 1)) END AS problem
+                            WHERE k NOT IN ('payload', 'key', 'type', 'headers', 'idempotency_key', 'leader_token') LIMIT 1)) END AS problem
     INTO refused FROM jsonb_array_elements(events) WITH ORDINALITY AS e (event, n)
     WHERE jsonb_typeof(e.event) <> 'object'
-       OR NOT e.event - ARRAY['payload', 'key', 'type', 'headers', 'idempotency_key'] = '{}' ORDER BY e.n LIMIT 1;
+       OR NOT e.event - ARRAY['payload', 'key', 'type', 'headers', 'idempotency_key', 'leader_token'] = '{}' ORDER BY e.n LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'event % %', refused.place, refused.problem USING ERRCODE = 'TN010',
-            HINT = 'Give a list of objects with payload, key, type, headers and idempotency_key. Nothing was published.';
+            HINT = 'Give a list of objects with payload, key, type, headers, idempotency_key and leader_token. Nothing was published.';
     END IF;
     PERFORM tenure.check_event((e.n - 1)::integer, e.event ->> 'key', coalesce(e.event ->> 'type', ''),
-                               nullif(e.event -> 'headers', 'null'), e.event ->> 'idempotency_key')
+                               nullif(e.event -> 'headers', 'null'), e.event ->> 'idempotency_key', e.event ->> 'leader_token')
     FROM jsonb_array_elements(events) WITH ORDINALITY AS e (event, n);
     SELECT array_agg(tenure.key_hash(e.event ->> 'key') ORDER BY e.n) AS hashes,
            array_agg(coalesce(e.event ->> 'type', '') ORDER BY e.n) AS kinds, array_agg(e.event ->> 'key' ORDER BY e.n) AS keys,
@@ -172,6 +184,7 @@ BEGIN
            array_agg(nullif(e.event -> 'headers', 'null')::text ORDER BY e.n) AS headers,
            CASE WHEN bool_or(e.event ->> 'idempotency_key' IS NOT NULL)
                 THEN array_agg(e.event ->> 'idempotency_key' ORDER BY e.n) END AS idempotency_keys,
+           array_agg((e.event ->> 'leader_token')::bigint ORDER BY e.n) AS tokens,
            min(e.n) FILTER (WHERE octet_length((e.event -> 'payload')::text) > 1048576) AS large
     INTO given FROM jsonb_array_elements(events) WITH ORDINALITY AS e (event, n);
     IF given.large IS NOT NULL THEN
@@ -180,7 +193,7 @@ BEGIN
     FOR n, id, slot, new, given.large IN
         SELECT p.n, p.id, p.slot, p.new, p.most FROM tenure.publish_all(
             publish_many.namespace, publish_many.topic, coalesce(given.hashes, '{}'), coalesce(given.kinds, '{}'), given.keys,
-            given.payloads, NULL, given.headers, given.idempotency_keys, NULL, false) p
+            given.payloads, NULL, given.headers, given.idempotency_keys, given.tokens, false) p
     LOOP
         IF given.large IS NOT NULL THEN
             PERFORM tenure.too_large(n, octet_length(given.payloads[n + 1]), given.large);
@@ -195,8 +208,8 @@ COMMENT ON FUNCTION tenure.publish_many IS
 
     SELECT * FROM tenure.publish_many(''orders'', ''[{"key": "order-7", "type": "order.paid", "payload": {"amount": 99.5}}, {"key": "order-8"}]'');
 
-events: a list of objects with payload, key, type, headers and idempotency_key, of which each may be missing. One row for each, in their
-order: its place, its number, the slot it lies in, and whether it is new.';
+events: a list of objects with payload, key, type, headers, idempotency_key and leader_token, of which each may be missing. One row for
+each, in their order: its place, its number, the slot it lies in, and whether it is new.';
 
 CREATE FUNCTION tenure.slot_of(key text, slots integer) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     SELECT (tenure.key_hash(key) % greatest(slots, 1))::integer

@@ -240,11 +240,11 @@ END
 $$;
 
 -- In the caller's transaction: what a member says about a slot. False, and nothing was changed: it is not held under this token. The
--- share stays locked until the transaction is over, so that nobody takes it before. Of what is set aside: numbers, positions, how often it
+-- share stays locked until the transaction is over, so that nobody takes it before. Of what is done: numbers and positions. Of what is set aside: the same, how often it
 -- was tried (0: it waits behind another), in how long it is due (null: never, it is dead), what went wrong. Of what was aside and
 -- is settled the same; done if `attempts` is null.
 CREATE FUNCTION tenure.commit_share(
-    in_group integer, in_slot integer, in_token bigint, in_position bigint, in_done bigint[],
+    in_group integer, in_slot integer, in_token bigint, in_position bigint, in_done bigint[], done_positions bigint[],
     aside_events bigint[], aside_positions bigint[], aside_attempts integer[], aside_after_ms bigint[], aside_errors text[],
     settled_events bigint[], settled_attempts integer[], settled_after_ms bigint[], settled_errors text[]
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE
@@ -279,9 +279,10 @@ BEGIN
     END IF;
     IF in_done IS NOT NULL THEN
         INSERT INTO tenure.event_done (group_id, slot, position, event)
-        SELECT in_group, in_slot, d.position, d.id
-        FROM (SELECT e.id, tenure.position_of(topic_, in_slot, e.id, read_to) AS position FROM unnest(in_done) AS e (id)) d
-        WHERE d.position > read_to
+        SELECT in_group, in_slot, d.position, d.id FROM unnest(in_done, done_positions) AS d (id, position)
+        JOIN tenure.event_units u ON u.topic = topic_ AND u.slot = in_slot AND u.position = d.position
+        JOIN tenure.events e ON e.batch = u.batch AND e.topic = u.topic AND e.slot = u.slot AND e.id = d.id
+        WHERE d.position > read_to AND d.id BETWEEN u.first_id AND u.last_id
         ON CONFLICT (group_id, slot, position, event) DO NOTHING;
     END IF;
     IF aside_events IS NOT NULL THEN

@@ -106,41 +106,41 @@ BEGIN
 END
 $$;
 
--- Gives the events of a batch their positions: the locks of all their slots, in order, then a unit for each slot, or several if it
--- has more than a thousand events.
+-- Gives events their positions, pairwise what a batch has in each slot: the locks of all slots, in the order given, which is that of their
+-- numbers; a unit for each; and rings.
+CREATE FUNCTION tenure.place_units(
+    in_batch bigint, topics integer[], slots integer[], firsts bigint[], lasts bigint[], counts bigint[], sizes bigint[]
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(8372, s.topic * 1024 + s.slot)
+    FROM unnest(topics, slots) WITH ORDINALITY AS s (topic, slot, n) ORDER BY s.n;
+    INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
+    SELECT u.topic, u.slot, nextval('tenure.event_numbers'), in_batch, u.first_id, u.last_id,
+           date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
+    FROM unnest(topics, slots, firsts, lasts, counts, sizes) WITH ORDINALITY
+         AS u (topic, slot, first_id, last_id, events, bytes, n) ORDER BY u.n;
+    PERFORM tenure.ring_topic(t.topic) FROM (SELECT DISTINCT d.topic FROM unnest(topics) AS d (topic)) t
+    WHERE EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = t.topic)
+       OR current_setting('transaction_isolation') <> 'read committed';
+END
+$$;
+
+-- The same for all events of a batch, as they are in the table: a unit for each slot, or several if it has more than a thousand events.
 CREATE FUNCTION tenure.place(in_batch bigint) RETURNS void LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    slots record;
+    units record;
 BEGIN
-    SELECT array_agg(s.topic) AS topics, array_agg(s.slot) AS slots, array_agg(s.first_id) AS firsts,
-           array_agg(s.last_id) AS lasts, array_agg(s.events) AS events, array_agg(s.bytes) AS bytes, max(s.events) AS most
-    INTO slots
-    FROM (SELECT e.topic, e.slot, min(e.id) AS first_id, max(e.id) AS last_id, count(*) AS events, sum(e.bytes) AS bytes
-          FROM tenure.events e WHERE e.batch = in_batch GROUP BY e.topic, e.slot ORDER BY e.topic, e.slot) s;
-    PERFORM pg_advisory_xact_lock(8372, s.topic * 1024 + s.slot)
-    FROM unnest(slots.topics, slots.slots) WITH ORDINALITY AS s (topic, slot, n) ORDER BY s.n;
-    IF slots.most <= 1000 THEN
-        INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
-        SELECT u.topic, u.slot, nextval('tenure.event_numbers'), in_batch, u.first_id, u.last_id,
-               date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
-        FROM unnest(slots.topics, slots.slots, slots.firsts, slots.lasts, slots.events, slots.bytes)
-             AS u (topic, slot, first_id, last_id, events, bytes);
-    ELSE
-        INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
-        SELECT u.topic, u.slot, nextval('tenure.event_numbers'), in_batch, u.first_id, u.last_id,
-               date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
-        FROM (SELECT p.topic, p.slot, p.part, min(p.id) AS first_id, max(p.id) AS last_id, count(*) AS events,
-                     sum(p.bytes) AS bytes
-              FROM (SELECT e.topic, e.slot, e.id, e.bytes,
-                           (row_number() OVER (PARTITION BY e.topic, e.slot ORDER BY e.id) - 1) / 1000 AS part
-                    FROM tenure.events e WHERE e.batch = in_batch) p
-              GROUP BY p.topic, p.slot, p.part ORDER BY p.topic, p.slot, p.part) u;
-    END IF;
-    PERFORM tenure.ring_topic(t.topic) FROM (SELECT DISTINCT d.topic FROM unnest(slots.topics) AS d (topic)) t
-    WHERE EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = t.topic)
-       OR current_setting('transaction_isolation') <> 'read committed';
+    SELECT array_agg(u.topic) AS topics, array_agg(u.slot) AS slots, array_agg(u.first_id) AS firsts, array_agg(u.last_id) AS lasts,
+           array_agg(u.events) AS counts, array_agg(u.bytes) AS sizes
+    INTO units
+    FROM (SELECT p.topic, p.slot, min(p.id) AS first_id, max(p.id) AS last_id, count(*) AS events, sum(p.bytes) AS bytes
+          FROM (SELECT e.topic, e.slot, e.id, e.bytes,
+                       (row_number() OVER (PARTITION BY e.topic, e.slot ORDER BY e.id) - 1) / 1000 AS part
+                FROM tenure.events e WHERE e.batch = in_batch) p
+          GROUP BY p.topic, p.slot, p.part ORDER BY p.topic, p.slot, p.part) u;
+    PERFORM tenure.place_units(in_batch, units.topics, units.slots, units.firsts, units.lasts, units.counts, units.sizes);
 END
 $$;
 
@@ -197,6 +197,36 @@ BEGIN
 END
 $$;
 
+-- The topic that events go to; or, in its place, the first event that is too long for it, and how long one may be.
+CREATE FUNCTION tenure.target(
+    in_namespace text, in_topic text, payloads text[], bodies bytea[], OUT topic integer, OUT slots integer, OUT n integer,
+    OUT most bigint
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    most_ bigint;
+BEGIN
+    SELECT t.id, t.slots, t.max_bytes INTO topic, slots, most_
+    FROM tenure.topics t WHERE t.namespace = in_namespace AND t.name = in_topic;
+    IF topic IS NULL THEN
+        PERFORM tenure.no_topic(in_namespace, in_topic);
+    END IF;
+    -- Nothing is longer than this, whatever the topic says.
+    IF most_ < 1048576 THEN
+        SELECT (p.n - 1)::integer, most_ INTO n, most
+        FROM unnest(payloads, bodies) WITH ORDINALITY AS p (payload, body, n)
+        WHERE coalesce(octet_length(p.payload), octet_length(p.body)) > most_ ORDER BY p.n LIMIT 1;
+    END IF;
+END
+$$;
+
+-- So many numbers for events, in order.
+CREATE FUNCTION tenure.event_ids(count_ integer) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN ARRAY(SELECT tenure.event_number(true) FROM generate_series(1, 1)
+                 UNION ALL SELECT nextval('tenure.event_numbers') FROM generate_series(2, count_));
+END
+$$;
+
 -- Publishes events, all or nothing, in this transaction. Nothing is checked here but the topic and the length of payloads.
 -- Of each event: `hashes`, of its key (null: it has none), kinds, keys, payloads or bodies, headers, idempotency keys, leaders'
 -- tokens; a list in which all is null may be null itself. `own`: the transaction is over with this, so the slots may as well be
@@ -211,17 +241,13 @@ AS $$
 DECLARE
     topic_ integer;
     slots_ integer;
-    most_ bigint;
     count_ CONSTANT integer := cardinality(kinds);
     ids bigint[];
     made bigint[];
     batch_ bigint;
 BEGIN
-    SELECT t.id, t.slots, t.max_bytes INTO topic_, slots_, most_
-    FROM tenure.topics t WHERE t.namespace = in_namespace AND t.name = in_topic;
-    IF topic_ IS NULL THEN
-        PERFORM tenure.no_topic(in_namespace, in_topic);
-    END IF;
+    SELECT t.topic, t.slots, t.n, t.most INTO topic_, slots_, n, most
+    FROM tenure.target(in_namespace, in_topic, payloads, bodies) t;
     IF count_ = 0 THEN
         RETURN;
     END IF;
@@ -229,18 +255,12 @@ BEGIN
         RAISE EXCEPTION 'this session replicates, and what it publishes would never be read' USING ERRCODE = 'TN016',
             HINT = 'Triggers do not fire while session_replication_role is replica: set it to origin. Nothing was published.';
     END IF;
-    IF most_ < 1048576 THEN
-        SELECT (p.n - 1)::integer, most_ INTO n, most
-        FROM unnest(payloads, bodies) WITH ORDINALITY AS p (payload, body, n)
-        WHERE coalesce(octet_length(p.payload), octet_length(p.body)) > most_ ORDER BY p.n LIMIT 1;
-        IF FOUND THEN
-            RETURN NEXT;
-            RETURN;
-        END IF;
+    IF n IS NOT NULL THEN
+        RETURN NEXT;
+        RETURN;
     END IF;
     -- The numbers are in the order of the call, whatever the order in which rows are inserted.
-    ids := ARRAY(SELECT tenure.event_number(true) FROM generate_series(1, 1)
-                 UNION ALL SELECT nextval('tenure.event_numbers') FROM generate_series(2, count_));
+    ids := tenure.event_ids(count_);
     batch_ := CASE WHEN own THEN ids[1] ELSE tenure.batch(ids[1], count_ > 1) END;
     IF idempotency_keys IS NULL THEN
         INSERT INTO tenure.events AS v (batch, id, topic, slot, bytes, leads, leader_token, key, kind, headers, payload, body)
@@ -305,27 +325,15 @@ AS $$
 DECLARE
     topic_ integer;
     slots_ integer;
-    most_ bigint;
     count_ CONSTANT integer := cardinality(kinds);
+    units record;
 BEGIN
-    SELECT t.id, t.slots, t.max_bytes INTO topic_, slots_, most_
-    FROM tenure.topics t WHERE t.namespace = in_namespace AND t.name = in_topic;
-    IF topic_ IS NULL THEN
-        PERFORM tenure.no_topic(in_namespace, in_topic);
-    END IF;
-    IF count_ = 0 THEN
+    SELECT t.topic, t.slots, t.n, t.most INTO topic_, slots_, n, most
+    FROM tenure.target(in_namespace, in_topic, payloads, bodies) t;
+    IF count_ = 0 OR n IS NOT NULL THEN
         RETURN;
     END IF;
-    IF most_ < 1048576 THEN
-        SELECT (p.n - 1)::integer, most_ INTO n, most
-        FROM unnest(payloads, bodies) WITH ORDINALITY AS p (payload, body, n)
-        WHERE coalesce(octet_length(p.payload), octet_length(p.body)) > most_ ORDER BY p.n LIMIT 1;
-        IF FOUND THEN
-            RETURN;
-        END IF;
-    END IF;
-    ids := ARRAY(SELECT tenure.event_number(true) FROM generate_series(1, 1)
-                 UNION ALL SELECT nextval('tenure.event_numbers') FROM generate_series(2, count_));
+    ids := tenure.event_ids(count_);
     slots := ARRAY(SELECT (coalesce(h.hash, h.id) % slots_)::integer FROM unnest(ids, hashes) WITH ORDINALITY AS h (id, hash, n)
                    ORDER BY h.n);
     -- In the order of the index, which is that of reading.
@@ -340,19 +348,15 @@ BEGIN
         PERFORM tenure.place(publish_own.ids[1]);
         RETURN;
     END IF;
-    -- As tenure.place does it.
-    PERFORM pg_advisory_xact_lock(8372, topic_ * 1024 + s.slot)
-    FROM (SELECT DISTINCT d.slot FROM unnest(publish_own.slots) AS d (slot) ORDER BY d.slot) s;
-    INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
-    SELECT topic_, u.slot, nextval('tenure.event_numbers'), publish_own.ids[1], u.first_id, u.last_id,
-           date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
+    SELECT array_agg(topic_) AS topics, array_agg(u.slot) AS slots, array_agg(u.first_id) AS firsts, array_agg(u.last_id) AS lasts,
+           array_agg(u.events) AS counts, array_agg(u.bytes) AS sizes
+    INTO units
     FROM (SELECT e.slot, min(e.id) AS first_id, max(e.id) AS last_id, count(*) AS events,
                  sum(coalesce(octet_length(e.payload), octet_length(e.body))) AS bytes
           FROM unnest(publish_own.ids, publish_own.slots, payloads, bodies) AS e (id, slot, payload, body)
           GROUP BY e.slot ORDER BY e.slot) u;
-    IF EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = topic_) THEN
-        PERFORM tenure.ring_topic(topic_);
-    END IF;
+    PERFORM tenure.place_units(
+        publish_own.ids[1], units.topics, units.slots, units.firsts, units.lasts, units.counts, units.sizes);
 END
 $$;
 

@@ -92,14 +92,14 @@ BEGIN
 END
 $$;
 
--- Where an event of a slot lies, after a position; null if it does not, or not any more. Positions are greater than numbers, and not
--- by much unless its transaction lasted.
-CREATE FUNCTION tenure.position_of(in_topic integer, in_slot integer, in_id bigint, after bigint) RETURNS bigint
+-- Where an event of a slot lies; null if it does not, or not any more. Positions are greater than numbers, and not by much unless its
+-- transaction lasted: for people, who ask for one event.
+CREATE FUNCTION tenure.position_of(in_topic integer, in_slot integer, in_id bigint) RETURNS bigint
 LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
     SELECT u.position FROM tenure.event_units u
-    WHERE u.topic = in_topic AND u.slot = in_slot AND u.position > greatest(in_id, after)
+    WHERE u.topic = in_topic AND u.slot = in_slot AND u.position > in_id
       AND in_id BETWEEN u.first_id AND u.last_id
       AND EXISTS (SELECT FROM tenure.events e
                   WHERE e.batch = u.batch AND e.topic = u.topic AND e.slot = u.slot AND e.id = in_id)
@@ -119,7 +119,7 @@ AS $$
     FROM (SELECT v.* FROM tenure.events v WHERE v.batch BETWEEN in_id - 1000000 AND in_id AND v.topic = in_topic AND v.id = in_id
           ORDER BY v.batch DESC LIMIT 1) e
     JOIN tenure.event_units u
-        ON u.topic = in_topic AND u.slot = e.slot AND u."position" = tenure.position_of(in_topic, e.slot, e.id, 0)
+        ON u.topic = in_topic AND u.slot = e.slot AND u."position" = tenure.position_of(in_topic, e.slot, e.id)
 $$;
 
 -- Up to where a slot has been forgotten, and where it ends.
