@@ -156,7 +156,7 @@ impl Plan {
     /// The rate of a client's clock, in millionths: any two are within 1.2 of each other, unless that is the mistake.
     pub(super) fn rate(&self, rng: &mut SplitMix) -> u64 {
         match self.mistake {
-            Some(RaftMistake::ClocksOfAnyRate) => [600_000, 1_000_000, 1_600_000][rng.below(3) as usize],
+            Some(RaftMistake::ClocksOfAnyRate) => [500_000, 2_000_000][rng.below(2) as usize],
             _ => rng.between(920_000, 1_090_000),
         }
     }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
-use std::ops::RangeBounds;
+use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::{LogFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{AnyError, ErrorSubject, ErrorVerb, LogId, StorageError, StorageIOError, Vote};
 use tenure_core::port::{StoreError, Trouble};
+use tokio::sync::watch;
 
 use super::ground::Disk;
 use super::journal::{Journal, Record};
@@ -26,6 +27,8 @@ type Failed = StorageError<NodeId>;
 pub(super) struct Log {
     inner: Arc<Mutex<Inner>>,
     disk: Arc<dyn Disk>,
+    /// How many entries are in a snapshot on disk; `None` once one could not be written.
+    covered: watch::Receiver<Option<u64>>,
 }
 
 struct Inner {
@@ -46,7 +49,11 @@ struct Said {
 
 impl Log {
     /// The log on a disk, which is drawn a number for if it is new.
-    pub(super) fn open(disk: Arc<dyn Disk>, runtime: &dyn Runtime) -> Result<Log, StoreError> {
+    pub(super) fn open(
+        disk: Arc<dyn Disk>,
+        covered: watch::Receiver<Option<u64>>,
+        runtime: &dyn Runtime,
+    ) -> Result<Log, StoreError> {
         let mut said = Said::default();
         let journal = Journal::open(disk.clone(), |record| said.take_in(record))?;
         let next = said.purged.map_or(0, |upto| upto.index + 1);
@@ -61,7 +68,7 @@ impl Log {
         inner.append(begun).map_err(|error| {
             StoreError::new(Trouble::Unfit, format!("the log can not be written: {error}"))
         })?;
-        Ok(Log { inner: Arc::new(Mutex::new(inner)), disk })
+        Ok(Log { inner: Arc::new(Mutex::new(inner)), disk, covered })
     }
 
     /// What was drawn when the folder was made.
@@ -159,7 +166,14 @@ impl RaftLogReader<Types> for Log {
         &mut self,
         range: B,
     ) -> Result<Vec<Entry>, Failed> {
-        Ok(self.locked().said.entries.range(range).map(|(_, entry)| entry.clone()).collect())
+        let Inner { said, .. } = &*self.locked();
+        // Of what is cut off in front, the rest is not sent: whoever took it in would have a gap.
+        if let Bound::Included(first) = range.start_bound()
+            && !said.entries.contains_key(first)
+        {
+            return Ok(Vec::new());
+        }
+        Ok(said.entries.range(range).map(|(_, entry)| entry.clone()).collect())
     }
 }
 
@@ -204,7 +218,13 @@ impl RaftLogStorage<Types> for Log {
         cut.map_err(|error| failed(ErrorVerb::Delete, &error))
     }
 
+    /// Waits for the snapshot that covers it: openraft does both at once, and a crash must not find both gone.
     async fn purge(&mut self, log_id: LogId<NodeId>) -> Result<(), Failed> {
+        let covers = |covered: &Option<u64>| covered.is_none_or(|entries| entries > log_id.index);
+        let is_covered = self.covered.wait_for(covers).await.is_ok_and(|covered| covered.is_some());
+        if !is_covered {
+            return Err(failed(ErrorVerb::Delete, &io::Error::other("the state could not be written down")));
+        }
         let cut = self.write(move |inner| inner.purge(log_id)).await;
         cut.map_err(|error| failed(ErrorVerb::Delete, &error))
     }

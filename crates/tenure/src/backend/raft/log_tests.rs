@@ -18,7 +18,7 @@ fn entries(term: u64, indexes: std::ops::Range<u64>) -> Vec<Record> {
 }
 
 fn open(folder: &Path) -> Result<Log, StoreError> {
-    Log::open(Arc::new(Folder::lock(folder)?), &System)
+    Log::open(Arc::new(Folder::lock(folder)?), watch::channel(Some(u64::MAX)).1, &System)
 }
 
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
@@ -155,4 +155,34 @@ proptest! {
             }
         }
     }
+}
+
+/// A leader that read from what was just cut off sent what was left, and the follower had a gap.
+#[tokio::test]
+async fn what_is_cut_off_in_front_is_not_read_in_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = open(folder.path()).unwrap();
+    log.locked().append(entries(1, 0..20)).unwrap();
+    log.purge(id(1, 9)).await.unwrap();
+    assert_eq!(log.try_get_log_entries(10..15).await.unwrap().len(), 5);
+    assert!(log.try_get_log_entries(8..15).await.unwrap().is_empty());
+}
+
+/// A crash found the log cut, and the snapshot that covers it not yet written.
+#[tokio::test]
+async fn the_log_is_cut_only_when_its_snapshot_is_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let (written, covered) = watch::channel(Some(5));
+    let mut log = Log::open(Arc::new(Folder::lock(folder.path()).unwrap()), covered, &System).unwrap();
+    log.locked().append(entries(1, 0..20)).unwrap();
+    log.purge(id(1, 4)).await.unwrap();
+    let mut cut = log.clone();
+    let cutting = tokio::spawn(async move { cut.purge(id(1, 9)).await });
+    tokio::task::yield_now().await;
+    assert!(!cutting.is_finished() && log.locked().said.purged == Some(id(1, 4)));
+    written.send_replace(Some(10));
+    cutting.await.unwrap().unwrap();
+    assert_eq!(log.locked().said.purged, Some(id(1, 9)));
+    written.send_replace(None);
+    log.purge(id(1, 12)).await.unwrap_err();
 }

@@ -17,7 +17,7 @@ use tenure_core::Token;
 use tenure_core::book::Book;
 use tenure_core::cabinet::Cabinet;
 use tenure_core::port::{StoreError, Trouble, Wake};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use super::ground::{Disk, Witness};
 use super::types::{Change, Entry, Folder, IDENTITY, Look, NodeId, Outcome, Put, Types};
@@ -141,6 +141,8 @@ pub(super) struct Machine {
     wakes: broadcast::Sender<Wake>,
     disk: Arc<dyn Disk>,
     witness: Option<Witness>,
+    /// How many entries the last snapshot on disk covers; `None` once one could not be written.
+    covered: Arc<watch::Sender<Option<u64>>>,
 }
 
 #[derive(Default)]
@@ -154,6 +156,13 @@ struct Shelf {
 struct Kept {
     meta: SnapshotMeta<NodeId, openraft::BasicNode>,
     state: State,
+}
+
+impl Kept {
+    /// How many entries it has taken in.
+    fn covers(&self) -> u64 {
+        self.meta.last_log_id.map_or(0, |last| last.index + 1)
+    }
 }
 
 impl Machine {
@@ -176,7 +185,8 @@ impl Machine {
             let kept: Kept = serde_json::from_slice(&text).map_err(|error| unfit(error.to_string()))?;
             shelf = Shelf { state: kept.state.clone(), snapshot: Some(kept) };
         }
-        Ok(Machine { shelf: Arc::new(Mutex::new(shelf)), wakes, disk, witness })
+        let covered = Arc::new(watch::Sender::new(Some(shelf.snapshot.as_ref().map_or(0, Kept::covers))));
+        Ok(Machine { shelf: Arc::new(Mutex::new(shelf)), wakes, disk, witness, covered })
     }
 
     fn locked(&self) -> MutexGuard<'_, Shelf> {
@@ -192,6 +202,11 @@ impl Machine {
         self.locked().state.folders.get(&node).cloned()
     }
 
+    /// How many entries the last snapshot on disk covers.
+    pub(super) fn covered(&self) -> watch::Receiver<Option<u64>> {
+        self.covered.subscribe()
+    }
+
     /// The index of the last entry that is in the state.
     pub(super) fn applied(&self) -> u64 {
         self.locked().state.applied.map_or(0, |applied| applied.index)
@@ -201,6 +216,7 @@ impl Machine {
         let bytes = serde_json::to_vec(&kept).map_err(|error| failed(ErrorVerb::Write, error))?;
         let disk = self.disk.clone();
         let written = self.disk.during(Box::new(move || disk.replace(SNAPSHOT, &bytes))).await;
+        self.covered.send_replace(written.is_ok().then(|| kept.covers()));
         written.map_err(|error| failed(ErrorVerb::Write, error))?;
         self.locked().snapshot = Some(kept);
         Ok(())

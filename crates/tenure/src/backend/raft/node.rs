@@ -84,8 +84,8 @@ impl Node {
         let Seat { node: id, peers, listen, snapshot, disk, witness } = seat;
         let every = snapshot.unwrap_or(SNAPSHOT_EVERY);
         let wakes = broadcast::channel(1024).0;
-        let log = Log::open(disk.clone(), runtime.as_ref())?;
         let machine = Machine::open(disk.clone(), wakes.clone(), witness)?;
+        let log = Log::open(disk.clone(), machine.covered(), runtime.as_ref())?;
         let lines = Lines::new(Some(id), network.clone());
         let config = Config {
             cluster_name: "tenure".into(),
