@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tenure::port::{NewSession, Takeover};
 use tenure::runtime::now;
-use tenure::{Elector, Tenure};
+use tenure::{Elector, SessionId, Tenure};
 
 use crate::bare::{Folder, Server, Writer};
 use crate::{BenchError, REST, Row, median_ms, row};
@@ -46,6 +47,7 @@ pub(crate) async fn sqlite(folder: &Folder, rounds: u32) -> Result<Row, BenchErr
 pub(crate) struct Rivals {
     processes: [Tenure; 2],
     electors: [Elector; 2],
+    is_sqlite: bool,
 }
 
 impl Rivals {
@@ -59,7 +61,7 @@ impl Rivals {
         let processes = [first, second];
         let election = format!("hand-over-{}", std::process::id());
         let electors = [stand(&processes[0], &election).await?, stand(&processes[1], &election).await?];
-        Ok(Rivals { processes, electors })
+        Ok(Rivals { processes, electors, is_sqlite: url.starts_with("sqlite:") })
     }
 
     pub(crate) async fn hand_over(&self) -> Result<Duration, BenchError> {
@@ -76,19 +78,35 @@ impl Rivals {
         Ok(now().since(start))
     }
 
-    /// How long a beat takes: the least that is durably written.
+    /// How long a beat takes that is durably written before it is answered: the least that a store does.
     pub(crate) async fn beats(&self, rounds: u32) -> Result<Vec<Duration>, BenchError> {
-        let gone = || BenchError::Helper("the session is gone".into());
-        let [process, _] = &self.processes;
-        let session = process.session().ok_or_else(gone)?;
+        let session = self.durable_session().await?;
+        let store = self.processes[0].store();
         let mut times = Vec::new();
         for _ in 0..rounds {
             tokio::time::sleep(REST).await;
             let start = now();
-            process.store().beat(&session).await?;
+            store.beat(&session).await?;
             times.push(now().since(start));
         }
         Ok(times)
+    }
+
+    /// Any session of ours; but on SQLite one with an owner, since the beats of any other end with the machine and do not wait for the disk.
+    async fn durable_session(&self) -> Result<SessionId, BenchError> {
+        let [process, _] = &self.processes;
+        if !self.is_sqlite {
+            return process.session().ok_or_else(|| BenchError::Helper("the session is gone".into()));
+        }
+        let session = NewSession {
+            id: SessionId::from_stored(&format!("beats-{}", std::process::id())),
+            name: "beats".into(),
+            lease: Duration::from_secs(60),
+            takeover: Takeover::Lease,
+            owner: Some("bench".into()),
+        };
+        process.store().open(&session).await?;
+        Ok(session.id)
     }
 
     pub(crate) async fn close(self) -> Result<(), BenchError> {

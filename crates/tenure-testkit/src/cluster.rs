@@ -123,13 +123,15 @@ pub struct Cuttable<B> {
     store: B,
     cut: Arc<AtomicBool>,
     hung: Arc<AtomicBool>,
+    blind: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
 }
 
 impl<B> Cuttable<B> {
     /// A link that works.
     pub fn new(store: B) -> Self {
-        Cuttable { store, cut: Arc::default(), hung: Arc::default(), calls: Arc::default() }
+        let (cut, hung, blind) = (Arc::default(), Arc::default(), Arc::default());
+        Cuttable { store, cut, hung, blind, calls: Arc::default() }
     }
 
     /// Cuts or restores the link. While it is cut, every call fails before it reaches the store.
@@ -140,6 +142,11 @@ impl<B> Cuttable<B> {
     /// Lets every call from now on hang, or not. One that hangs is never answered.
     pub fn hang(&self, hung: bool) {
         self.hung.store(hung, Ordering::SeqCst);
+    }
+
+    /// Lets every look at elections from now on fail, or not, and nothing else: what happens meanwhile is missed.
+    pub fn blind(&self, blind: bool) {
+        self.blind.store(blind, Ordering::SeqCst);
     }
 
     /// How often the store was called.
@@ -177,7 +184,11 @@ impl<B: Store + Clone> Store for Cuttable<B> {
         self.linked().await?.leave(session, election).await
     }
     async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
-        self.linked().await?.observe(session, scope).await
+        let store = self.linked().await?;
+        if self.blind.load(Ordering::SeqCst) {
+            return Err(StoreError::new(Trouble::Unreachable, "the test lets nobody look"));
+        }
+        store.observe(session, scope).await
     }
     async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
         self.linked().await?.take(take).await

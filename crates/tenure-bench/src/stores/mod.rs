@@ -5,6 +5,7 @@
 
 mod counting;
 mod etcdctl;
+mod kube;
 mod setup;
 mod tap;
 
@@ -29,10 +30,14 @@ use crate::{BenchError, Row, crash, median_ms, row};
 /// How often client-go asks for each Lease that it holds, per second: its retry period is two seconds.
 const CLIENT_GO_PACE: f64 = 0.5;
 
+/// Its lease and its retry period. On Kubernetes, where each held Lease is renewed by itself, what is held is held at this pace.
+const CLIENT_GO: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(2));
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct StoresBench {
-    /// Stores besides those that can be started here: `postgres://…`, `k8s:…`, an etcd of one's own.
+    /// Stores besides those that can be started here: `postgres://…`, `k8s:…`, an etcd of one's own. Requests to Kubernetes are counted
+    /// if the kubeconfig that the address names speaks plain HTTP.
     pub also: Vec<String>,
     /// How many hand-overs to time.
     pub rounds: u32,
@@ -55,7 +60,7 @@ pub struct StoresBench {
 pub struct StoreFigures {
     /// Its name.
     pub store: String,
-    /// A durable write of it: one beat.
+    /// The least that it durably writes: one beat. On SQLite, of a session that does not end with this machine.
     pub beat_ms: f64,
     /// From a release to the next leader.
     pub hand_over_ms: f64,
@@ -119,9 +124,16 @@ pub async fn stores(bench: &StoresBench, progress: &dyn Fn(&str)) -> Result<Stor
     let members = Members::start(&bench.program, &folder).await?;
     measure("Raft, three members", &members.url, None).await?;
     for url in &bench.also {
-        let name = url.split_once(':').map_or(url.as_str(), |(scheme, _)| scheme);
-        measure(name, url, None).await?;
+        let name = match url.split_once(':').map_or(url.as_str(), |(scheme, _)| scheme) {
+            "k8s" => "Kubernetes",
+            scheme => scheme,
+        };
+        match kube::tapped(url, &folder).await? {
+            Some((url, tap)) => measure(name, &url, Some(&tap)).await?,
+            None => measure(name, url, None).await?,
+        }
     }
+    report.rows.extend(report.stores.iter().find(|figures| figures.store == "Kubernetes").and_then(of_lease));
     if let Some((hand_over, crashing)) = tool {
         let ours = report.stores.iter().find(|figures| figures.store == "etcd").cloned();
         if let Some(ours) = ours {
@@ -140,6 +152,21 @@ pub async fn stores(bench: &StoresBench, progress: &dyn Fn(&str)) -> Result<Stor
         }
     }
     Ok(report)
+}
+
+/// Requests for each of many Leases that are held, beside client-go's pace.
+fn of_lease(kubernetes: &StoreFigures) -> Option<Row> {
+    let most = kubernetes.holding.last()?;
+    let each = most.requests_per_second / f64::from(most.held);
+    Some(Row {
+        what: format!("each of {} held Leases, Kubernetes", most.held),
+        bare: "client-go's pace".into(),
+        tenure: each,
+        beside: CLIENT_GO_PACE,
+        unit: "requests/s",
+        ratio: each / CLIENT_GO_PACE,
+        aim: Some(1.1),
+    })
 }
 
 async fn figures(
@@ -168,8 +195,8 @@ async fn figures(
     }
     let crash_ms = (!crashes.is_empty()).then(|| median_ms(crashes));
     let mut holding = Vec::new();
-    // One call of ours is a request to all of these but Kubernetes, where each held Lease is renewed by itself: there, ask the API server.
-    let is_counted = !url.starts_with("k8s:");
+    // One call of ours is a request to all of these but Kubernetes, where they are counted on the way or not at all.
+    let is_counted = tap.is_some() || !url.starts_with(kube::SCHEME);
     for &held in bench.held.iter().filter(|_| is_counted) {
         progress(&format!("{name}: holding {held}"));
         holding.push(hold(bench, url, held, tap).await?);
@@ -182,7 +209,12 @@ async fn figures(
 async fn hold(bench: &StoresBench, url: &str, held: u32, tap: Option<&Tap>) -> Result<Holding, BenchError> {
     let store = open(&StoreOptions { url: url.into(), ..StoreOptions::default() }).await?;
     let (counting, calls) = Counting::new(store);
-    let tenure = Tenure::builder().store(counting).name("holder").lease(bench.lease).open().await?;
+    let builder = Tenure::builder().store(counting).name("holder");
+    let (builder, beat) = match url.starts_with(kube::SCHEME) {
+        true => (builder.lease(CLIENT_GO.0).beat(CLIENT_GO.1), CLIENT_GO.1),
+        false => (builder.lease(bench.lease), bench.lease / 5),
+    };
+    let tenure = builder.open().await?;
     let mut electors = Vec::new();
     for number in 0..held {
         let name = format!("held-{}-{held}-{number}", std::process::id());
@@ -205,6 +237,6 @@ async fn hold(bench: &StoresBench, url: &str, held: u32, tap: Option<&Tap>) -> R
         held,
         requests_per_second: per_second,
         of_client_go: per_second / f64::from(held) / CLIENT_GO_PACE,
-        per_beat: per_second * (bench.lease / 5).as_secs_f64(),
+        per_beat: per_second * beat.as_secs_f64(),
     })
 }

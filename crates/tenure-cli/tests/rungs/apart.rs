@@ -1,6 +1,6 @@
 //! Three servers elect in one store and keep their work in PostgreSQL: what a stopped leader writes is refused there.
 
-use tenure_testkit::rig::{EtcdCluster, free_port};
+use tenure_testkit::rig::{EtcdCluster, KubeApi, free_port};
 
 use super::support::{Server, World, until};
 
@@ -18,8 +18,13 @@ fn guard(world: &World, (token, session): &(u64, String)) -> Result<String, Stri
     world.psql(&format!("SELECT tenure.guard('tenure', 'claims', 0, {token}, '{session}')"))
 }
 
-/// `elect` is the elector's address for each of the three, and for everybody else.
-fn a_stopped_leader_is_refused_by_the_database(elect: [String; 3], for_all: &str) {
+/// `elect` is the elector's address for each of the three, and for everybody else; `granted` is the token that the elector itself has granted last, if
+/// it can be seen from outside.
+fn a_stopped_leader_is_refused_by_the_database(
+    elect: [String; 3],
+    for_all: &str,
+    granted: Option<&dyn Fn() -> Option<u64>>,
+) {
     let world = World::postgres();
     let servers = std::thread::scope(|scope| {
         let start = |(name, elect): (&'static str, &'static str)| {
@@ -59,13 +64,31 @@ fn a_stopped_leader_is_refused_by_the_database(elect: [String; 3], for_all: &str
     until("all three stand", || standing() == 3, || world.logs());
     assert!(held(&world).is_some_and(|now| now.0 >= new.0));
     assert!(guard(&world, &old).is_err());
+    if let Some(granted) = granted {
+        let same = || granted().is_some_and(|token| held(&world).is_some_and(|now| now.0 == token));
+        until("the database is fenced by the elector's own token", same, || world.logs());
+    }
 }
 
 #[test]
 fn elected_by_etcd() {
     let etcd = EtcdCluster::start().expect("etcd");
     let url = etcd.url();
-    a_stopped_leader_is_refused_by_the_database([url.clone(), url.clone(), url.clone()], &url);
+    a_stopped_leader_is_refused_by_the_database([url.clone(), url.clone(), url.clone()], &url, None);
+}
+
+/// The token that fences in the database is the Lease's own count of its transitions.
+#[test]
+fn elected_by_kubernetes() {
+    let api = KubeApi::start().expect("an API server");
+    let url = api.url("prod");
+    let granted =
+        || api.lease("prod", "claims--ns-tenure")?["spec"]["leaseTransitions"].as_u64().map(|n| n + 1);
+    a_stopped_leader_is_refused_by_the_database(
+        [url.clone(), url.clone(), url.clone()],
+        &url,
+        Some(&granted),
+    );
 }
 
 #[test]
@@ -78,7 +101,7 @@ fn elected_by_the_servers_themselves() {
         format!("raft:{}?node={node}&peers={peers}", folder.display())
     };
     let for_all = format!("raft:?peers={peers}");
-    a_stopped_leader_is_refused_by_the_database([member(1), member(2), member(3)], &for_all);
+    a_stopped_leader_is_refused_by_the_database([member(1), member(2), member(3)], &for_all, None);
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub const HANDOFF_MAX: usize = 8 * 1024;
 /// The longest part in one value: a server keeps no more than 1024 bytes in each.
 const PART: usize = 1000;
 
+const PREFIX: &str = "tenure.handoff.";
 const OF: &str = "tenure.handoff.of";
 const SIZE: &str = "tenure.handoff.bytes";
 const TOOK: &str = "tenure.handoff.took";
@@ -37,11 +38,13 @@ pub struct Handoff {
 }
 
 impl Handoff {
-    /// Adds it to what a candidate says of itself.
+    /// Adds it to what a candidate says of itself, in place of all that it said of states before, but for what it took: who gave that may
+    /// not have looked since.
     pub fn say(&self, metadata: &mut Metadata) -> Result<(), TooLarge> {
         if self.state.len() > HANDOFF_MAX {
             return Err(TooLarge(self.state.len()));
         }
+        metadata.retain(|key, _| key == TOOK || !key.starts_with(PREFIX));
         metadata.insert(OF.into(), self.of.as_u64().to_string());
         metadata.insert(SIZE.into(), self.state.len().to_string());
         let text = encoded(&self.state);
@@ -73,7 +76,7 @@ pub fn decoded(text: &str) -> Option<Vec<u8>> {
 }
 
 fn part_key(n: usize) -> String {
-    format!("tenure.handoff.{n:02}")
+    format!("{PREFIX}{n:02}")
 }
 
 /// What was handed to the holder under `mine`: by whom held the term directly before it, and by nobody else.
@@ -109,6 +112,16 @@ mod tests {
         assert!(metadata.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() < 12 * 1024);
         metadata.remove(&part_key(3));
         assert_eq!(Handoff::heard(&metadata), None);
+    }
+
+    #[test]
+    fn what_was_taken_is_still_said_when_the_next_is_handed_on() {
+        let mut metadata = Metadata::from([took(Token::from_u64(1))]);
+        Handoff { of: Token::from_u64(2), state: vec![7; 3_000] }.say(&mut metadata).unwrap();
+        let short = Handoff { of: Token::from_u64(4), state: vec![8] };
+        short.say(&mut metadata).unwrap();
+        assert_eq!(metadata.get(TOOK).map(String::as_str), Some("1"));
+        assert_eq!(Handoff::heard(&metadata), Some(short), "and nothing is left of the one before");
     }
 
     #[test]

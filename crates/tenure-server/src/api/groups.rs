@@ -146,6 +146,7 @@ pub(crate) async fn list(
             && which.topic.as_ref().is_none_or(|name| *name == key.topic.name)
             && from.as_ref().is_none_or(|from| key > from)
     });
+    names.sort_unstable();
     let more = names.len() > limit;
     names.truncate(limit);
     let next = names

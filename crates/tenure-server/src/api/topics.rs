@@ -129,6 +129,7 @@ pub(crate) async fn list(
     names.retain(|key| {
         principal.may(Verb::Read, Some(&key.namespace)) && from.as_ref().is_none_or(|from| key > from)
     });
+    names.sort_unstable();
     let more = names.len() > limit;
     names.truncate(limit);
     let last = names.last().filter(|_| more);

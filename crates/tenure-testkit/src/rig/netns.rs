@@ -7,12 +7,15 @@
 //! disturb one another, and the machine's reverse-path filter has no say.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
 use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use super::guard::Guard;
 use super::process::{is_root, run};
-use super::{Error, Result, port};
+use super::{Context, Error, Result, port};
 
 /// A network namespace with one cable to the network that the test runs in; gone on drop.
 ///
@@ -85,14 +88,27 @@ impl Namespace {
         command
     }
 
+    /// Moves the calling thread inside, for good: what it opens from then on, and what threads that it starts open, is there.
+    pub fn enter(&self) -> Result<()> {
+        enter(&self.name)
+    }
+
     /// From now on requests from inside arrive, and their answers are lost. Open connections stay open.
     pub fn cut_one_way(&self) -> Result<()> {
         let address = format!("{}/32", self.address);
         self.ip_inside(&["route", "replace", "blackhole", &address, "table", "local"])
     }
 
+    /// From now on nothing gets in or out.
+    pub fn cut_both_ways(&self) -> Result<()> {
+        self.cut_one_way()?;
+        self.ip_inside(&["route", "replace", "blackhole", &format!("{}/32", self.host_address)])
+    }
+
     /// Mends the cable; what TCP sends again then arrives.
     pub fn heal(&self) -> Result<()> {
+        // It fails if there is nothing to mend.
+        let _ = self.ip_inside(&["route", "flush", "type", "blackhole"]);
         let address = self.address.to_string();
         let route = ["route", "replace", "local", &address, "dev", INNER, "table", "local"];
         self.ip_inside(&[&route[..], &["proto", "kernel", "scope", "host", "src", &address]].concat())
@@ -115,5 +131,16 @@ impl Namespace {
 
     fn ip_inside(&self, args: &[&str]) -> Result<()> {
         run(Command::new("ip").args(["-n", &self.name]).args(args)).map(|_| ())
+    }
+}
+
+/// Moves the calling thread into a namespace.
+#[allow(unsafe_code)]
+pub(super) fn enter(name: &str) -> Result<()> {
+    let place = File::open(format!("/run/netns/{name}")).context(|| format!("there is no namespace {name}"))?;
+    // SAFETY: setns(2) touches no memory of ours, and the descriptor is open.
+    match unsafe { libc::setns(place.as_raw_fd(), libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()).context(|| format!("cannot enter the namespace {name}")),
     }
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use super::guard::Guard;
 use super::process::{is_root, run};
-use super::{Error, Result, port};
+use super::{Error, Result, netns, port};
 
 /// Namespaces that see each other and nobody else; gone on drop.
 #[derive(Debug)]
@@ -80,6 +80,11 @@ impl Switch {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(node)]).arg(program);
         command
+    }
+
+    /// Moves the calling thread into one of them, for good: what it opens from then on, and what threads that it starts open, is there.
+    pub fn enter(&self, node: usize) -> Result<()> {
+        netns::enter(&self.namespace(node))
     }
 
     /// What one says to another is lost from now on. Open connections stay open.

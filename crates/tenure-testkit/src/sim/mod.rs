@@ -29,6 +29,8 @@ mod network;
 mod node;
 mod office;
 mod processes;
+#[cfg(feature = "raft")]
+pub mod raft;
 mod resource;
 mod scenario;
 pub mod soft;

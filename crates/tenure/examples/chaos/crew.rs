@@ -59,12 +59,23 @@ impl Drop for Workplace {
 }
 
 /// What a process is told to do.
-pub(crate) trait Job: serde::Serialize {
+pub(crate) trait Job: serde::Serialize + Sized {
     /// By which word this program is told that it is such a process.
     const ROLE: &'static str;
 
     /// Tells it where to leave its log.
     fn log_to(&mut self, path: PathBuf);
+
+    /// Which program does it: this one, unless it says otherwise.
+    fn program(&self) -> Result<PathBuf, Failed> {
+        Ok(std::env::current_exe()?)
+    }
+
+    /// Tells that program what to do.
+    fn instruct(&self, command: &mut Command) -> Result<(), Failed> {
+        command.args([Self::ROLE, &serde_json::to_string(self)?]);
+        Ok(())
+    }
 }
 
 /// One worker and how to start it.
@@ -115,14 +126,14 @@ impl<J> Crew<J> {
         self.starts += 1;
         let hand = &mut self.hands[worker];
         hand.plan.log_to(self.workplace.path.join(format!("worker-{worker}-{}.log", self.starts)));
-        let program = std::env::current_exe()?;
+        let program = hand.plan.program()?;
         let mut command = match (self.namespace.as_ref().filter(|_| hand.inside), &self.switch) {
             (Some(namespace), _) => namespace.command(program),
             (None, Some(switch)) => switch.command(worker, program),
             (None, None) => Command::new(program),
         };
         command.env("TENURE_RAFT_SECRET", RAFT_SECRET);
-        command.args([J::ROLE, &serde_json::to_string(&hand.plan)?]);
+        hand.plan.instruct(&mut command)?;
         command.current_dir(&self.workplace.path).stdin(Stdio::piped()).stdout(Stdio::null());
         // Ctrl-C is for us; we end them.
         command.process_group(0);

@@ -3,15 +3,18 @@
 //! One process breaks things and judges; it starts itself again as each worker. Four stages, one after the other, each
 //! with servers, workers and tables of its own: *servers* (PostgreSQL by every road), *promotion* (a standby that lost
 //! commits), *files* (SQLite) and *raft* (five members, cut off from each other both ways and one way). Then the *controls*: known mistakes put back in, each of which an oracle must report.
+//! Claims, events, schedules and gossip have stages of their own.
 //! Nothing is shared with the machine, and everything goes with this process, however it ends: each piece has a guard
 //! that waits for the end of a pipe. See `--help`.
 
 mod claims;
 mod controls;
 mod crew;
+mod deck;
 mod events;
 mod files;
 mod forward;
+mod gossip;
 mod ledger;
 mod log;
 mod nemesis;
@@ -39,15 +42,16 @@ use crate::schedules::SchedulePlan;
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 const HELP: &str = "\
-usage: scripts/chaos [claims|events|schedules] [--seconds N] [--seed S] [--only STAGE]
+usage: scripts/chaos [claims|events|schedules|gossip] [--seconds N] [--seed S] [--only STAGE]
 
-Elections, unless the first word is `claims`, `events` or `schedules`. Starts private servers and worker processes, breaks them at random for N seconds (120 unless said), and then checks
+Elections, unless the first word is `claims`, `events`, `schedules` or `gossip`. Starts private servers and worker processes, breaks them at random for N seconds (120 unless said), and then checks
 that never two leaders believed at once, that tokens only grew, and that no stale write was accepted. It prints a table
 of figures, and ends with 1 and the seed if anything was amiss.
 
   --seconds N    how long to break things; starting servers and the controls come on top (about 40 s)
   --seed S       draw the same faults again; a number, printed first by every run
-  --only STAGE   servers, promotion, files, raft or controls; of the others: servers, files or controls
+  --only STAGE   servers, promotion, files, raft or controls; of the others: servers, files or controls;
+                 of gossip: members or controls
 
 With `claims`, processes submit and work on tasks while workers, the leader and the server are killed, stopped and
 restarted, and an operator changes the queue's mode, pauses, cancels and retries. In the end all that was submitted must be
@@ -63,6 +67,11 @@ stopped and restarted, the clock is stepped by an hour ahead and back, and an op
 missing or doubled, each that fired must have had its effect once, under the token of who fired it, and those that were missed must
 have fired, or not, exactly as their policy says.
 
+With `gossip`, five `tenure run --soft` stand, each in a network of its own (which needs root), while they are killed and stopped and the
+network is cut in two, both ways and one way. Two at once are not denied: it prints for how many seconds there were two while it was cut
+and after it was mended. While it is whole there must never be two, and after mending only for so long; each side of a netsplit must come
+to have one.
+
 Less is promised, and so judged, in two places. In take-over mode `connection` two may believe for a while. And a leader
 whose grant was lost by the promotion of an asynchronous standby may believe until its trust ends, while the new server
 has granted a greater token already. In both, tokens must grow and stale writes be refused all the same.
@@ -77,7 +86,8 @@ Examples:
   scripts/chaos --seconds 60 --only raft
   scripts/chaos claims --seconds 120
   scripts/chaos events --seconds 120
-  scripts/chaos schedules --seconds 120";
+  scripts/chaos schedules --seconds 120
+  scripts/chaos gossip --seconds 120";
 
 /// What is put to the test.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,6 +96,18 @@ enum Subject {
     Claims,
     Events,
     Schedules,
+    Gossip,
+}
+
+impl Subject {
+    /// What it can be put to alone.
+    fn stages(self) -> &'static [&'static str] {
+        match self {
+            Subject::Elections => &["servers", "promotion", "files", "raft", "controls"],
+            Subject::Gossip => &["members", "controls"],
+            _ => &["servers", "files", "controls"],
+        }
+    }
 }
 
 struct Options {
@@ -119,6 +141,9 @@ fn main() -> ExitCode {
         Some(<SchedulePlan as Job>::ROLE) => {
             schedules::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
         }
+        Some(gossip::COMMAND) => {
+            gossip::live(arguments.get(1).map_or("", String::as_str)).map(|never| match never {})
+        }
         _ => match parse(&arguments) {
             Ok(Some(options)) => break_things(&options),
             Ok(None) => {
@@ -146,6 +171,7 @@ fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
         Some("claims") => Subject::Claims,
         Some("events") => Subject::Events,
         Some("schedules") => Subject::Schedules,
+        Some("gossip") => Subject::Gossip,
         _ => Subject::Elections,
     };
     let seed = tenure::runtime::random() >> 32;
@@ -160,12 +186,7 @@ fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
         match name.as_str() {
             "--seconds" => options.seconds = f64::from(value.parse::<u32>().map_err(bad)?),
             "--seed" => options.seed = value.parse().map_err(bad)?,
-            "--only" if ["servers", "files", "controls"].contains(&value.as_str()) => {
-                options.only = Some(value.clone());
-            }
-            "--only" if ["promotion", "raft"].contains(&value.as_str()) && subject == Subject::Elections => {
-                options.only = Some(value.clone());
-            }
+            "--only" if subject.stages().contains(&value.as_str()) => options.only = Some(value.clone()),
             "--only" => return Err(format!("there is no stage {value}")),
             _ => return Err(format!("there is no option {name}")),
         }
@@ -186,6 +207,7 @@ fn break_things(options: &Options) -> Result<bool, Failed> {
         Subject::Claims => return claims::run(options, &mut entropy, &mut progress, handle),
         Subject::Events => return events::run(options, &mut entropy, &mut progress, handle),
         Subject::Schedules => return schedules::run(options, &mut entropy, &mut progress, handle),
+        Subject::Gossip => return gossip::run(options, &mut entropy, &mut progress),
     }
     let mut verdicts = Vec::new();
     // Each stage has a stream of its own, so that one alone draws what it drew among the others.

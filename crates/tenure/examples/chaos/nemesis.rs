@@ -1,8 +1,6 @@
 //! The one who breaks things: faults, one or two at a time, drawn from a seeded deck, each healed again.
 //!
-//! The deck holds every kind of fault that this stage knows, shuffled, and is shuffled anew when it is used up: a short
-//! run sees most kinds, a long one sees them about equally often. A second fault never hits what the first one did. What
-//! could not be injected (the server was still down, nobody led) is not counted.
+//! A second fault never hits what the first one did. What could not be injected (the server was still down, nobody led) is not counted.
 
 use std::time::Duration;
 
@@ -11,6 +9,7 @@ use tenure_testkit::rig::true_boottime_ns;
 
 use crate::Failed;
 use crate::crew::Crew;
+use crate::deck::{Deck, below, between, wait};
 use crate::oracles::Injected;
 use crate::report::Progress;
 use crate::servers::Servers;
@@ -106,8 +105,7 @@ pub(crate) struct Nemesis<'a> {
     pub(crate) entropy: &'a mut SplitMix,
     pub(crate) progress: &'a mut Progress,
     pub(crate) lease: Duration,
-    pub(crate) kinds: Vec<Fault>,
-    deck: Vec<Fault>,
+    deck: Deck<Fault>,
     injected: Vec<Injected>,
 }
 
@@ -127,7 +125,7 @@ impl<'a> Nemesis<'a> {
         lease: Duration,
         kinds: Vec<Fault>,
     ) -> Self {
-        Self { crew, servers, entropy, progress, lease, kinds, deck: Vec::new(), injected: Vec::new() }
+        Self { crew, servers, entropy, progress, lease, deck: Deck::new(kinds), injected: Vec::new() }
     }
 
     /// Breaks and heals until this moment, and tells what was broken when.
@@ -154,16 +152,7 @@ impl<'a> Nemesis<'a> {
     }
 
     fn draw(&mut self, with: Option<Fault>) -> Option<Fault> {
-        if self.deck.is_empty() {
-            self.deck = self.kinds.clone();
-            for n in (1..self.deck.len()).rev() {
-                let other = self.below(n + 1);
-                self.deck.swap(n, other);
-            }
-        }
-        let fits = |fault: &Fault| with.is_none_or(|with| with.goes_with(*fault));
-        let place = self.deck.iter().rposition(fits)?;
-        Some(self.deck.remove(place))
+        self.deck.draw(self.entropy, |fault| with.is_none_or(|with| with.goes_with(*fault)))
     }
 
     fn inject(&mut self, fault: Fault) -> Option<Open> {
@@ -294,24 +283,19 @@ impl<'a> Nemesis<'a> {
             Fault::Pause | Fault::FillDisk => (500, lease),
             _ => (50, 300),
         };
-        Duration::from_millis(least + self.entropy.next_u64() % (most - least).max(1))
+        between(self.entropy, (least, most))
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.entropy.next_u64() % bound.max(1) as u64).unwrap_or(0)
+        below(self.entropy, bound)
     }
 
     fn wait_between(&mut self, least_ms: u64, most_ms: u64) {
-        let wait = least_ms + self.entropy.next_u64() % (most_ms - least_ms);
-        self.wait(Duration::from_millis(wait));
+        let time = between(self.entropy, (least_ms, most_ms));
+        self.wait(time);
     }
 
-    fn wait(&mut self, wait: Duration) {
-        let until = true_boottime_ns() + u64::try_from(wait.as_nanos()).unwrap_or(0);
-        while true_boottime_ns() < until {
-            let left = Duration::from_nanos(until.saturating_sub(true_boottime_ns()));
-            std::thread::sleep(left.min(Duration::from_millis(200)));
-            self.progress.tick();
-        }
+    fn wait(&mut self, time: Duration) {
+        wait(self.progress, time);
     }
 }

@@ -10,6 +10,9 @@ use crate::controls::Control;
 use crate::oracles::Gap;
 use crate::verdict::Verdict;
 
+/// How many violations of one run are shown.
+const SHOWN: usize = 20;
+
 /// The line that tells how far it is. On a terminal it is painted over; elsewhere a new one comes every ten seconds.
 pub(crate) struct Progress {
     stage: &'static str,
@@ -114,8 +117,16 @@ pub(crate) fn print(verdicts: &[Verdict], controls: &[Control], seed: u64) -> bo
     if !verdicts.is_empty() && verdicts.iter().all(|it| it.stale_refused == 0) {
         violations.push("no stale write was ever refused: the fence was not put to the test");
     }
-    for violation in &violations {
+    conclude(&violations, controls, seed)
+}
+
+/// Prints what was amiss, and tells whether nothing was.
+pub(crate) fn conclude(violations: &[&str], controls: &[Control], seed: u64) -> bool {
+    for violation in violations.iter().take(SHOWN) {
         println!("VIOLATION {violation}");
+    }
+    if violations.len() > SHOWN {
+        println!("... and {} more", violations.len() - SHOWN);
     }
     let missed = controls.iter().filter(|it| !it.caught || !it.silent_without).count();
     let well = violations.is_empty() && missed == 0;

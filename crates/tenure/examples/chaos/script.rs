@@ -95,9 +95,9 @@ pub(crate) async fn journal(tx: &mut PgConnection, election: &str, token: Token)
     Ok(())
 }
 
-/// Looks until it is so, for ten seconds.
+/// Looks until it is so, for half a minute.
 pub(crate) fn until(mut done: impl FnMut() -> Result<bool, Failed>) -> Result<(), Failed> {
-    for _ in 0..500 {
+    for _ in 0..1500 {
         if done()? {
             return Ok(());
         }

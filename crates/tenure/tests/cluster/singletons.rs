@@ -94,6 +94,35 @@ fn what_leaves_is_handed_over_in_milliseconds() {
     });
 }
 
+/// Once, whoever gave a state had not looked before the next one went on to hand on its own: it waited for what was not said any more, and
+/// what it was to take was gone when it had done so.
+#[test]
+fn who_gave_a_state_and_did_not_look_since_takes_it_back_at_once() {
+    block_on(async {
+        let (world, log) = (World::new(), Log::default());
+        let (a, b) = (world.process("a").await, world.process("b").await);
+        let heavier = owner("job", [("a", 1), ("b", 1)]).unwrap();
+        let (first, second) = if heavier == "a" { (&b, &a) } else { (&a, &b) };
+        let _on_first = working_as(first, &log).start().await.unwrap();
+        world.clock.advance(SECOND).await;
+        first.link.blind(true);
+        let on_second = working_as(second, &log).start().await.unwrap();
+        world.clock.advance(5 * SECOND).await;
+        assert_eq!(log.running()["job"], [heavier]);
+        let leaving = tokio::spawn(on_second.leave());
+        world.clock.settle().await;
+        first.link.blind(false);
+        world.clock.advance(2 * SECOND).await;
+        let name = first.tenure.name();
+        assert_eq!(log.running()["job"], [name]);
+        let left = |by: &str| Some(format!("left by {by}"));
+        let states: Vec<_> = log.starts().into_iter().map(|start| start.state).collect();
+        assert_eq!(states, [None, left(name), left(second.tenure.name())]);
+        world.clock.advance(SECOND).await;
+        leaving.await.unwrap();
+    });
+}
+
 #[test]
 fn after_a_death_it_starts_elsewhere_without_a_state_and_never_twice() {
     block_on(async {

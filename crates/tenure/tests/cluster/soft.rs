@@ -187,3 +187,41 @@ async fn singletons_move_to_who_comes_with_their_state_and_back_when_it_leaves_o
     assert_eq!(restarted.len(), came.len());
     assert!(restarted.iter().all(|start| start.state.is_none()));
 }
+
+/// A member may say a mebibyte. What it can not say that it runs does not run, and keeps nothing else from running.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_singleton_that_can_not_be_told_of_is_started_when_it_can() {
+    let (a, log) = (member("a", &[]).await, Log::default());
+    let mut full = 0;
+    // As much as fits, in smaller and smaller pieces: what is left is enough to offer it, and not to say that it runs.
+    for length in [8000, 100, 10] {
+        while a.set(&format!("{full:05}"), &"x".repeat(length)).await.is_ok() {
+            full += 1;
+        }
+    }
+    assert!(a.delete(&format!("{:05}", full - 1)).await.is_ok());
+    let offering = Supervisor::soft(&a).singleton("s", |_| std::future::pending()).start().await;
+    assert!(offering.is_err(), "there is no room even to offer it");
+    for n in 0..3 {
+        a.delete(&format!("{:05}", full - 2 - n)).await.unwrap();
+    }
+    let logged = log.clone();
+    let supervisor = Supervisor::soft(&a)
+        .singleton("s", move |singleton| {
+            let running = logged.begin(&singleton, "a");
+            async move {
+                singleton.leaving().await;
+                drop(running);
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    // It is due after the hold-down, and can not be told of.
+    tokio::time::sleep(a.pace().hold_down() * 2).await;
+    assert!(log.running().is_empty());
+    a.delete("00000").await.unwrap();
+    until("it runs", async || log.running().len() == 1).await;
+    supervisor.leave().await;
+    assert_eq!(log.starts().len(), 1);
+}

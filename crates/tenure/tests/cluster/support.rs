@@ -86,6 +86,14 @@ impl Log {
         running
     }
 
+    /// Where each singleton runs now, as far as that is on these.
+    pub(crate) fn running_on(&self, nodes: &[&str]) -> BTreeMap<String, Vec<String>> {
+        let mut running = self.running();
+        running.values_mut().for_each(|at| at.retain(|node| nodes.contains(&node.as_str())));
+        running.retain(|_, at| !at.is_empty());
+        running
+    }
+
     pub(crate) fn starts(&self) -> Vec<Start> {
         self.0.lock().unwrap().starts.clone()
     }

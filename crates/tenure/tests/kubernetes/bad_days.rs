@@ -196,6 +196,16 @@ async fn a_server_that_has_too_much_to_do_is_left_alone_for_as_long_as_it_says()
     assert!(matches!(beat.await, Ok(tenure::port::Pulse::Alive { .. })));
 }
 
+/// The server sheds lists first: that must not cost anybody its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_told_to_look_later_beats_on() {
+    let api = api();
+    let (a, _b, key, _) = led(&api).await;
+    api.fail("list", "", KubeFault::RetryAfter(30), 1);
+    assert_eq!(a.store.election(&key).await.unwrap_err().kind, Trouble::Unavailable);
+    assert!(tokio::time::timeout(Duration::from_secs(20), a.lives()).await.expect("it beats"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verb_that_is_missing_is_named_with_the_remedy() {
     let api = api();

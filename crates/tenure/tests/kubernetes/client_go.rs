@@ -57,6 +57,16 @@ impl Record {
         }
     }
 
+    /// What is compared: the record as JSON, in which `metav1.Time` has whole seconds.
+    fn raw(&self) -> Record {
+        let seconds = |time: &str| time.chars().take("2006-01-02T15:04:05".len()).collect();
+        Record {
+            acquire_time: seconds(&self.acquire_time),
+            renew_time: seconds(&self.renew_time),
+            ..self.clone()
+        }
+    }
+
     /// `LeaderElectionRecordToLeaseSpec`.
     fn spec(&self) -> Value {
         json!({
@@ -75,6 +85,7 @@ pub struct Elector {
     namespace: String,
     pub config: Config,
     observed_record: Record,
+    observed_raw_record: Record,
     observed_time: Moment,
     /// `LeaseLock.lease`.
     lease: Value,
@@ -83,8 +94,9 @@ pub struct Elector {
 impl Elector {
     pub fn new(api: Arc<KubeApi>, namespace: &str, config: Config) -> Elector {
         let observed_time = Moment::from_nanos(0);
-        let (namespace, lease, observed_record) = (namespace.into(), Value::Null, Record::default());
-        Elector { api, namespace, config, observed_record, observed_time, lease }
+        let (namespace, lease) = (namespace.into(), Value::Null);
+        let (observed_record, observed_raw_record) = Default::default();
+        Elector { api, namespace, config, observed_record, observed_raw_record, observed_time, lease }
     }
 
     fn now() -> String {
@@ -171,8 +183,9 @@ impl Elector {
             return true;
         };
         // 3. Record obtained, check the Identity & Time
-        if self.observed_record != old {
+        if self.observed_raw_record != old.raw() {
             self.set_observed_record(old.clone());
+            self.observed_raw_record = old.raw();
         }
         if !old.holder_identity.is_empty() && self.is_lease_valid(runtime::now()) && !self.is_leader() {
             return false;
@@ -192,26 +205,25 @@ impl Elector {
         true
     }
 
-    /// `release`.
+    /// `tryRelease`: again after a conflict.
     pub fn release(&mut self) -> bool {
-        if !self.is_leader() {
-            return true;
+        loop {
+            let Some(old) = self.get() else { return false };
+            if !self.is_leader() {
+                return true;
+            }
+            let now = Self::now();
+            let record = Record {
+                holder_identity: String::new(),
+                leader_transitions: old.leader_transitions,
+                lease_duration_seconds: 1,
+                renew_time: now.clone(),
+                acquire_time: now,
+            };
+            if self.update(&record) {
+                self.set_observed_record(record);
+                return true;
+            }
         }
-        if self.get().is_none() {
-            return false;
-        }
-        let now = Self::now();
-        let record = Record {
-            holder_identity: String::new(),
-            leader_transitions: self.observed_record.leader_transitions,
-            lease_duration_seconds: 1,
-            renew_time: now.clone(),
-            acquire_time: now,
-        };
-        if !self.update(&record) {
-            return false;
-        }
-        self.set_observed_record(record);
-        true
     }
 }

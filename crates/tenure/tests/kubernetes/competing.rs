@@ -50,10 +50,11 @@ impl Controller {
                     std::thread::sleep(Duration::from_millis(10));
                     continue;
                 }
-                let sent = runtime::now();
                 if elector.try_acquire_or_renew() {
                     let mut belief = locked(&belief);
-                    belief.until = Some(sent + elector.config.renew_deadline);
+                    // It tries again after its period, for as long as its deadline.
+                    let patience = elector.config.retry_period + elector.config.renew_deadline;
+                    belief.until = Some(runtime::now() + patience);
                     belief.transitions = elector.transitions();
                 } else if !elector.is_leader() {
                     locked(&belief).until = None;
@@ -119,11 +120,11 @@ async fn tenure_and_client_go_hand_one_lease_to_each_other_and_never_both_lead()
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let (tenure, elector) = ours(&api).await;
-    // Released by client-go: ours at once, and counted on.
+    // Released by client-go: ours at once, and counted on; from a grant whose answer was late, once more.
     let last = theirs.leads().expect("it renews");
     theirs.stop();
     until(&theirs, &elector, || leads(&elector).is_some()).await;
-    assert_eq!(leads(&elector), Some(last + 1));
+    assert!(leads(&elector) > Some(last));
     // Released by Tenure, whose candidate goes: theirs.
     let mut theirs = Controller::start(&api, "go-2");
     elector.resign().unwrap();
@@ -150,12 +151,13 @@ async fn tenure_and_client_go_hand_one_lease_to_each_other_and_never_both_lead()
     drop(tenure);
 }
 
-/// Two of each, on an API server that has one bad moment after the other.
+/// On an API server that has one bad moment after the other. Of client-go there is one: two that compare by the second need a longer lease to be safe from each
+/// other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_of_each_never_both_lead_whatever_goes_wrong() {
+async fn two_of_ours_and_one_of_theirs_never_both_lead_whatever_goes_wrong() {
     let api = api();
     let (seed, mut dice) = tenure_testkit::conformance::seeded(0x1ea5e);
-    let mut controllers = [Controller::start(&api, "go-1"), Controller::start(&api, "go-2")];
+    let mut theirs = Controller::start(&api, "go-1");
     let (one, two) = (ours(&api).await, ours(&api).await);
     let mut roll = move |sides: u64| dice.next_u64() % sides;
     let mut terms = std::collections::BTreeSet::new();
@@ -163,7 +165,7 @@ async fn two_of_each_never_both_lead_whatever_goes_wrong() {
     // Until leadership has changed often enough, however long that takes.
     while terms.len() < 12 {
         rounds += 1;
-        let looks = || [controllers[0].leads(), controllers[1].leads(), leads(&one.1), leads(&two.1)];
+        let looks = || [theirs.leads(), leads(&one.1), leads(&two.1)];
         let (before, after) = (looks(), looks());
         // Who says the same twice believed all the while.
         let believe: Vec<u64> = before.iter().zip(after).filter_map(|(a, b)| a.filter(|_| *a == b)).collect();
@@ -175,8 +177,7 @@ async fn two_of_each_never_both_lead_whatever_goes_wrong() {
                 1 => api.fail("update", NAME, KubeFault::Forget(500), 2),
                 2 => api.fail("*", "", KubeFault::Hang, 4),
                 3 => api.close_watches(),
-                4 => controllers[0].hangs.store(roll(2) == 0, Ordering::SeqCst),
-                5 => controllers[1].hangs.store(roll(2) == 0, Ordering::SeqCst),
+                4 | 5 => theirs.hangs.store(roll(2) == 0, Ordering::SeqCst),
                 6 => drop(one.1.resign()),
                 _ => {
                     drop(two.1.resign());
@@ -186,5 +187,5 @@ async fn two_of_each_never_both_lead_whatever_goes_wrong() {
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    controllers.iter_mut().for_each(Controller::stop);
+    theirs.stop();
 }

@@ -227,3 +227,25 @@ async fn a_namespace_knows_itself() {
     assert_eq!(client(&api).await.identity().await.unwrap(), identity);
     assert_ne!(client(&other).await.identity().await.unwrap(), identity);
 }
+
+/// As kubeconfigs of clouds have it: a token in a file that is written anew, or a command that prints one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_come_from_files_and_from_commands() {
+    let api = api();
+    let file = api.let_in("token", &json!({})).unwrap();
+    std::fs::write(&file, api.token()).unwrap();
+    let printed = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": { "token": api.token(), "expirationTimestamp": "2999-01-01T00:00:00Z" },
+    });
+    let command = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "echo", "args": [printed.to_string()], "interactiveMode": "Never",
+    });
+    for (name, user) in [("file", json!({ "tokenFile": file })), ("exec", json!({ "exec": command }))] {
+        let config = api.let_in(name, &user).unwrap();
+        let url = format!("k8s:{NAMESPACE}?kubeconfig={}", config.display());
+        let options = tenure::backend::StoreOptions { url, ..Default::default() };
+        let store = tenure::backend::open(&options).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(Actor::open(store, name).await.lives().await);
+    }
+}

@@ -7,6 +7,7 @@ mod bad_days;
 mod client_go;
 mod competing;
 mod leases;
+mod looks;
 
 use std::sync::Arc;
 

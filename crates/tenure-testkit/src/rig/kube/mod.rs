@@ -1,15 +1,19 @@
 //! A Kubernetes API server for Leases, as far as electors know one.
 //!
-//! Versions and conflicts, uids, lists in parts, label selectors, watches with bookmarks, 410 for what is forgotten, and validation are as the real server
-//! has them; and it has bad days on demand. It keeps everything in memory, and listens on a port of its own.
+//! Versions and conflicts, uids, lists in parts whose items do not say what they are, label selectors, watches with bookmarks, 410 for what is forgotten, content types,
+//! validation and the removal of what is unknown are as the real server has them; and it has bad days on demand. It keeps everything in memory, and
+//! listens on a port of its own.
 
 mod faults;
+mod select;
 mod serve;
+mod validate;
 mod world;
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
@@ -22,6 +26,9 @@ use self::world::World;
 
 /// The token in the kubeconfig.
 const TOKEN: &str = "the-rig-lets-us-in";
+
+/// Who makes and changes objects by hand.
+const KUBECTL: &str = "kubectl";
 
 /// An API server that lives as long as this value.
 ///
@@ -48,6 +55,7 @@ impl KubeApi {
             world: Mutex::default(),
             faults: Mutex::default(),
             moved: watch::channel(0).0,
+            told: AtomicU64::new(0),
             closed: watch::channel(0).0,
         });
         let (stop, stopped) = oneshot::channel();
@@ -64,15 +72,27 @@ impl KubeApi {
         });
         let folder = tempfile::tempdir()?;
         let api = KubeApi { shared, folder, address, stop: Some(stop), thread: Some(thread) };
-        std::fs::write(api.kubeconfig(), api.config())?;
+        api.let_in("config", &json!({ "token": TOKEN }))?;
         Ok(api)
     }
 
-    fn config(&self) -> String {
+    /// The token that is let in.
+    pub fn token(&self) -> &'static str {
+        TOKEN
+    }
+
+    /// Writes a kubeconfig of this name whose user has these credentials.
+    pub fn let_in(&self, file: &str, user: &Value) -> io::Result<PathBuf> {
+        let path = self.folder.path().join(file);
+        std::fs::write(&path, self.config(user))?;
+        Ok(path)
+    }
+
+    fn config(&self, user: &Value) -> String {
         let cluster = json!({ "name": "rig", "cluster": { "server": format!("http://{}", self.address) } });
         let context =
             json!({ "name": "rig", "context": { "cluster": "rig", "user": "rig", "namespace": "default" } });
-        let user = json!({ "name": "rig", "user": { "token": TOKEN } });
+        let user = json!({ "name": "rig", "user": user });
         // JSON is YAML too.
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "rig",
@@ -118,21 +138,21 @@ impl KubeApi {
 
     /// Makes a Lease; the status and the answer.
     pub fn create(&self, namespace: &str, object: Value) -> (u16, Value) {
-        let reply = self.world().create(namespace, object);
+        let reply = self.world().create(namespace, object, KUBECTL);
         self.shared.tell();
         (reply.status, reply.body)
     }
 
     /// Replaces a Lease, if its version is the last one; the status and the answer.
     pub fn update(&self, namespace: &str, name: &str, object: Value) -> (u16, Value) {
-        let reply = self.world().update(namespace, name, object);
+        let reply = self.world().update(namespace, name, object, KUBECTL);
         self.shared.tell();
         (reply.status, reply.body)
     }
 
     /// Changes a Lease whatever its version is, as `kubectl patch --type=merge` does.
     pub fn patch(&self, namespace: &str, name: &str, patch: &Value) -> u16 {
-        let reply = self.world().patch(namespace, name, patch);
+        let reply = self.world().patch(namespace, name, patch, KUBECTL);
         self.shared.tell();
         reply.status
     }
@@ -203,6 +223,16 @@ impl KubeApi {
     /// The requests since the last call: verb and name.
     pub fn requests(&self) -> Vec<(String, String)> {
         std::mem::take(&mut self.faults().requests)
+    }
+
+    /// How many objects were in answers to lists since the last call.
+    pub fn listed(&self) -> u64 {
+        std::mem::take(&mut self.world().listed)
+    }
+
+    /// How much was told to all who watch since the last call, bookmarks aside.
+    pub fn told(&self) -> u64 {
+        self.shared.told.swap(0, Ordering::Relaxed)
     }
 }
 

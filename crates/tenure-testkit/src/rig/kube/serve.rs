@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::TOKEN;
 use super::faults::{Faults, KubeFault};
-use super::world::{Reply, Selector, World, status};
+use super::select::Selector;
+use super::world::{Reply, World, status, unreadable};
 
 /// How often a watch that wants them gets a bookmark.
 const BOOKMARKS: Duration = Duration::from_millis(300);
@@ -26,6 +28,8 @@ pub(super) struct Shared {
     pub(super) faults: Mutex<Faults>,
     /// Moves whenever something happened.
     pub(super) moved: watch::Sender<u64>,
+    /// How much was told to all who watch.
+    pub(super) told: AtomicU64,
     /// Moves when all watches are to be closed.
     pub(super) closed: watch::Sender<u64>,
 }
@@ -128,6 +132,32 @@ fn finish(reply: Reply, forgotten: Option<u16>) -> Response<Body> {
     }
 }
 
+/// What a body must say that it is.
+fn typed(verb: &str, headers: &HeaderMap) -> Result<(), Reply> {
+    let expected = match verb {
+        "create" | "update" => "application/json",
+        "patch" => "application/merge-patch+json",
+        _ => return Ok(()),
+    };
+    let said = headers.get("content-type").and_then(|value| value.to_str().ok());
+    match said == Some(expected) {
+        true => Ok(()),
+        false => Err(status(
+            415,
+            "UnsupportedMediaType",
+            format!(
+                "the body of the request was in an unknown format - accepted media types include: {expected}"
+            ),
+        )),
+    }
+}
+
+/// Who writes, as the server notes it: the name of the program.
+fn manager(headers: &HeaderMap) -> String {
+    let agent = headers.get("user-agent").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    agent.split('/').next().unwrap_or_default().to_owned()
+}
+
 fn parse(body: &Bytes) -> Result<Value, Reply> {
     serde_json::from_slice(body).map_err(|error| status(400, "BadRequest", error.to_string()))
 }
@@ -147,6 +177,9 @@ async fn many(
         Method::GET => "list",
         _ => return answer(status(405, "MethodNotAllowed", "the server does not allow this method")),
     };
+    if let Err(refused) = typed(verb, &headers) {
+        return answer(refused);
+    }
     let object = match parse(&body) {
         Ok(object) => object,
         Err(refused) if verb == "create" => return answer(refused),
@@ -158,7 +191,9 @@ async fn many(
         Err(refused) => return refused,
     };
     match verb {
-        "create" => finish(shared.with(|world| world.create(&namespace, object)), forgotten),
+        "create" => {
+            finish(shared.with(|world| world.create(&namespace, object, &manager(&headers))), forgotten)
+        }
         "list" => finish(shared.with(|world| world.list(&namespace, &query)), forgotten),
         _ => follow(shared, namespace, &query),
     }
@@ -182,14 +217,17 @@ async fn one(
         Ok(forgotten) => forgotten,
         Err(refused) => return refused,
     };
+    if let Err(refused) = typed(verb, &headers) {
+        return answer(refused);
+    }
     let object = match (verb, parse(&body)) {
         ("update" | "patch", Err(refused)) => return answer(refused),
         (_, object) => object.unwrap_or_default(),
     };
     let reply = shared.with(|world| match verb {
         "get" => world.get(&namespace, &name),
-        "update" => world.update(&namespace, &name, object),
-        "patch" => world.patch(&namespace, &name, &object),
+        "update" => world.update(&namespace, &name, object, &manager(&headers)),
+        "patch" => world.patch(&namespace, &name, &object, &manager(&headers)),
         _ => world.delete(&namespace, &name),
     });
     finish(reply, forgotten)
@@ -204,7 +242,7 @@ async fn pod(
     if let Err(refused) = admit(&shared, &headers, ("patch", "pods", &name)).await {
         return refused;
     }
-    match parse(&body) {
+    match typed("patch", &headers).and_then(|()| parse(&body)) {
         Ok(patch) => answer(shared.with(|world| world.patch_pod(&namespace, &name, &patch))),
         Err(refused) => answer(refused),
     }
@@ -223,7 +261,8 @@ async fn review(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Body
 
 /// A watch: what happened since a version, then what happens, until it is closed.
 fn follow(shared: Arc<Shared>, namespace: String, query: &BTreeMap<String, String>) -> Response<Body> {
-    let selector = Selector::read(query.get("labelSelector").map_or("", String::as_str));
+    let text = query.get("labelSelector").map_or("", String::as_str);
+    let Some(selector) = Selector::read(text) else { return answer(unreadable(text)) };
     let mut version = query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
     let seconds = query.get("timeoutSeconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(1800);
     let marks = query.get("allowWatchBookmarks").is_some_and(|marks| marks == "true");
@@ -246,6 +285,7 @@ fn follow(shared: Arc<Shared>, namespace: String, query: &BTreeMap<String, Strin
         let mut events = first;
         loop {
             for event in events.drain(..) {
+                shared.told.fetch_add(u64::from(event["type"] != "BOOKMARK"), Ordering::Relaxed);
                 if sender.send(Ok(format!("{event}\n"))).await.is_err() {
                     return;
                 }

@@ -1,8 +1,11 @@
-//! What the API server keeps, and how it changes: versions, conflicts, validation, selection, and what is told to who watches.
+//! What the API server keeps, and how it changes: versions, conflicts, lists in parts, and what is told to who watches.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
+
+use super::select::Selector;
+use super::validate::{foreign, kept, refuse};
 
 /// What is answered.
 pub(super) struct Reply {
@@ -48,6 +51,8 @@ pub(super) struct World {
     /// Lists that are read in parts.
     parts: BTreeMap<String, (u64, Vec<Value>)>,
     drawn: u64,
+    /// How many objects were in answers to lists.
+    pub(super) listed: u64,
 }
 
 impl World {
@@ -63,10 +68,14 @@ impl World {
         self.parts.clear();
     }
 
-    fn set(&mut self, at: (String, String), mut object: Option<Value>) -> Option<Value> {
+    fn set(&mut self, at: (String, String), mut object: Option<Value>, by: &str) -> Option<Value> {
         let version = self.next_version();
         if let Some(object) = &mut object {
             object["metadata"]["resourceVersion"] = version.to_string().into();
+            object["metadata"]["managedFields"] = json!([{
+                "manager": by, "operation": "Update", "apiVersion": "coordination.k8s.io/v1",
+                "time": now().to_string(), "fieldsType": "FieldsV1", "fieldsV1": { "f:spec": {} },
+            }]);
         }
         let before = match object.clone() {
             Some(object) => self.leases.insert(at.clone(), object),
@@ -83,9 +92,12 @@ impl World {
         }
     }
 
-    pub(super) fn create(&mut self, namespace: &str, mut object: Value) -> Reply {
+    /// Makes an object; who does it is noted.
+    pub(super) fn create(&mut self, namespace: &str, mut object: Value, by: &str) -> Reply {
         if !self.namespaces.is_empty() && !self.namespaces.iter().any(|known| known == namespace) {
-            return status(404, "NotFound", format!("namespaces {namespace:?} not found"));
+            let mut refused = status(404, "NotFound", format!("namespaces {namespace:?} not found"));
+            refused.body["details"] = json!({ "name": namespace, "kind": "namespaces" });
+            return refused;
         }
         if let Some(refused) = foreign(&object, namespace) {
             return refused;
@@ -116,18 +128,17 @@ impl World {
                 format!("leases.coordination.k8s.io {name:?} already exists"),
             );
         }
-        let now = jiff::Timestamp::from_second(tenure::runtime::wall_ms() / 1000).unwrap_or_default();
         object["metadata"]["namespace"] = namespace.into();
         object["metadata"]["uid"] =
             format!("{:08x}-0000-4000-8000-{:012x}", self.version, tenure::runtime::random() >> 16).into();
-        object["metadata"]["creationTimestamp"] = now.to_string().into();
-        match self.set(at, Some(object)) {
+        object["metadata"]["creationTimestamp"] = now().to_string().into();
+        match self.set(at, Some(kept(object)), by) {
             Some(object) => ok(201, object),
             None => status(500, "InternalError", "it was not kept"),
         }
     }
 
-    pub(super) fn update(&mut self, namespace: &str, name: &str, mut object: Value) -> Reply {
+    pub(super) fn update(&mut self, namespace: &str, name: &str, mut object: Value, by: &str) -> Reply {
         if let Some(refused) = foreign(&object, namespace) {
             return refused;
         }
@@ -140,7 +151,7 @@ impl World {
             // An update may create a Lease, unless it is of one that was there before: that has another uid.
             if uid.is_empty() {
                 object["metadata"]["resourceVersion"] = Value::Null;
-                return self.create(namespace, object);
+                return self.create(namespace, object, by);
             }
             return conflict(
                 name,
@@ -166,22 +177,23 @@ impl World {
         if let Some(refused) = refuse(name, &object) {
             return refused;
         }
-        for field in ["uid", "creationTimestamp", "namespace"] {
+        for field in ["uid", "creationTimestamp", "namespace", "managedFields"] {
             object["metadata"][field] = found["metadata"][field].clone();
         }
+        let object = kept(object);
         if object == found {
             // Nothing was changed: nothing happens.
             return ok(200, found);
         }
-        self.set(at, Some(object)).map_or_else(|| not_found(name), |object| ok(200, object))
+        self.set(at, Some(object), by).map_or_else(|| not_found(name), |object| ok(200, object))
     }
 
     /// A merge patch without a version: the last word, as `kubectl patch` says it.
-    pub(super) fn patch(&mut self, namespace: &str, name: &str, patch: &Value) -> Reply {
+    pub(super) fn patch(&mut self, namespace: &str, name: &str, patch: &Value, by: &str) -> Reply {
         let at = (namespace.to_owned(), name.to_owned());
         let Some(mut object) = self.leases.get(&at).cloned() else { return not_found(name) };
         merge(&mut object, patch);
-        self.update(namespace, name, object)
+        self.update(namespace, name, object, by)
     }
 
     pub(super) fn patch_pod(&mut self, namespace: &str, name: &str, patch: &Value) -> Reply {
@@ -197,7 +209,7 @@ impl World {
         if !self.leases.contains_key(&at) {
             return not_found(name);
         }
-        self.set(at, None);
+        self.set(at, None, "");
         ok(200, json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" }))
     }
 
@@ -213,9 +225,10 @@ impl World {
                 }
             },
             None => {
-                let selector = Selector::read(query.get("labelSelector").map_or("", String::as_str));
+                let text = query.get("labelSelector").map_or("", String::as_str);
+                let Some(selector) = Selector::read(text) else { return unreadable(text) };
                 let of = |((of, _), object): (&(String, String), &Value)| {
-                    (of == namespace && selector.selects(object)).then(|| object.clone())
+                    (of == namespace && selector.selects(object)).then(|| listed(object))
                 };
                 (self.version.max(1), self.leases.iter().filter_map(of).collect::<Vec<_>>())
             }
@@ -226,9 +239,12 @@ impl World {
             self.drawn += 1;
             let token = format!("v2+/{}==", self.drawn);
             metadata["continue"] = token.clone().into();
-            metadata["remainingItemCount"] = rest.len().into();
+            if !query.contains_key("labelSelector") {
+                metadata["remainingItemCount"] = rest.len().into();
+            }
             self.parts.insert(token, (version, rest));
         }
+        self.listed += items.len() as u64;
         ok(
             200,
             json!({ "kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "metadata": metadata, "items": items }),
@@ -251,85 +267,9 @@ impl World {
     }
 }
 
-/// Which objects are meant.
-pub(super) struct Selector(Vec<Demand>);
-
-enum Demand {
-    Has(String),
-    Lacks(String),
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
-}
-
-impl Selector {
-    pub(super) fn read(text: &str) -> Selector {
-        let mut demands = Vec::new();
-        let mut rest = text.trim();
-        while !rest.is_empty() {
-            // A comma within parentheses belongs to the list in them.
-            let open = rest.find('(').filter(|open| rest.find(',').is_none_or(|comma| open < &comma));
-            let end = match open {
-                Some(open) => rest[open..].find(')').map_or(rest.len(), |close| open + close + 1),
-                None => rest.find(',').unwrap_or(rest.len()),
-            };
-            demands.push(Demand::read(rest[..end].trim()));
-            rest = rest[end..].trim_start_matches(',').trim();
-        }
-        Selector(demands)
-    }
-
-    pub(super) fn selects(&self, object: &Value) -> bool {
-        let labels = &object["metadata"]["labels"];
-        self.0.iter().all(|demand| match demand {
-            Demand::Has(key) => labels[key].is_string(),
-            Demand::Lacks(key) => !labels[key].is_string(),
-            Demand::In(key, values) => {
-                labels[key].as_str().is_some_and(|is| values.iter().any(|value| value == is))
-            }
-            Demand::NotIn(key, values) => {
-                labels[key].as_str().is_none_or(|is| values.iter().all(|value| value != is))
-            }
-        })
-    }
-
-    /// The event for who watches what is selected: what is selected no more is as good as deleted.
-    fn tells(&self, happened: &Happened) -> Option<Value> {
-        let was = happened.before.as_ref().filter(|object| self.selects(object));
-        let is = happened.after.as_ref().filter(|object| self.selects(object));
-        let (kind, mut object) = match (was, is) {
-            (None, Some(is)) => ("ADDED", is.clone()),
-            (Some(_), Some(is)) => ("MODIFIED", is.clone()),
-            (Some(was), None) => ("DELETED", was.clone()),
-            (None, None) => return None,
-        };
-        object["metadata"]["resourceVersion"] = happened.version.to_string().into();
-        Some(json!({ "type": kind, "object": object }))
-    }
-}
-
-impl Demand {
-    fn read(text: &str) -> Demand {
-        let list = |values: &str| {
-            let values = values.trim().trim_start_matches('(').trim_end_matches(')');
-            values.split(',').map(|value| value.trim().to_owned()).collect::<Vec<_>>()
-        };
-        if let Some((key, values)) = text.split_once(" notin ") {
-            return Demand::NotIn(key.trim().into(), list(values));
-        }
-        if let Some((key, values)) = text.split_once(" in ") {
-            return Demand::In(key.trim().into(), list(values));
-        }
-        if let Some((key, value)) = text.split_once("!=") {
-            return Demand::NotIn(key.trim().into(), vec![value.trim().into()]);
-        }
-        if let Some((key, value)) = text.split_once('=') {
-            return Demand::In(key.trim().into(), vec![value.trim_start_matches('=').trim().into()]);
-        }
-        match text.strip_prefix('!') {
-            Some(key) => Demand::Lacks(key.trim().into()),
-            None => Demand::Has(text.into()),
-        }
-    }
+/// The time, to the second.
+fn now() -> jiff::Timestamp {
+    jiff::Timestamp::from_second(tenure::runtime::wall_ms() / 1000).unwrap_or_default()
 }
 
 /// As RFC 7386 has it.
@@ -353,6 +293,19 @@ fn merge(object: &mut Value, patch: &Value) {
     }
 }
 
+/// An object as lists have it: what it is, the list says.
+fn listed(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Value::Object(fields) = &mut object {
+        fields.retain(|field, _| field != "kind" && field != "apiVersion");
+    }
+    object
+}
+
+pub(super) fn unreadable(selector: &str) -> Reply {
+    status(400, "BadRequest", format!("unable to parse requirement: {selector}"))
+}
+
 fn not_found(name: &str) -> Reply {
     status(404, "NotFound", format!("leases.coordination.k8s.io {name:?} not found"))
 }
@@ -366,133 +319,6 @@ fn expired(message: &str) -> Reply {
     status(410, "Expired", message)
 }
 
-fn invalid(name: &str, why: &str) -> Reply {
+pub(super) fn invalid(name: &str, why: &str) -> Reply {
     status(422, "Invalid", format!("Lease.coordination.k8s.io {name:?} is invalid: {why}"))
-}
-
-/// Refuses what is no Lease of this namespace.
-fn foreign(object: &Value, namespace: &str) -> Option<Reply> {
-    let version = object["apiVersion"].as_str().unwrap_or_default();
-    if version != "coordination.k8s.io/v1" || object["kind"].as_str() != Some("Lease") {
-        return Some(status(
-            400,
-            "BadRequest",
-            "the object provided is unrecognized: no Lease of coordination.k8s.io/v1",
-        ));
-    }
-    let of = object["metadata"]["namespace"].as_str().unwrap_or(namespace);
-    (of != namespace).then(|| {
-        status(400, "BadRequest", "the namespace of the object does not match the namespace on the request")
-    })
-}
-
-/// Refuses what the API server refuses of a Lease.
-fn refuse(name: &str, object: &Value) -> Option<Reply> {
-    if !is_subdomain(name) {
-        return Some(invalid(
-            name,
-            "metadata.name: Invalid value: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'",
-        ));
-    }
-    let spec = &object["spec"];
-    let texts = ["holderIdentity", "strategy", "preferredHolder"];
-    let numbers = ["leaseDurationSeconds", "leaseTransitions"];
-    let times = ["acquireTime", "renewTime"];
-    for field in texts {
-        if !spec[field].is_null() && !spec[field].is_string() {
-            return Some(status(
-                400,
-                "BadRequest",
-                format!("cannot unmarshal into Go struct field LeaseSpec.spec.{field} of type string"),
-            ));
-        }
-    }
-    for field in numbers {
-        let is_int32 = spec[field].as_i64().is_some_and(|number| i32::try_from(number).is_ok());
-        if !spec[field].is_null() && !is_int32 {
-            return Some(status(
-                400,
-                "BadRequest",
-                format!("cannot unmarshal into Go struct field LeaseSpec.spec.{field} of type int32"),
-            ));
-        }
-    }
-    for field in times {
-        if !spec[field].is_null() && !spec[field].as_str().is_some_and(is_micro_time) {
-            return Some(status(
-                400,
-                "BadRequest",
-                format!("parsing time {} as \"2006-01-02T15:04:05.000000Z07:00\"", spec[field]),
-            ));
-        }
-    }
-    if spec["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {
-        return Some(invalid(name, "spec.leaseDurationSeconds: Invalid value: must be greater than 0"));
-    }
-    if spec["leaseTransitions"].as_i64().is_some_and(|count| count < 0) {
-        return Some(invalid(
-            name,
-            "spec.leaseTransitions: Invalid value: must be greater than or equal to 0",
-        ));
-    }
-    let has = |field: &str| spec[field].as_str().is_some_and(|text| !text.is_empty());
-    if has("preferredHolder") && !has("strategy") {
-        return Some(invalid(
-            name,
-            "spec.preferredHolder: Forbidden: may only be specified when `strategy` is defined",
-        ));
-    }
-    let (labels, notes) = (&object["metadata"]["labels"], &object["metadata"]["annotations"]);
-    for (key, value) in [labels, notes].into_iter().filter_map(Value::as_object).flatten() {
-        if !is_qualified(key) || !value.is_string() {
-            return Some(invalid(
-                name,
-                &format!(
-                    "metadata: Invalid value: {key:?}: name part must consist of alphanumeric characters"
-                ),
-            ));
-        }
-    }
-    if labels.as_object().into_iter().flatten().any(|(_, value)| !value.as_str().is_some_and(is_label_value))
-    {
-        return Some(invalid(
-            name,
-            "metadata.labels: Invalid value: a valid label must be an empty string or consist of alphanumeric characters",
-        ));
-    }
-    let size = notes
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(k, v)| k.len() + v.as_str().map_or(0, str::len))
-        .sum::<usize>();
-    (size > 256 << 10)
-        .then(|| invalid(name, "metadata.annotations: Too long: may not be more than 262144 bytes"))
-}
-
-fn is_subdomain(name: &str) -> bool {
-    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let part = |part: &str| {
-        part.starts_with(edge) && part.ends_with(edge) && part.chars().all(|c| edge(c) || c == '-')
-    };
-    name.len() <= 253 && name.split('.').all(part)
-}
-
-fn is_label_value(text: &str) -> bool {
-    let edge = |c: char| c.is_ascii_alphanumeric();
-    let inner = |c: char| edge(c) || matches!(c, '-' | '_' | '.');
-    text.is_empty()
-        || text.len() <= 63 && text.chars().all(inner) && text.starts_with(edge) && text.ends_with(edge)
-}
-
-fn is_qualified(key: &str) -> bool {
-    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_value(name)
-}
-
-/// `2006-01-02T15:04:05.000000Z`: with exactly six digits.
-fn is_micro_time(text: &str) -> bool {
-    let fraction =
-        text.split_once('.').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());
-    fraction == Some(6) && text.parse::<jiff::Timestamp>().is_ok()
 }

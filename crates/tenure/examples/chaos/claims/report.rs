@@ -2,10 +2,7 @@
 
 use super::verdict::Verdict;
 use crate::controls::Control;
-use crate::report::{Table, print_controls, print_gap_table};
-
-/// How many violations of one run are shown.
-const SHOWN: usize = 20;
+use crate::report::{Table, conclude, print_controls, print_gap_table};
 
 /// Prints the figures, and tells whether all is well.
 pub(crate) fn print(verdicts: &[Verdict], controls: &[Control], seed: u64) -> bool {
@@ -22,20 +19,7 @@ pub(crate) fn print(verdicts: &[Verdict], controls: &[Control], seed: u64) -> bo
     if !verdicts.is_empty() && verdicts.iter().all(|it| it.stale_refused == 0) {
         violations.push("no stale settlement was ever refused: the tokens were not put to the test");
     }
-    for violation in violations.iter().take(SHOWN) {
-        println!("VIOLATION {violation}");
-    }
-    if violations.len() > SHOWN {
-        println!("... and {} more", violations.len() - SHOWN);
-    }
-    let missed = controls.iter().filter(|it| !it.caught || !it.silent_without).count();
-    let well = violations.is_empty() && missed == 0;
-    if well {
-        println!("\nall oracles hold; seed {seed}");
-    } else {
-        println!("\nFAILED: {} violations, {missed} controls amiss; seed {seed}", violations.len());
-    }
-    well
+    conclude(&violations, controls, seed)
 }
 
 fn print_figures(verdicts: &[Verdict]) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::port::{GroupKey, Pause};
-use tenure_core::{Entropy, SplitMix};
+use tenure_core::SplitMix;
 use tenure_testkit::rig::{PgCluster, true_boottime_ns};
 use tokio::runtime::Handle;
 
@@ -12,6 +12,7 @@ use super::plan::{EventPlan, Role};
 use super::process::open;
 use crate::Failed;
 use crate::crew::Crew;
+use crate::deck::{Deck, below, between, wait};
 use crate::oracles::Injected;
 use crate::report::Progress;
 
@@ -81,20 +82,13 @@ impl Nemesis<'_> {
     pub(super) fn rage(mut self, until_ns: u64) -> Result<Vec<Injected>, Failed> {
         let mut kinds = WITHOUT_SERVER.to_vec();
         kinds.extend(self.cluster.iter().flat_map(|_| OF_SERVER));
-        let mut deck = Vec::new();
+        let mut deck = Deck::new(kinds);
         self.wait(self.lease.mul_f64(1.5));
         while true_boottime_ns() < until_ns {
-            if deck.is_empty() {
-                deck.clone_from(&kinds);
-                for n in (1..deck.len()).rev() {
-                    let other = self.below(n + 1);
-                    deck.swap(n, other);
-                }
-            }
-            if let Some(fault) = deck.pop() {
+            if let Some(fault) = deck.draw(self.entropy, |_| true) {
                 self.break_and_heal(fault)?;
             }
-            let pause = Duration::from_millis(150 + self.entropy.next_u64() % 600);
+            let pause = between(self.entropy, (150, 750));
             self.wait(pause);
         }
         Ok(self.injected)
@@ -189,7 +183,7 @@ impl Nemesis<'_> {
             Fault::Pause => (200, 600),
             _ => (50, 300),
         };
-        Duration::from_millis(least + self.entropy.next_u64() % (most - least).max(1))
+        between(self.entropy, (least, most))
     }
 
     fn someone(&mut self, does: impl Fn(Role) -> bool) -> usize {
@@ -199,15 +193,10 @@ impl Nemesis<'_> {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.entropy.next_u64() % bound.max(1) as u64).unwrap_or(0)
+        below(self.entropy, bound)
     }
 
-    fn wait(&mut self, wait: Duration) {
-        let until = true_boottime_ns() + u64::try_from(wait.as_nanos()).unwrap_or(0);
-        while true_boottime_ns() < until {
-            let left = Duration::from_nanos(until.saturating_sub(true_boottime_ns()));
-            std::thread::sleep(left.min(Duration::from_millis(200)));
-            self.progress.tick();
-        }
+    fn wait(&mut self, time: Duration) {
+        wait(self.progress, time);
     }
 }

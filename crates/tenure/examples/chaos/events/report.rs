@@ -6,10 +6,7 @@ use super::books::Judged;
 use super::process::{ACCEPTED, REFUSED};
 use crate::controls::Control;
 use crate::oracles::Injected;
-use crate::report::{Table, print_controls};
-
-/// How many violations of one run are shown.
-const SHOWN: usize = 20;
+use crate::report::{Table, conclude, print_controls};
 
 /// What came of a stage.
 pub(super) struct Verdict {
@@ -75,21 +72,8 @@ pub(super) fn print(verdicts: &[Verdict], controls: &[Control], seed: u64) -> bo
     if !controls.is_empty() {
         print_controls(controls);
     }
-    let violations: Vec<&String> = verdicts.iter().flat_map(|it| &it.violations).collect();
-    for violation in violations.iter().take(SHOWN) {
-        println!("VIOLATION {violation}");
-    }
-    if violations.len() > SHOWN {
-        println!("... and {} more", violations.len() - SHOWN);
-    }
-    let missed = controls.iter().filter(|it| !it.caught || !it.silent_without).count();
-    let well = violations.is_empty() && missed == 0;
-    if well {
-        println!("\nall oracles hold; seed {seed}");
-    } else {
-        println!("\nFAILED: {} violations, {missed} controls amiss; seed {seed}", violations.len());
-    }
-    well
+    let violations: Vec<&str> = verdicts.iter().flat_map(|it| &it.violations).map(String::as_str).collect();
+    conclude(&violations, controls, seed)
 }
 
 fn print_figures(verdicts: &[Verdict]) {

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use tenure_core::Moment;
 use tenure_core::port::{StoreError, Trouble};
 
-use super::object::{KIND, Object};
+use super::interest::Watched;
+use super::names::about;
+use super::object::{ABOUT, KIND, Object, SEVERAL};
 use crate::runtime;
 
 /// How long an answer may take. The machine gives up its own calls sooner.
@@ -31,8 +33,20 @@ const WATCH_SECONDS: u32 = 290;
 pub(super) struct Api {
     client: kube::Client,
     pub(super) namespace: String,
-    /// Before this, nothing is sent: the server asked for it.
-    paused: Mutex<Moment>,
+    /// Before this, nothing is read, and nothing written: the server asked for it. Reading costs it more, so one does not stand for the other: a beat is a write.
+    paused: Mutex<Paused>,
+}
+
+#[derive(Clone, Copy)]
+struct Paused {
+    reads: Moment,
+    writes: Moment,
+}
+
+impl Paused {
+    fn of(&mut self, method: &Method) -> &mut Moment {
+        if method == Method::GET { &mut self.reads } else { &mut self.writes }
+    }
 }
 
 /// Objects as they were at one moment.
@@ -48,18 +62,27 @@ struct Answer {
 
 impl Api {
     pub(super) fn new(client: kube::Client, namespace: String) -> Api {
-        Api { client, namespace, paused: Mutex::new(Moment::from_nanos(0)) }
+        let never = Moment::from_nanos(0);
+        Api { client, namespace, paused: Mutex::new(Paused { reads: never, writes: never }) }
     }
 
     fn leases(&self) -> String {
         format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
     }
 
-    /// All objects of ours, at one moment.
-    pub(super) async fn list(&self) -> Result<List, StoreError> {
+    /// Whether we are let in.
+    pub(super) async fn knock(&self) -> Result<(), StoreError> {
+        let answer =
+            self.call(Method::GET, "list", "leases", &format!("{}?limit=1", self.leases()), None).await?;
+        self.done("list", "leases", answer).map(drop)
+    }
+
+    /// What is about these elections, or all objects of ours, at one moment.
+    pub(super) async fn list(&self, of: &Watched) -> Result<List, StoreError> {
+        let selector = selector(of);
         for _ in 0..LISTS {
             // Else what the rest of the list would be read from is forgotten: from the beginning.
-            if let Some(list) = self.list_once().await? {
+            if let Some(list) = self.list_once(&selector).await? {
                 return Ok(list);
             }
         }
@@ -67,13 +90,13 @@ impl Api {
         Err(StoreError::new(Trouble::Unavailable, message))
     }
 
-    async fn list_once(&self) -> Result<Option<List>, StoreError> {
+    async fn list_once(&self, selector: &str) -> Result<Option<List>, StoreError> {
         let mut objects = Vec::new();
         let mut from = String::new();
         loop {
-            let mut path = format!("{}?labelSelector={KIND}&limit={CHUNK}", self.leases());
+            let mut path = format!("{}?labelSelector={selector}&limit={CHUNK}", self.leases());
             if !from.is_empty() {
-                path.push_str(&format!("&continue={}", utf8_percent_encode(&from, NON_ALPHANUMERIC)));
+                path.push_str(&format!("&continue={}", encoded(&from)));
             }
             let answer = self.call(Method::GET, "list", "leases", &path, None).await?;
             if answer.status == StatusCode::GONE {
@@ -114,7 +137,7 @@ impl Api {
             StatusCode::CONFLICT => Ok(None),
             // It was deleted.
             StatusCode::NOT_FOUND if !is_new => Ok(None),
-            StatusCode::NOT_FOUND => Err(StoreError::new(
+            StatusCode::NOT_FOUND if answer.body["details"]["kind"] == "namespaces" => Err(StoreError::new(
                 Trouble::Request,
                 format!(
                     "there is no namespace {ns:?} in this cluster; make it with `kubectl create namespace {ns}`, or name another: k8s:NAMESPACE",
@@ -125,20 +148,22 @@ impl Api {
         }
     }
 
-    /// What happens to objects of ours after a version, line by line; `None` if that version is forgotten.
-    pub(super) async fn watch(&self, version: &str) -> Result<Option<Body>, StoreError> {
+    /// What happens after a version to what [`list`](Self::list) lists, line by line; `None` if that version is forgotten.
+    pub(super) async fn watch(&self, of: &Watched, version: &str) -> Result<Option<Body>, StoreError> {
         let path = format!(
-            "{}?watch=true&allowWatchBookmarks=true&labelSelector={KIND}&resourceVersion={version}&timeoutSeconds={WATCH_SECONDS}",
-            self.leases()
+            "{}?watch=true&allowWatchBookmarks=true&labelSelector={}&resourceVersion={}&timeoutSeconds={WATCH_SECONDS}",
+            self.leases(),
+            selector(of),
+            encoded(version)
         );
-        self.wait().await;
+        self.wait(&Method::GET).await;
         let sent = self.client.send(request(Method::GET, &path, None)?);
         let response = within(sent).await?.map_err(unreachable)?;
         match response.status() {
             StatusCode::OK => Ok(Some(response.into_body())),
             StatusCode::GONE => Ok(None),
             _ => {
-                let answer = self.read(response).await?;
+                let answer = self.read(&Method::GET, response).await?;
                 Err(self.refusal("watch", "leases", &answer))
             }
         }
@@ -186,11 +211,11 @@ impl Api {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Answer, StoreError> {
-        self.wait().await;
-        let request = request(method, path, body)?;
+        self.wait(&method).await;
+        let request = request(method.clone(), path, body)?;
         let answer = within(async {
             let response = self.client.send(request).await.map_err(unreachable)?;
-            self.read(response).await
+            self.read(&method, response).await
         })
         .await??;
         match answer.status.as_u16() {
@@ -199,13 +224,14 @@ impl Api {
         }
     }
 
-    async fn read(&self, response: http::Response<Body>) -> Result<Answer, StoreError> {
+    async fn read(&self, asked: &Method, response: http::Response<Body>) -> Result<Answer, StoreError> {
         let status = response.status();
         let after = response.headers().get(http::header::RETRY_AFTER);
         let after = after.and_then(|after| after.to_str().ok()?.trim().parse().ok()).map(Duration::from_secs);
         if let Some(after) = after.filter(|_| !status.is_success()) {
             let until = runtime::now() + after.min(PAUSE_MAX);
             let mut paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+            let paused = paused.of(asked);
             *paused = (*paused).max(until);
         }
         let bytes = response.into_body().collect_bytes().await.map_err(unreachable)?;
@@ -215,8 +241,8 @@ impl Api {
     }
 
     /// Until the server wants to be asked again.
-    async fn wait(&self) {
-        let until = *self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+    async fn wait(&self, method: &Method) {
+        let until = *self.paused.lock().unwrap_or_else(PoisonError::into_inner).of(method);
         runtime::sleep_until(until).await;
     }
 
@@ -261,6 +287,21 @@ impl Api {
         };
         StoreError::new(kind, message)
     }
+}
+
+/// What is about these elections, or everything of ours, as part of an address.
+fn selector(of: &Watched) -> String {
+    match of {
+        Some(keys) if !keys.is_empty() => {
+            let named: String = keys.iter().map(|key| about(key) + ",").collect();
+            encoded(&format!("{ABOUT} in ({named}{SEVERAL})"))
+        }
+        _ => encoded(KIND),
+    }
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 fn request(method: Method, path: &str, body: Option<&Value>) -> Result<Request<Body>, StoreError> {

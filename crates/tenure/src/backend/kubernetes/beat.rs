@@ -6,7 +6,7 @@
 //! What is asked of a holder is noted in the very Lease that it renews: so its next renewal finds that somebody has changed the Lease, reads it anew, and
 //! has the request.
 
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
 use tenure_core::port::{Ask, Pulse, StoreError};
 use tenure_core::{SessionId, Token};
 
@@ -17,6 +17,9 @@ use super::reading::Slot;
 use super::record::{Holder, RECORD, Record, SessionRecord};
 use super::store::{TRIES, changing, hold_on};
 use crate::runtime;
+
+/// How many Leases are renewed at once: the server counts how many requests it serves at a time, and each is a connection.
+const AT_ONCE: usize = 16;
 
 /// What came of renewing one Lease.
 enum Renewal {
@@ -31,7 +34,7 @@ impl Kubernetes {
             let known = match self.memo.known(id) {
                 Some(known) if known.gone => return Ok(Pulse::Gone),
                 Some(known) => known,
-                None => match Known::read(&self.read(&[]).await?, id) {
+                None => match self.recall(id).await? {
                     Some(known) => {
                         self.memo.learn(known.clone());
                         known
@@ -48,6 +51,16 @@ impl Kubernetes {
             }
         }
         Err(changing("beat"))
+    }
+
+    /// A session that may be used through others too, as it is now; `None` if it is over.
+    async fn recall(&self, id: &SessionId) -> Result<Option<Known>, StoreError> {
+        // Its object and what it holds are not read at one moment: only if they fit together they are what they were at one.
+        let found = self.read_session(id).await?.and_then(|reading| Known::read(&reading, id));
+        match found {
+            Some(known) => Ok(Some(known)),
+            None => Ok(Known::read(&self.read_all().await?, id)),
+        }
     }
 
     /// Renews the object of the session. `None`: it holds something after all.
@@ -92,9 +105,11 @@ impl Kubernetes {
         let holder = &known;
         let renewals =
             known.held.iter().map(|(at, held)| async move { (at, self.renew(holder, held, beat).await) });
+        let renewals: Vec<_> = renewals.collect();
         let mut asks = Vec::new();
         let (mut lost, mut failed) = (None, None);
-        for (at, renewal) in join_all(renewals).await {
+        let renewals: Vec<_> = stream::iter(renewals).buffer_unordered(AT_ONCE).collect().await;
+        for (at, renewal) in renewals {
             let token = known.held[at].token;
             match renewal {
                 Ok(Renewal::Done(object)) => {
@@ -137,6 +152,11 @@ impl Kubernetes {
             hold_on(tried).await;
         }
         Err(changing("beat"))
+    }
+
+    /// Renews one Lease without a new beat; `false` if it is not ours any more.
+    pub(super) async fn renew_one(&self, known: &Known, held: &Held) -> Result<bool, StoreError> {
+        Ok(matches!(self.renew(known, held, known.beat).await?, Renewal::Done(_)))
     }
 
     /// A Lease is not ours any more: either it was just given back, or the session is over.

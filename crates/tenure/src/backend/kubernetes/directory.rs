@@ -40,21 +40,22 @@ impl Directory for Kubernetes {
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
-        Ok(self.read(&[]).await?.book(runtime::wall_ms()).elections(namespace))
+        self.interest.add_all();
+        Ok(self.read_all().await?.book(runtime::wall_ms()).elections(namespace))
     }
 
     async fn election(&self, key: &ElectionKey) -> Result<Option<ElectionView>, StoreError> {
-        Ok(self.read(std::slice::from_ref(key)).await?.book(runtime::wall_ms()).election(key))
+        Ok(self.read(std::slice::from_ref(key), None).await?.book(runtime::wall_ms()).election(key))
     }
 
     async fn history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
-        Ok(self.read(std::slice::from_ref(key)).await?.book(runtime::wall_ms()).history(key, limit))
+        Ok(self.read(std::slice::from_ref(key), None).await?.book(runtime::wall_ms()).history(key, limit))
     }
 
     async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
         let mut result = None;
         for tried in 0..TRIES {
-            let reading = self.read(std::slice::from_ref(key)).await?;
+            let reading = self.read(std::slice::from_ref(key), None).await?;
             let before = reading.book(runtime::wall_ms());
             let mut after = before.clone();
             let Some(changes) = after.set_paused(key, pause) else {
@@ -98,7 +99,7 @@ impl Directory for Kubernetes {
     }
 
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
-        Ok(self.read(&[]).await?.book(runtime::wall_ms()).sessions(which))
+        Ok(self.read_all().await?.book(runtime::wall_ms()).sessions(which))
     }
 
     fn pace(&self) -> Option<Timing> {
@@ -113,12 +114,12 @@ impl Directory for Kubernetes {
         if self.pod.is_labelled() {
             findings.push(self.right("patch", "", "pods").await?);
         }
-        let reading = self.read(&[]).await?;
+        let reading = self.read_all().await?;
         let count = reading.sessions.len() + reading.waste.len();
         let (verdict, advice) = match count {
             SESSIONS_MANY.. => (
                 Verdict::Fair,
-                "each look reads all of them; objects of sessions that are over are used again, and may be deleted: \
+                "a start of a process reads all of them; objects of sessions that are over are used again, and may be deleted: \
                  kubectl delete lease -l tenure.dev/kind=session, while nothing runs",
             ),
             _ => (Verdict::Good, ""),

@@ -1,7 +1,8 @@
-//! Hints: what the API server says happens to our objects.
+//! Hints: what the API server says happens to the objects that this process has to do with.
 //!
 //! A list, then a watch from there on, with bookmarks, so that one that is closed goes on from where it was. One whose place is forgotten (410) begins
 //! anew, and what may have been missed is said. Each change is compared with what the object was before; a Lease that was merely renewed is no news.
+//! When this process has to do with more, another watch begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,9 +13,10 @@ use kube::client::Body;
 use serde_json::Value;
 use tenure_core::ElectionKey;
 use tenure_core::port::{StoreError, Wake, Wakes};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::api::Api;
+use super::interest::Watched;
 use super::object::{Object, SESSION};
 use super::reading::{holder_noted, slot_of, token_of};
 use super::record::{RECORD, Record, SessionRecord, Standing};
@@ -31,12 +33,17 @@ const LINE_MAX: usize = 16 << 20;
 const SILENCE: Duration = Duration::from_secs(300);
 
 /// Listens until the receiver is dropped.
-pub(super) fn open(api: Arc<Api>) -> Wakes {
+pub(super) fn open(api: Arc<Api>, mut watched: watch::Receiver<Watched>) -> Wakes {
     let (sender, receiver) = mpsc::channel(HINTS_KEPT);
     tokio::spawn(async move {
-        tokio::select! {
-            () = sender.closed() => {}
-            () = listen(&api, &sender) => {}
+        let mut is_open = true;
+        while is_open {
+            let now = watched.borrow_and_update().clone();
+            is_open = tokio::select! {
+                () = sender.closed() => false,
+                () = listen(&api, &now, &sender) => false,
+                more = watched.changed() => more.is_ok(),
+            };
         }
     });
     Box::new(Told(receiver))
@@ -52,10 +59,10 @@ enum End {
     Unheard,
 }
 
-async fn listen(api: &Api, sender: &mpsc::Sender<Wake>) {
+async fn listen(api: &Api, watched: &Watched, sender: &mpsc::Sender<Wake>) {
     let mut pause = PAUSE.0;
     loop {
-        match watch_from_list(api, sender, &mut pause).await {
+        match watch_from_list(api, watched, sender, &mut pause).await {
             Ok(()) => return,
             Err(Some(error)) => tracing::debug!("no hints from Kubernetes: {error}"),
             Err(None) => {}
@@ -68,17 +75,18 @@ async fn listen(api: &Api, sender: &mpsc::Sender<Wake>) {
 /// Watches for as long as it can go on from where it was. `Ok` when nobody listens.
 async fn watch_from_list(
     api: &Api,
+    watched: &Watched,
     sender: &mpsc::Sender<Wake>,
     pause: &mut Duration,
 ) -> Result<(), Option<StoreError>> {
-    let list = api.list().await?;
+    let list = api.list(watched).await?;
     let objects = list.objects.into_iter().map(|object| (object.name().to_owned(), object));
     let mut watch = Watch { objects: objects.collect(), version: list.version };
     if sender.send(Wake::Resync).await.is_err() {
         return Ok(());
     }
     loop {
-        let Some(body) = api.watch(&watch.version).await? else { return Err(None) };
+        let Some(body) = api.watch(watched, &watch.version).await? else { return Err(None) };
         let began = watch.version.clone();
         match watch.follow(body, sender).await {
             End::Unheard => return Ok(()),
@@ -141,7 +149,12 @@ impl Watch {
             _ => self.objects.insert(object.name().to_owned(), object.clone()),
         };
         Some(match (kind.as_str(), object.kind()) {
-            ("DELETED", Some(SESSION)) => session_wakes(before.as_ref(), None),
+            // It may as well have left what we watch.
+            ("DELETED", Some(SESSION)) => {
+                let mut wakes = session_wakes(before.as_ref(), None);
+                wakes.retain(|wake| !matches!(wake, Wake::Ended(_)));
+                wakes
+            }
             (_, Some(SESSION)) => session_wakes(before.as_ref(), Some(&object)),
             ("DELETED", _) => slot_of(&object).map(|(key, _)| Wake::Changed(key)).into_iter().collect(),
             _ => lease_wakes(before.as_ref(), &object),

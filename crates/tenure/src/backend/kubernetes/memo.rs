@@ -1,8 +1,9 @@
 //! What this process knows of its own sessions: it saves looking, and is never needed.
 //!
-//! A session that a server opened for somebody else may be used through any server, so nothing is remembered of it.
+//! A session that a server opened for somebody else may be used through any server, so nothing is remembered of it but the name of its object.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tenure_core::{ElectionKey, SessionId, Token};
@@ -11,9 +12,17 @@ use super::object::Object;
 use super::reading::{Reading, Slot};
 use super::record::{Hold, SessionRecord};
 
+/// How many looks read everything after one that found too little about its elections alone.
+const WIDE_LOOKS: u32 = 16;
+/// How many names of objects are kept.
+const NAMES_MAX: usize = 10_000;
+
 #[derive(Default)]
 pub(super) struct Memo {
     sessions: Mutex<HashMap<SessionId, Known>>,
+    /// What the objects of others' sessions are called.
+    names: Mutex<HashMap<SessionId, String>>,
+    wide: AtomicU32,
     /// The greatest tokens that were ever seen here, and the leases of their holders.
     seen: Mutex<BTreeMap<Slot, (Token, u64)>>,
 }
@@ -24,6 +33,8 @@ pub(super) struct Known {
     pub(super) object: Object,
     pub(super) record: SessionRecord,
     pub(super) held: BTreeMap<Slot, Held>,
+    /// All that it ever stood for or tried to take: where a Lease may say that it holds it.
+    pub(super) tried: BTreeSet<ElectionKey>,
     /// How often it has beaten, or tried to.
     pub(super) beat: u64,
     /// It was found to have lost something: it never comes back.
@@ -38,6 +49,13 @@ pub(super) struct Held {
 }
 
 impl Known {
+    /// A session that holds nothing.
+    pub(super) fn new(object: Object, record: SessionRecord) -> Known {
+        let tried = record.candidacies.iter().map(|standing| standing.candidacy.election.clone());
+        let tried = tried.chain(record.holds.iter().map(|hold| hold.election.clone())).collect();
+        Known { object, record, held: BTreeMap::new(), tried, beat: 0, gone: false }
+    }
+
     /// A session as it was read; `None` if it is over, or has lost something that it was granted.
     pub(super) fn read(reading: &Reading, id: &SessionId) -> Option<Known> {
         let (object, record) = reading.sessions.get(id).filter(|(_, record)| record.view.live)?;
@@ -48,8 +66,7 @@ impl Known {
             is_ours.then(|| (at, Held { token: *token, object: object.clone() }))
         };
         let held = record.holds.iter().map(hold).collect::<Option<_>>()?;
-        let beat = reading.beat_of(id);
-        Some(Known { object: object.clone(), record: record.clone(), held, beat, gone: false })
+        Some(Known { held, beat: reading.beat_of(id), ..Known::new(object.clone(), record.clone()) })
     }
 }
 
@@ -69,13 +86,48 @@ impl Memo {
 
     /// From now on it is known.
     pub(super) fn learn(&self, known: Known) {
+        let id = known.record.view.id.clone();
         if known.record.view.owner.is_none() {
-            self.locked().insert(known.record.view.id.clone(), known);
+            self.locked().insert(id, known);
+            return;
         }
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() >= NAMES_MAX {
+            names.clear();
+        }
+        names.insert(id, known.object.name().to_owned());
+    }
+
+    /// What the object of a session was called when it was last seen.
+    pub(super) fn name_of(&self, id: &SessionId) -> Option<String> {
+        let own = self.with(id, |known| known.object.name().to_owned());
+        own.or_else(|| self.names.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned())
     }
 
     pub(super) fn forget(&self, id: &SessionId) {
         self.locked().remove(id);
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    /// It may hold this, whether or not we are told.
+    pub(super) fn tries(&self, id: &SessionId, key: &ElectionKey) {
+        self.with(id, |known| known.tried.insert(key.clone()));
+    }
+
+    /// All that it ever had to do with.
+    pub(super) fn tried(&self, id: &SessionId) -> BTreeSet<ElectionKey> {
+        self.with(id, |known| known.tried.clone()).unwrap_or_default()
+    }
+
+    /// Whether this look has to read everything: one of the last ones found too little about its elections alone.
+    pub(super) fn looks_wide(&self) -> bool {
+        let less = |left: u32| left.checked_sub(1);
+        self.wide.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// The next looks have to read everything.
+    pub(super) fn widen(&self) {
+        self.wide.store(WIDE_LOOKS, Ordering::Relaxed);
     }
 
     /// Does something to what is known of a session.

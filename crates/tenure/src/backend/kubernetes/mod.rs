@@ -13,7 +13,8 @@
 //!
 //! # How it changes
 //!
-//! Everything is read by one list, which is what the namespace looked like at one moment. A change is worked out by the reference store
+//! What there is about an election, its Leases and the sessions that have to do with it, is read by one list, by a label (`tenure.dev/about`): what it looked like at one
+//! moment. Where a session holds something else, whose Lease says whether it lives, all our objects are read. A change is worked out by the reference store
 //! ([`Book`](tenure_core::book::Book)) on what was read, and written Lease by Lease, each only if it is still what was read; else it is worked out anew. There are no
 //! transactions over several objects, so the order of the writes matters:
 //!
@@ -36,19 +37,22 @@
 //!
 //! # Hints
 //!
-//! A watch with bookmarks says sooner what a look would find; nothing depends on it.
+//! A watch with bookmarks, of what this process has to do with (`interest.rs`), says sooner what a look would find; nothing depends on it.
 
 mod address;
 mod api;
 mod beat;
 mod directory;
+mod granting;
 mod hints;
+mod interest;
 mod memo;
 mod names;
 mod object;
 mod pod;
 mod reading;
 mod record;
+mod sessions;
 mod store;
 mod writing;
 
@@ -63,10 +67,14 @@ use tenure_core::port::{
 
 use self::address::Address;
 use self::api::Api;
+use self::interest::Interest;
 use self::memo::Memo;
 use self::pod::Pod;
 use super::StoreOptions;
 use crate::runtime;
+
+/// How we introduce ourselves.
+const AGENT: &str = concat!("tenure/", env!("CARGO_PKG_VERSION"));
 
 /// The Leases of a namespace, for elections. Clones share it.
 ///
@@ -81,6 +89,7 @@ use crate::runtime;
 pub struct Kubernetes {
     api: Arc<Api>,
     memo: Arc<Memo>,
+    interest: Arc<Interest>,
     pod: Arc<Pod>,
     /// What `holderIdentity` begins with: the pod's name.
     host: String,
@@ -95,6 +104,8 @@ impl Kubernetes {
         let mut config = config(&address).await?;
         // A call is repeated by whoever knows what it means.
         config.default_retry = false;
+        // For the server's audit, and for whoever looks at `managedFields`.
+        config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(AGENT)));
         let namespace = address.namespace.unwrap_or_else(|| config.default_namespace.clone());
         // Another part of the program may have chosen already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -106,8 +117,8 @@ impl Kubernetes {
             std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| host.clone());
         let pod = Arc::new(Pod::new(address.label_leader, name));
         let api = Arc::new(Api::new(client, namespace));
-        api.list().await?;
-        Ok(Kubernetes { api, memo: Arc::default(), pod, host, pace })
+        api.knock().await?;
+        Ok(Kubernetes { api, memo: Arc::default(), interest: Arc::default(), pod, host, pace })
     }
 }
 

@@ -63,6 +63,11 @@ pub(super) fn session_name(id: &SessionId) -> String {
     format!("{SESSION}{}", if is_plain { id.to_owned() } else { hex(id) })
 }
 
+/// What the label of an object says that has to do with this election alone.
+pub(super) fn about(key: &ElectionKey) -> String {
+    hex(&format!("{}/{}", key.namespace, key.name))
+}
+
 fn written(name: &str) -> String {
     if is_subdomain(name) && !name.contains("--") {
         return name.into();

@@ -9,6 +9,16 @@ pub(super) const KIND: &str = "tenure.dev/kind";
 pub(super) const ELECTION: &str = "election";
 pub(super) const SESSION: &str = "session";
 
+/// Says which election an object has to do with, so that a look reads no others: its [`about`](super::names::about), or one of the next two.
+pub(super) const ABOUT: &str = "tenure.dev/about";
+/// A session that has to do with several elections: whoever looks for one of them reads it too.
+pub(super) const SEVERAL: &str = "several";
+/// A session that has to do with none.
+pub(super) const NONE: &str = "none";
+
+const API_VERSION: &str = "coordination.k8s.io/v1";
+const LEASE: &str = "Lease";
+
 /// A Lease, as JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Object(Value);
@@ -17,15 +27,19 @@ impl Object {
     /// A new one.
     pub(super) fn new(namespace: &str, name: &str) -> Object {
         Object(json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
+            "apiVersion": API_VERSION,
+            "kind": LEASE,
             "metadata": { "name": name, "namespace": namespace },
             "spec": {},
         }))
     }
 
-    /// As it was read, if it is one.
-    pub(super) fn read(value: Value) -> Option<Object> {
+    /// As it was read, if it is one. In a list, objects do not say what they are: the list does.
+    pub(super) fn read(mut value: Value) -> Option<Object> {
+        if !value.is_object() {
+            return None;
+        }
+        (value["apiVersion"], value["kind"]) = (API_VERSION.into(), LEASE.into());
         let object = Object(value);
         object.text("name").filter(|name| !name.is_empty()).is_some().then_some(object)
     }
@@ -57,8 +71,11 @@ impl Object {
         self.0["metadata"]["labels"][KIND].as_str()
     }
 
-    pub(super) fn set_kind(&mut self, kind: &str) {
-        self.part("labels").insert(KIND.into(), kind.into());
+    /// Labels it: what it is, and what it has to do with.
+    pub(super) fn set_kind(&mut self, kind: &str, about: &str) {
+        let labels = self.part("labels");
+        labels.insert(KIND.into(), kind.into());
+        labels.insert(ABOUT.into(), about.into());
     }
 
     /// What an annotation says; nothing if it is not there, or makes no sense.

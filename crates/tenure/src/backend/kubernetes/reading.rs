@@ -1,6 +1,6 @@
 //! What was read, as the reference store understands it.
 //!
-//! A list of all our objects is what the namespace looked like at one moment. From it a [`Book`] is made, in which a change is worked out; what
+//! A list of objects is what the namespace looked like at one moment. From it a [`Book`] is made, in which a change is worked out; what
 //! comes of it is written object by object (see `writing.rs`), each only if it is still what was read.
 //!
 //! Who holds a Lease is what its `spec` says, and nothing else: a session that is over, and yet stands in a `spec`, is shown as living with a beat that does
@@ -13,6 +13,7 @@ use tenure_core::book::{Book, Election, Lease};
 use tenure_core::port::{Candidacy, SessionView, Term, Via};
 use tenure_core::{ElectionKey, SessionId, Token};
 
+use super::interest::Watched;
 use super::names::{election_of, lease_name};
 use super::object::{ELECTION, Object, SESSION};
 use super::record::{Holder, OF, Record, SessionRecord};
@@ -27,10 +28,14 @@ pub(super) type Slot = (ElectionKey, u32);
 /// Objects as they were at one moment.
 #[derive(Default)]
 pub(super) struct Reading {
+    /// The elections that were asked for; all if it is `None`.
+    about: Watched,
     pub(super) leases: BTreeMap<Slot, Object>,
     pub(super) sessions: BTreeMap<SessionId, (Object, SessionRecord)>,
     /// Objects of sessions that make no sense: to be used again.
     pub(super) waste: Vec<Object>,
+    /// How often sessions have beaten in what they hold.
+    beats: BTreeMap<SessionId, u64>,
 }
 
 /// A slot, read.
@@ -43,8 +48,8 @@ struct Row {
 }
 
 impl Reading {
-    pub(super) fn of(objects: Vec<Object>) -> Reading {
-        let mut reading = Reading::default();
+    pub(super) fn of(about: Watched, objects: Vec<Object>) -> Reading {
+        let mut reading = Reading { about, ..Reading::default() };
         objects.into_iter().for_each(|object| reading.add(object));
         reading
     }
@@ -58,25 +63,43 @@ impl Reading {
                 None => self.waste.push(object),
             },
             _ => {
-                if let Some(slot) = slot_of(&object) {
-                    self.leases.insert(slot, object);
+                let Some(slot) = slot_of(&object) else { return };
+                if let Some(Holder { session, .. }) = holder_noted(&object) {
+                    let beat = self.beats.entry(session.id).or_default();
+                    *beat = session.beat.max(*beat);
                 }
+                self.leases.insert(slot, object);
             }
         }
     }
 
-    /// The elections that sessions stand for and whose Lease is not among ours.
+    /// Whether this election was asked for.
+    fn is_about(&self, key: &ElectionKey) -> bool {
+        self.about.as_ref().is_none_or(|keys| keys.contains(key))
+    }
+
+    /// The living sessions.
+    fn live(&self) -> impl Iterator<Item = &SessionRecord> {
+        self.sessions.values().map(|(_, record)| record).filter(|record| record.view.live)
+    }
+
+    /// The elections that were asked for, or that sessions stand for, and whose Lease is not among ours.
     pub(super) fn missing(&self) -> BTreeSet<ElectionKey> {
-        let live = self.sessions.values().filter(|(_, record)| record.view.live);
-        let stood = live.flat_map(|(_, record)| &record.candidacies).map(|s| s.candidacy.election.clone());
-        stood.filter(|key| !self.leases.contains_key(&(key.clone(), 0))).collect()
+        let stood = self.live().flat_map(|record| &record.candidacies).map(|s| &s.candidacy.election);
+        let all = stood.filter(|key| self.is_about(key)).chain(self.about.iter().flatten());
+        all.filter(|key| !self.leases.contains_key(&((*key).clone(), 0))).cloned().collect()
+    }
+
+    /// Whether it says of each session whether it beats: who holds something says so there.
+    pub(super) fn is_whole(&self) -> bool {
+        let mut holds = self.live().flat_map(|record| &record.holds);
+        holds.all(|hold| self.leases.contains_key(&(hold.election.clone(), hold.slot)))
     }
 
     /// How often a session has beaten: in its own object, or in what it holds.
     pub(super) fn beat_of(&self, id: &SessionId) -> u64 {
         let own = self.sessions.get(id).map_or(0, |(_, record)| record.view.beat);
-        let held = self.leases.values().filter_map(holder_noted).filter(|holder| holder.session.id == *id);
-        held.map(|holder| holder.session.beat).fold(own, u64::max)
+        self.beats.get(id).map_or(own, |held| own.max(*held))
     }
 
     /// The greatest tokens, and the leases of their holders.
@@ -96,7 +119,8 @@ impl Reading {
             let beat = self.beat_of(id);
             sessions.insert(id.clone(), SessionView { beat, ..record.view.clone() });
         }
-        let slots = self.leases.keys().chain(floors.keys()).cloned().collect::<BTreeSet<Slot>>();
+        let slots = self.leases.keys().chain(floors.keys()).filter(|(key, _)| self.is_about(key));
+        let slots = slots.cloned().collect::<BTreeSet<Slot>>();
         let mut elections: BTreeMap<ElectionKey, Election> = BTreeMap::new();
         for (key, slot) in slots {
             let row = self.row(&(key.clone(), slot), &floors);
@@ -119,7 +143,7 @@ impl Reading {
             }
         }
         for (id, (_, record)) in self.sessions.iter().filter(|(_, (_, record))| record.view.live) {
-            for standing in &record.candidacies {
+            for standing in record.candidacies.iter().filter(|s| self.is_about(&s.candidacy.election)) {
                 let candidacy = standing.candidacy.clone();
                 let election = elections.entry(candidacy.election.clone()).or_default();
                 stand(election, &candidacy);
@@ -197,8 +221,7 @@ impl Reading {
 
     /// The living session that writes this as its `holderIdentity`.
     fn by_identity(&self, identity: &str) -> Option<SessionId> {
-        let live = self.sessions.values().filter(|(_, record)| record.view.live);
-        live.map(|(_, record)| record).find(|r| r.identity == identity).map(|record| record.view.id.clone())
+        self.live().find(|record| record.identity == identity).map(|record| record.view.id.clone())
     }
 }
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use tenure_core::port::{Ask, Candidacy, Pause, SessionView, Term, Via};
 use tenure_core::{ElectionKey, SessionId, Token};
 
-use super::object::Object;
+use super::names::about;
+use super::object::{NONE, Object, SESSION, SEVERAL};
 
 /// The annotation of an election's Lease that says which election and slot it is.
 pub(super) const OF: &str = "tenure.dev/election";
@@ -14,6 +15,11 @@ pub(super) const OF: &str = "tenure.dev/election";
 pub(super) const RECORD: &str = "tenure.dev/record";
 /// The annotation with a [`SessionRecord`].
 pub(super) const SESSION_RECORD: &str = "tenure.dev/session";
+
+/// How many bytes a session's record may have: annotations of an object may have 256 KiB, and others annotate too.
+const ROOM: usize = 224 << 10;
+/// What a note of a token has besides the name of its election.
+const NOTE: usize = 100;
 
 /// What is noted of one slot of an election; of the election itself in its first slot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -100,7 +106,7 @@ impl SessionRecord {
 
     /// Puts it into its object, for client-go's eyes too.
     pub(super) fn written(&self, mut object: Object, wall_ms: i64) -> Object {
-        object.set_kind(super::object::SESSION);
+        object.set_kind(SESSION, &self.about());
         let now = object.next_time(wall_ms);
         object.set_time("renewTime", now);
         if self.view.live {
@@ -112,6 +118,43 @@ impl SessionRecord {
         }
         object.set_note(SESSION_RECORD, self);
         object
+    }
+
+    /// It stands, or stands again.
+    pub(super) fn stand(&mut self, candidacy: &Candidacy, joined_at_ms: i64) {
+        let of_it = |standing: &&mut Standing| standing.candidacy.election == candidacy.election;
+        match self.candidacies.iter_mut().find(of_it) {
+            Some(standing) => {
+                standing.candidacy = candidacy.clone();
+                standing.times += 1;
+            }
+            None => self.candidacies.push(Standing { candidacy: candidacy.clone(), joined_at_ms, times: 0 }),
+        }
+    }
+
+    /// The elections that it has to do with, for its label.
+    fn about(&self) -> String {
+        let stood = self.candidacies.iter().map(|standing| &standing.candidacy.election);
+        let held = self.holds.iter().map(|hold| &hold.election);
+        let mut all = stood.chain(held).chain(self.seen.iter().map(|seen| &seen.election));
+        match all.next() {
+            None => NONE.into(),
+            Some(first) if all.all(|key| key == first) => about(first),
+            Some(_) => SEVERAL.into(),
+        }
+    }
+
+    /// Whether a Lease has room for what this session stands for, and what it will have to note of that.
+    pub(super) fn fits(&self) -> bool {
+        let bare = SessionRecord { holds: Vec::new(), seen: Vec::new(), ..self.clone() };
+        let length = |value: &str| serde_json::to_string(value).map_or(0, |text| text.len());
+        let notes = bare.candidacies.iter().map(|Standing { candidacy, .. }| {
+            let key = &candidacy.election;
+            let note = length(key.namespace.as_str()) + length(key.name.as_str()) + NOTE;
+            note * (candidacy.slots as usize + 1)
+        });
+        let notes: usize = notes.sum();
+        serde_json::to_string(&bare).is_ok_and(|text| text.len() + notes <= ROOM)
     }
 
     /// Remembers tokens that were seen of the elections that it has to do with, and forgets the others.
@@ -136,7 +179,21 @@ impl SessionRecord {
     }
 }
 
-/// A lease in whole seconds, and never a shorter one.
+/// A lease in whole seconds, and never a shorter one. client-go compares renewals by the second, so the last one may have been a second after
+/// the last that it saw: its patience must cover that second and what we trust, two thirds of the lease, by a clock that runs 1.2 times as fast.
 pub(super) fn seconds(lease_ms: u64) -> u64 {
-    lease_ms.div_ceil(1000).clamp(1, i32::MAX as u64)
+    let seen_late_ms = lease_ms.saturating_mul(2) / 3 + 1000;
+    let patience_ms = lease_ms.max(seen_late_ms.saturating_mul(6) / 5);
+    patience_ms.div_ceil(1000).clamp(1, i32::MAX as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_go_waits_for_the_second_that_it_may_have_missed() {
+        let of = [0, 1, 500, 1000, 2000, 3000, 5000, 6000, 6001, 10_000, 15_000].map(seconds);
+        assert_eq!(of, [2, 2, 2, 2, 3, 4, 6, 6, 7, 10, 15]);
+    }
 }

@@ -1,5 +1,6 @@
 //! The path of the machine, call by call.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,25 +11,19 @@ use tenure_core::port::{
 };
 use tenure_core::{ElectionKey, SessionId, Token};
 
-use super::memo::{Held, Known, is_held};
-use super::names::{lease_name, session_name};
+use super::interest::{NAMED_MAX, Watched};
+use super::memo::{Held, Known};
+use super::names::lease_name;
 use super::object::Object;
 use super::reading::{Reading, Slot, slot_of};
-use super::record::{Hold, RECORD, Record, SessionRecord, Standing};
-use super::writing::{changed, freed, lease_object};
+use super::record::{Hold, SessionRecord};
+use super::writing::{changed, lease_object};
 use super::{Kubernetes, hints};
 use crate::runtime;
 
 /// How often a change is worked out anew because something moved. Everybody who moved something got ahead, so this many in a row means a server that
 /// hardly answers.
 pub(super) const TRIES: u32 = 64;
-
-/// For how long the object of a session that is over is left to it, by the wall clock: so long its id is known to be used.
-const REST_MS: i64 = 60_000;
-
-/// After how many leases of silence, and at least how long, by the wall clock, the object of a session that holds nothing is used for another. No candidate
-/// watched it, so it stood alone.
-const ABANDONED: (i64, i64) = (20, 3_600_000);
 
 /// After a conflict: whoever got ahead is done. A short while, and not the same for all.
 pub(super) async fn hold_on(tried: u32) {
@@ -46,12 +41,42 @@ pub(super) fn changing(what: &str) -> StoreError {
 }
 
 impl Kubernetes {
-    /// Reads all our objects at one moment, and of these elections what others made.
-    pub(super) async fn read(&self, keys: &[ElectionKey]) -> Result<Reading, StoreError> {
-        let mut reading = Reading::of(self.api.list().await?.objects);
-        let mut missing = reading.missing();
-        missing.extend(keys.iter().filter(|key| !reading.leases.contains_key(&((*key).clone(), 0))).cloned());
-        for key in missing {
+    /// Reads what there is about these elections, and those that this session ever had to do with, at one moment: their Leases, and the sessions
+    /// that have to do with them. Everything, if that is not enough.
+    pub(super) async fn read(
+        &self,
+        keys: &[ElectionKey],
+        session: Option<&SessionId>,
+    ) -> Result<Reading, StoreError> {
+        self.interest.add(keys);
+        let tried = session.map(|id| self.memo.tried(id)).unwrap_or_default();
+        let about: BTreeSet<ElectionKey> = keys.iter().cloned().chain(tried).collect();
+        if about.is_empty() || about.len() > NAMED_MAX || self.memo.looks_wide() {
+            return self.read_all().await;
+        }
+        let mut reading = self.read_of(Some(about)).await?;
+        if let Some(id) = session.filter(|id| !reading.sessions.contains_key(id)) {
+            // It has nothing to do with them yet.
+            let Some(name) = self.memo.name_of(id) else { return self.read_all().await };
+            self.api.get(&name).await?.into_iter().for_each(|object| reading.add(object));
+        }
+        if reading.is_whole() {
+            return Ok(reading);
+        }
+        self.memo.widen();
+        self.read_all().await
+    }
+
+    /// Reads all our objects at one moment.
+    pub(super) async fn read_all(&self) -> Result<Reading, StoreError> {
+        self.read_of(None).await
+    }
+
+    /// And of the elections that it is about, what others made.
+    async fn read_of(&self, about: Watched) -> Result<Reading, StoreError> {
+        let objects = self.api.list(&about).await?.objects;
+        let mut reading = Reading::of(about, objects);
+        for key in reading.missing() {
             if let Some(object) = self.api.get(&lease_name(&key, 0)).await?.filter(|o| slot_of(o).is_some()) {
                 reading.add(object);
             }
@@ -70,139 +95,6 @@ impl Kubernetes {
         let object = lease_object(&self.api.namespace, reading, books, (key, slot), runtime::wall_ms())?;
         self.api.put(&object).await
     }
-
-    /// Changes what is noted of a living session; `false` if it is over.
-    async fn amend(
-        &self,
-        reading: &Reading,
-        id: &SessionId,
-        mut edit: impl FnMut(&mut SessionRecord),
-    ) -> Result<bool, StoreError> {
-        let Some((object, _)) = reading.sessions.get(id) else { return Ok(false) };
-        let (mut object, beat) = (object.clone(), reading.beat_of(id));
-        let seen = self.memo.seen();
-        for tried in 0..TRIES {
-            let found = SessionRecord::of(&object).filter(|record| record.view.id == *id && record.view.live);
-            let Some(mut record) = found else { return Ok(false) };
-            let before = record.clone();
-            record.view.beat = record.view.beat.max(beat);
-            edit(&mut record);
-            if record == before {
-                return Ok(true);
-            }
-            record.remember(&seen);
-            if let Some(object) = self.api.put(&record.written(object.clone(), runtime::wall_ms())).await? {
-                self.memo.with(id, |known| known.see(object, record));
-                return Ok(true);
-            }
-            let Some(found) = self.api.get(object.name()).await? else { return Ok(false) };
-            object = found;
-            hold_on(tried).await;
-        }
-        Err(changing("write of a session"))
-    }
-
-    /// Notes that a session is over, as long as nothing moved.
-    async fn bury(&self, reading: &Reading, id: &SessionId) -> Result<bool, StoreError> {
-        let Some((object, record)) = reading.sessions.get(id).filter(|(_, record)| record.view.live) else {
-            return Ok(true);
-        };
-        let record = over(record, reading.beat_of(id));
-        Ok(self.api.put(&record.written(object.clone(), runtime::wall_ms())).await?.is_some())
-    }
-
-    /// Notes that our own session is over, which holds nothing any more.
-    pub(super) async fn bury_own(&self, id: &SessionId) -> Result<(), StoreError> {
-        let reading = self.read(&[]).await?;
-        self.bury(&reading, id).await.map(drop)
-    }
-
-    /// Frees what sessions that are over in the book held, then notes that they are over. `false` if something moved.
-    async fn close(
-        &self,
-        reading: &Reading,
-        books: (&Book, &Book),
-        id: &SessionId,
-    ) -> Result<bool, StoreError> {
-        // The Leases first: a session that holds one is known by it.
-        for (key, slot) in freed(books.0, books.1) {
-            let held = books.0.kept(&key).and_then(|election| election.leases.get(slot as usize));
-            if held.is_some_and(|lease| lease.session.as_ref() == Some(id))
-                && self.write(reading, books, (&key, slot)).await?.is_none()
-            {
-                return Ok(false);
-            }
-        }
-        self.bury(reading, id).await
-    }
-
-    /// The object for a new session: one that nobody needs any more, or a new one.
-    fn vacant(&self, reading: &Reading, id: &SessionId) -> Object {
-        let now = runtime::wall_ms();
-        let is_idle = |record: &SessionRecord| {
-            let silent_ms = now - record.view.beat_at_ms;
-            let lease_ms = i64::try_from(record.view.lease_ms).unwrap_or(i64::MAX);
-            match record.over_at_ms {
-                Some(at) => now - at > REST_MS,
-                None => {
-                    let held = |hold: &Hold| {
-                        let object = reading.leases.get(&(hold.election.clone(), hold.slot));
-                        object.is_some_and(|object| is_held(object, &record.identity, hold.token))
-                    };
-                    let patience_ms = ABANDONED.1.max(lease_ms.saturating_mul(ABANDONED.0));
-                    silent_ms > patience_ms && !record.holds.iter().any(held)
-                }
-            }
-        };
-        let idle = reading.sessions.values().find(|(_, record)| is_idle(record)).map(|(object, _)| object);
-        let used = reading.waste.first().or(idle).cloned();
-        used.unwrap_or_else(|| Object::new(&self.api.namespace, &session_name(id)))
-    }
-
-    /// A grant counts once the session's own object says it: whoever wanted to expire the session, which held nothing, has to look again.
-    async fn settle(&self, reading: &Reading, take: &Take, token: Token) -> Result<bool, StoreError> {
-        let hold = Hold { election: take.election.clone(), slot: take.slot, token };
-        let lives = self
-            .amend(reading, &take.session, |record| {
-                record.holds.retain(|other| (&other.election, other.slot) != (&hold.election, hold.slot));
-                record.holds.push(hold.clone());
-            })
-            .await?;
-        if !lives || take.slot == 0 {
-            return Ok(lives);
-        }
-        // Whether an election is paused is said by its first slot.
-        let first = self.api.get(&lease_name(&take.election, 0)).await?;
-        let record = first.and_then(|first| first.note::<Record>(RECORD));
-        Ok(record.is_none_or(|record| record.paused.is_none()))
-    }
-
-    /// Withdraws a candidacy for another number of slots than somebody else's, who joined at the same moment.
-    async fn agree(&self, candidacy: &Candidacy) -> Result<Joined, StoreError> {
-        let reading = self.read(std::slice::from_ref(&candidacy.election)).await?;
-        let others = reading.sessions.values().filter(|(_, r)| r.view.live && r.view.id != candidacy.session);
-        let standing = others.flat_map(|(_, record)| &record.candidacies);
-        let other = standing
-            .map(|standing| &standing.candidacy)
-            .find(|other| other.election == candidacy.election && other.slots != candidacy.slots);
-        let Some(slots) = other.map(|other| other.slots) else { return Ok(Joined::Standing) };
-        self.leave(&candidacy.session, &candidacy.election).await?;
-        // Whoever of the two wrote last had no claim to.
-        let first = reading.leases.get(&(candidacy.election.clone(), 0));
-        if let Some(mut object) = first.cloned() {
-            let mut record: Record = object.note(RECORD).unwrap_or_default();
-            record.slots = slots;
-            object.set_note(RECORD, &record);
-            self.api.put(&object).await?;
-        }
-        Ok(Joined::SlotsDiffer { slots })
-    }
-}
-
-fn over(record: &SessionRecord, beat: u64) -> SessionRecord {
-    let view = SessionView { live: false, beat, ..record.view.clone() };
-    let over_at_ms = Some(runtime::wall_ms());
-    SessionRecord { view, over_at_ms, candidacies: Vec::new(), holds: Vec::new(), ..record.clone() }
 }
 
 #[async_trait]
@@ -234,7 +126,7 @@ impl Store for Kubernetes {
             seen: Vec::new(),
         };
         for tried in 0..TRIES {
-            let reading = self.read(&[]).await?;
+            let reading = self.read_all().await?;
             if reading.sessions.contains_key(&session.id) {
                 // The id was used, possibly by our own first try, whose answer was lost: it is never used then.
                 return Ok(Pulse::Gone);
@@ -246,8 +138,7 @@ impl Store for Kubernetes {
             object.set_time("acquireTime", now);
             match self.api.put(&object).await? {
                 Some(object) => {
-                    let known = Known { object, record, held: Default::default(), beat: 0, gone: false };
-                    self.memo.learn(known);
+                    self.memo.learn(Known::new(object, record));
                     // A pod that comes back may still have its label.
                     self.pod.leads_nothing(&self.api, &session.id);
                     return Ok(Pulse::Alive { timeline: 0, asks: Vec::new() });
@@ -266,7 +157,7 @@ impl Store for Kubernetes {
 
     async fn end(&self, session: &SessionId) -> Result<(), StoreError> {
         for tried in 0..TRIES {
-            let reading = self.read(&[]).await?;
+            let reading = self.read_all().await?;
             let before = reading.book(runtime::wall_ms());
             let mut after = before.clone();
             after.end(session, runtime::wall_ms());
@@ -282,13 +173,17 @@ impl Store for Kubernetes {
 
     async fn join(&self, candidacy: &Candidacy) -> Result<Joined, StoreError> {
         let key = &candidacy.election;
+        self.memo.tries(&candidacy.session, key);
         for tried in 0..TRIES {
-            let reading = self.read(std::slice::from_ref(key)).await?;
+            let reading = self.read(std::slice::from_ref(key), Some(&candidacy.session)).await?;
             let before = reading.book(runtime::wall_ms());
             let mut after = before.clone();
             let joined = after.join(candidacy, runtime::wall_ms());
             if joined != Joined::Standing {
                 return Ok(joined);
+            }
+            if let Some((_, record)) = reading.sessions.get(&candidacy.session) {
+                has_room(record, candidacy)?;
             }
             let first = changed(&reading, &before, &after, key).contains(&0);
             if first && self.write(&reading, (&before, &after), (key, 0)).await?.is_none() {
@@ -297,20 +192,7 @@ impl Store for Kubernetes {
             }
             let joined_at_ms = runtime::wall_ms();
             let lives = self
-                .amend(&reading, &candidacy.session, |record| {
-                    let of_it = |standing: &&mut Standing| standing.candidacy.election == *key;
-                    match record.candidacies.iter_mut().find(of_it) {
-                        Some(standing) => {
-                            standing.candidacy = candidacy.clone();
-                            standing.times += 1;
-                        }
-                        None => record.candidacies.push(Standing {
-                            candidacy: candidacy.clone(),
-                            joined_at_ms,
-                            times: 0,
-                        }),
-                    }
-                })
+                .amend(&reading, &candidacy.session, |record| record.stand(candidacy, joined_at_ms))
                 .await?;
             return if lives { self.agree(candidacy).await } else { Ok(Joined::Gone) };
         }
@@ -318,7 +200,7 @@ impl Store for Kubernetes {
     }
 
     async fn leave(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError> {
-        let reading = self.read(&[]).await?;
+        let reading = self.find(session).await?;
         let gone = |record: &mut SessionRecord| {
             record.candidacies.retain(|standing| standing.candidacy.election != *election);
         };
@@ -326,15 +208,19 @@ impl Store for Kubernetes {
     }
 
     async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
-        let keys = if let Scope::Only(keys) = scope { keys.as_slice() } else { &[] };
-        let reading = self.read(keys).await?;
+        let reading = match scope {
+            Scope::Only(keys) => self.read(keys, Some(session)).await?,
+            Scope::Standing | Scope::Contested => self.read(&[], Some(session)).await?,
+            Scope::All => self.read_all().await?,
+        };
         Ok(reading.book(runtime::wall_ms()).observe(session, scope))
     }
 
     async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
         let at: Slot = (take.election.clone(), take.slot);
+        self.memo.tries(&take.session, &take.election);
         for tried in 0..TRIES {
-            let reading = self.read(std::slice::from_ref(&take.election)).await?;
+            let reading = self.read(std::slice::from_ref(&take.election), Some(&take.session)).await?;
             let before = reading.book(runtime::wall_ms());
             let mut after = before.clone();
             let granted = after.take(take, runtime::wall_ms());
@@ -351,6 +237,7 @@ impl Store for Kubernetes {
                     _ => return Ok(None),
                 }
             };
+            let sent = runtime::now();
             let Some(object) = self.write(&reading, (&before, &after), (&at.0, at.1)).await? else {
                 hold_on(tried).await;
                 continue;
@@ -370,7 +257,11 @@ impl Store for Kubernetes {
                 self.give_up(take, token).await?;
                 return Ok(None);
             }
-            self.memo.granted(&take.session, at, held);
+            self.memo.granted(&take.session, at, held.clone());
+            if !self.confirm(&reading, take, (&held, sent)).await? {
+                self.give_up(take, token).await?;
+                return Ok(None);
+            }
             self.pod.leads(&self.api, take);
             return Ok(Some(token));
         }
@@ -383,7 +274,7 @@ impl Store for Kubernetes {
         self.memo.given_back(&release.session, key, release.slot, release.token);
         self.pod.leads_no_more(&self.api, release);
         for tried in 0..TRIES {
-            let reading = self.read(std::slice::from_ref(key)).await?;
+            let reading = self.read(std::slice::from_ref(key), Some(&release.session)).await?;
             let before = reading.book(runtime::wall_ms());
             let mut after = before.clone();
             after.release(release, runtime::wall_ms());
@@ -406,7 +297,7 @@ impl Store for Kubernetes {
 
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
         for tried in 0..TRIES {
-            let reading = self.read(&[]).await?;
+            let reading = self.read_all().await?;
             let before = reading.book(runtime::wall_ms());
             let mut after = before.clone();
             if !after.expire(expire, runtime::wall_ms())
@@ -421,7 +312,7 @@ impl Store for Kubernetes {
 
     async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
         for tried in 0..TRIES {
-            let reading = self.read(std::slice::from_ref(&ask.election)).await?;
+            let reading = self.read(std::slice::from_ref(&ask.election), None).await?;
             let before = reading.book(runtime::wall_ms());
             let mut after = before.clone();
             let asked = after.ask(ask);
@@ -438,38 +329,21 @@ impl Store for Kubernetes {
     }
 
     fn wakes(&self) -> Wakes {
-        hints::open(self.api.clone())
+        hints::open(self.api.clone(), self.interest.follow())
     }
 }
 
-impl Kubernetes {
-    /// As [`close`](Self::close), but for one slot that is somebody else's already.
-    async fn close_rest(
-        &self,
-        reading: &Reading,
-        books: (&Book, &Book),
-        id: &SessionId,
-        taken: &Slot,
-    ) -> Result<(), StoreError> {
-        for (key, slot) in freed(books.0, books.1) {
-            if (&key, slot) != (&taken.0, taken.1) {
-                self.write(reading, books, (&key, slot)).await?;
-            }
-        }
-        self.bury(reading, id).await.map(drop)
+/// Refuses what could not be noted.
+fn has_room(record: &SessionRecord, candidacy: &Candidacy) -> Result<(), StoreError> {
+    let mut record = record.clone();
+    record.stand(candidacy, 0);
+    if record.fits() {
+        return Ok(());
     }
-
-    /// Gives back what was granted to a session that is over, or while the election was paused.
-    async fn give_up(&self, take: &Take, token: Token) -> Result<(), StoreError> {
-        let release = Release {
-            session: take.session.clone(),
-            election: take.election.clone(),
-            slot: take.slot,
-            token,
-            successor: None,
-            via: Default::default(),
-            leave: false,
-        };
-        self.release(&release).await
-    }
+    let message = format!(
+        "this process stands for {} elections, and Kubernetes has no room to note one more in the Lease of its session; let several processes share them, or use \
+         another store",
+        record.candidacies.len() - 1
+    );
+    Err(StoreError::new(Trouble::Request, message))
 }

@@ -4,7 +4,7 @@ use tenure_core::book::{Book, Election, Lease};
 use tenure_core::port::{Ask, Pause, SessionView, StoreError, Term, Trouble};
 use tenure_core::{ElectionKey, SessionId, Token};
 
-use super::names::lease_name;
+use super::names::{about, lease_name};
 use super::object::{ELECTION, Object};
 use super::reading::{Reading, Slot};
 use super::record::{Holder, Last, OF, RECORD, Record, seconds};
@@ -116,7 +116,7 @@ pub(super) fn lease_object(
             (record.requires, record.paused) = (requires.to_vec(), paused.cloned());
         }
     }
-    object.set_kind(ELECTION);
+    object.set_kind(ELECTION, &about(key));
     object.set_words(OF, &format!("{}/{}/{slot}", key.namespace, key.name));
     object.set_note(RECORD, &record);
     Ok(object)

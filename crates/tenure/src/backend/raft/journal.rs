@@ -8,14 +8,14 @@
 //! between, is no crash: the member refuses to start rather than forget what it promised.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use openraft::{LogId, Vote};
 use serde::{Deserialize, Serialize};
 use tenure_core::port::{StoreError, Trouble};
 
+use super::ground::{Disk, Sheet};
 use super::types::{NodeId, Types};
 
 /// What a line says.
@@ -36,12 +36,12 @@ pub(super) enum Record {
     Forgotten,
 }
 
-/// The segments of a folder.
+/// The segments on a disk.
 pub(super) struct Journal {
-    folder: PathBuf,
+    disk: Arc<dyn Disk>,
     segments: VecDeque<Segment>,
     /// The last of them.
-    file: File,
+    file: Box<dyn Sheet>,
     /// Whether a write failed: nobody knows what is at the end then, and nothing may follow it.
     is_broken: bool,
 }
@@ -63,46 +63,35 @@ impl Segment {
 }
 
 impl Journal {
-    /// Opens the segments of a folder, and takes in what they say.
-    pub(super) fn open(folder: &Path, mut take_in: impl FnMut(Record)) -> Result<Journal, StoreError> {
-        let failed = |path: &Path, error: io::Error| {
-            StoreError::new(Trouble::Unfit, format!("{} can not be used: {error}", path.display()))
+    /// Opens the segments on a disk, and takes in what they say.
+    pub(super) fn open(disk: Arc<dyn Disk>, mut take_in: impl FnMut(Record)) -> Result<Journal, StoreError> {
+        let failed = |place: &str, error: io::Error| {
+            StoreError::new(Trouble::Unfit, format!("{place} can not be used: {error}"))
         };
-        let numbers = numbers(folder).map_err(|error| failed(folder, error))?;
+        let numbers = numbers(disk.as_ref()).map_err(|error| failed(&disk.place(""), error))?;
         let mut segments = VecDeque::new();
         let (first, last) = (numbers.first().copied().unwrap_or(1), numbers.last().copied().unwrap_or(1));
         for number in first..=last {
-            let path = path(folder, number);
-            let bytes = match std::fs::read(&path) {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::NotFound && numbers.is_empty() => Vec::new(),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(lost(&format!("{} is missing", path.display())));
-                }
-                Err(error) => return Err(failed(&path, error)),
+            let name = name(number);
+            let place = disk.place(&name);
+            let bytes = match disk.read(&name).map_err(|error| failed(&place, error))? {
+                Some(bytes) => bytes,
+                None if numbers.is_empty() => Vec::new(),
+                None => return Err(lost(&format!("{place} is missing"))),
             };
             let mut segment = Segment { number, highest: 0, lines: 0 };
             let whole = replay(&bytes, number == last, |record| {
                 segment.note(&record);
                 take_in(record);
             });
-            let whole =
-                whole.map_err(|line| lost(&format!("{} is damaged in line {line}", path.display())))?;
+            let whole = whole.map_err(|line| lost(&format!("{place} is damaged in line {line}")))?;
             segments.push_back(segment);
             if number == last {
-                let cut = |file: File| {
-                    // What was cut off.
-                    file.set_len(whole as u64)?;
-                    file.sync_all()?;
-                    sync(folder)?;
-                    Ok(file)
-                };
-                let opened = OpenOptions::new().create(true).append(true).open(&path).and_then(cut);
-                let file = opened.map_err(|error| failed(&path, error))?;
-                return Ok(Journal { folder: folder.into(), segments, file, is_broken: false });
+                let file = disk.open(&name, whole as u64).map_err(|error| failed(&place, error))?;
+                return Ok(Journal { disk, segments, file, is_broken: false });
             }
         }
-        Err(lost(&format!("{} has no last segment", folder.display())))
+        Err(lost(&format!("{} has no last segment", disk.place(""))))
     }
 
     /// Writes, and syncs.
@@ -110,8 +99,8 @@ impl Journal {
         let mut bytes = Vec::new();
         records.iter().try_for_each(|record| put(record, &mut bytes))?;
         self.unless_broken(|journal| {
-            journal.file.write_all(&bytes)?;
-            journal.file.sync_data()
+            journal.file.write(&bytes)?;
+            journal.file.sync()
         })?;
         if let Some(last) = self.segments.back_mut() {
             records.iter().for_each(|record| last.note(record));
@@ -133,10 +122,10 @@ impl Journal {
             put(record, &mut bytes)?;
             segment.note(record);
         }
-        let path = path(&self.folder, segment.number);
+        let name = name(segment.number);
         self.unless_broken(|journal| {
-            replace(&path, &bytes)?;
-            journal.file = OpenOptions::new().append(true).open(&path)?;
+            journal.disk.replace(&name, &bytes)?;
+            journal.file = journal.disk.open(&name, bytes.len() as u64)?;
             Ok(())
         })?;
         self.segments.push_back(segment);
@@ -145,13 +134,16 @@ impl Journal {
 
     /// Removes the segments, from the front, of which every entry is covered.
     pub(super) fn drop_covered(&mut self, upto: u64) -> io::Result<()> {
-        let before = self.segments.len();
-        while self.segments.len() > 1 && self.segments.front().is_some_and(|first| first.highest <= upto) {
-            let Some(first) = self.segments.front() else { break };
-            std::fs::remove_file(path(&self.folder, first.number))?;
-            self.segments.pop_front();
+        let last = self.segments.len().saturating_sub(1);
+        let covered = self.segments.iter().take(last).take_while(|segment| segment.highest <= upto).count();
+        if covered == 0 {
+            return Ok(());
         }
-        if self.segments.len() < before { sync(&self.folder) } else { Ok(()) }
+        let names: Vec<String> =
+            self.segments.iter().take(covered).map(|segment| name(segment.number)).collect();
+        self.disk.remove(&names)?;
+        self.segments.drain(..covered);
+        Ok(())
     }
 
     fn unless_broken(&mut self, act: impl FnOnce(&mut Journal) -> io::Result<()>) -> io::Result<()> {
@@ -171,17 +163,15 @@ fn lost(what: &str) -> StoreError {
     StoreError::new(Trouble::Unfit, message)
 }
 
-fn path(folder: &Path, number: u64) -> PathBuf {
-    folder.join(format!("log-{number:08}"))
+fn name(number: u64) -> String {
+    format!("log-{number:08}")
 }
 
 /// The segments that are there, in order.
-fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
-    let mut numbers = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let name = entry?.file_name();
-        numbers.extend(name.to_str().and_then(|name| name.strip_prefix("log-")?.parse::<u64>().ok()));
-    }
+fn numbers(disk: &dyn Disk) -> io::Result<Vec<u64>> {
+    let names = disk.names()?;
+    let mut numbers: Vec<u64> =
+        names.iter().filter_map(|name| name.strip_prefix("log-")?.parse().ok()).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -199,20 +189,6 @@ fn replay(bytes: &[u8], is_last: bool, mut take_in: impl FnMut(Record)) -> Resul
         whole += line.len();
     }
     Ok(whole)
-}
-
-/// Puts a new file in the place of another, whole or not at all.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    path.parent().map_or(Ok(()), sync)
-}
-
-fn sync(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 fn put(record: &Record, to: &mut Vec<u8>) -> io::Result<()> {

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
 use std::ops::RangeBounds;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::{LogFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{AnyError, ErrorSubject, ErrorVerb, LogId, StorageError, StorageIOError, Vote};
 use tenure_core::port::{StoreError, Trouble};
 
+use super::ground::Disk;
 use super::journal::{Journal, Record};
 use super::types::{NodeId, Types};
-use crate::runtime;
+use crate::runtime::Runtime;
 
 /// A segment with fewer lines than that is not left for a new one.
 const SEGMENT_LINES: u64 = 256;
@@ -23,61 +23,67 @@ type Failed = StorageError<NodeId>;
 
 /// The log of a member. Clones share it.
 #[derive(Clone)]
-pub(super) struct Log(Arc<Mutex<Inner>>);
+pub(super) struct Log {
+    inner: Arc<Mutex<Inner>>,
+    disk: Arc<dyn Disk>,
+}
 
-#[derive(Default)]
 struct Inner {
+    said: Said,
+    journal: Journal,
+}
+
+/// All that the journal says.
+#[derive(Default)]
+struct Said {
     entries: BTreeMap<u64, Entry>,
     vote: Option<Vote<NodeId>>,
     purged: Option<LogId<NodeId>>,
     made: String,
     started: u64,
     has_forgotten: bool,
-    journal: Option<Journal>,
 }
 
 impl Log {
-    /// The log in a folder, which is drawn a number for if it is new; of a member without one, a log in memory.
-    pub(super) fn open(folder: Option<&Path>) -> Result<Log, StoreError> {
-        let mut inner = Inner::default();
-        if let Some(folder) = folder {
-            let journal = Journal::open(folder, |record| inner.take_in(record))?;
-            inner.journal = Some(journal);
-            let next = inner.purged.map_or(0, |upto| upto.index + 1);
-            if inner.entries.first_key_value().is_some_and(|(first, _)| *first > next) {
-                let message = format!("{} has a log without its beginning", folder.display());
-                return Err(StoreError::new(Trouble::Unfit, message));
-            }
+    /// The log on a disk, which is drawn a number for if it is new.
+    pub(super) fn open(disk: Arc<dyn Disk>, runtime: &dyn Runtime) -> Result<Log, StoreError> {
+        let mut said = Said::default();
+        let journal = Journal::open(disk.clone(), |record| said.take_in(record))?;
+        let next = said.purged.map_or(0, |upto| upto.index + 1);
+        if said.entries.first_key_value().is_some_and(|(first, _)| *first > next) {
+            let message = format!("{} has a log without its beginning", disk.place(""));
+            return Err(StoreError::new(Trouble::Unfit, message));
         }
-        let drawn = format!("{:016x}{:016x}", runtime::random(), runtime::random());
-        let made = Some(Record::Made(drawn)).filter(|_| inner.made.is_empty());
-        let begun = made.into_iter().chain([Record::Started(inner.started + 1)]).collect();
+        let drawn = format!("{:016x}{:016x}", runtime.random(), runtime.random());
+        let made = Some(Record::Made(drawn)).filter(|_| said.made.is_empty());
+        let begun = made.into_iter().chain([Record::Started(said.started + 1)]).collect();
+        let mut inner = Inner { said, journal };
         inner.append(begun).map_err(|error| {
             StoreError::new(Trouble::Unfit, format!("the log can not be written: {error}"))
         })?;
-        Ok(Log(Arc::new(Mutex::new(inner))))
+        Ok(Log { inner: Arc::new(Mutex::new(inner)), disk })
     }
 
     /// What was drawn when the folder was made.
     pub(super) fn folder(&self) -> String {
-        self.locked().made.clone()
+        self.locked().said.made.clone()
     }
 
     /// How often a member was started in the folder, this time included.
     pub(super) fn started(&self) -> u64 {
-        self.locked().started
+        self.locked().said.started
     }
 
     /// The term of its last vote, and the index of its last entry.
     pub(super) fn reach(&self) -> (u64, u64) {
-        let inner = self.locked();
-        let term = inner.vote.map_or(0, |vote| vote.leader_id().term);
-        (term, inner.last().map_or(0, |last| last.index))
+        let Inner { said, .. } = &*self.locked();
+        let term = said.vote.map_or(0, |vote| vote.leader_id().term);
+        (term, said.last().map_or(0, |last| last.index))
     }
 
     /// Whether it was found out that promises were made that are not here.
     pub(super) fn has_forgotten(&self) -> bool {
-        self.locked().has_forgotten
+        self.locked().said.has_forgotten
     }
 
     /// It was found out.
@@ -87,27 +93,22 @@ impl Log {
 
     /// Whether this member never promised anything.
     pub(super) fn is_pristine(&self) -> bool {
-        let inner = self.locked();
-        inner.vote.is_none() && inner.entries.is_empty() && inner.purged.is_none()
+        let Inner { said, .. } = &*self.locked();
+        said.vote.is_none() && said.entries.is_empty() && said.purged.is_none()
     }
 
     fn locked(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something to the log and its files, off the threads that must not wait.
     async fn write(&self, act: impl FnOnce(&mut Inner) -> io::Result<()> + Send + 'static) -> io::Result<()> {
-        if self.locked().journal.is_none() {
-            return act(&mut self.locked());
-        }
         let log = self.clone();
-        tokio::task::spawn_blocking(move || act(&mut log.locked()))
-            .await
-            .unwrap_or_else(|error| Err(io::Error::other(error)))
+        self.disk.during(Box::new(move || act(&mut log.locked()))).await
     }
 }
 
-impl Inner {
+impl Said {
     fn last(&self) -> Option<LogId<NodeId>> {
         self.entries.last_key_value().map(|(_, entry)| entry.log_id).or(self.purged)
     }
@@ -126,22 +127,22 @@ impl Inner {
             }
         }
     }
+}
 
+impl Inner {
     fn append(&mut self, records: Vec<Record>) -> io::Result<()> {
-        if let Some(journal) = &mut self.journal {
-            journal.append(&records)?;
-        }
-        records.into_iter().for_each(|record| self.take_in(record));
+        self.journal.append(&records)?;
+        records.into_iter().for_each(|record| self.said.take_in(record));
         Ok(())
     }
 
     fn purge(&mut self, upto: LogId<NodeId>) -> io::Result<()> {
         self.append(vec![Record::Purge(upto)])?;
-        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let Inner { said, journal } = self;
         if journal.lines() >= SEGMENT_LINES {
-            let mut head = vec![Record::Made(self.made.clone()), Record::Started(self.started)];
-            head.extend(self.vote.map(Record::Vote));
-            head.extend(self.has_forgotten.then_some(Record::Forgotten));
+            let mut head = vec![Record::Made(said.made.clone()), Record::Started(said.started)];
+            head.extend(said.vote.map(Record::Vote));
+            head.extend(said.has_forgotten.then_some(Record::Forgotten));
             head.push(Record::Purge(upto));
             journal.rotate(&head)?;
         }
@@ -158,7 +159,7 @@ impl RaftLogReader<Types> for Log {
         &mut self,
         range: B,
     ) -> Result<Vec<Entry>, Failed> {
-        Ok(self.locked().entries.range(range).map(|(_, entry)| entry.clone()).collect())
+        Ok(self.locked().said.entries.range(range).map(|(_, entry)| entry.clone()).collect())
     }
 }
 
@@ -166,8 +167,8 @@ impl RaftLogStorage<Types> for Log {
     type LogReader = Log;
 
     async fn get_log_state(&mut self) -> Result<LogState<Types>, Failed> {
-        let inner = self.locked();
-        Ok(LogState { last_purged_log_id: inner.purged, last_log_id: inner.last() })
+        let Inner { said, .. } = &*self.locked();
+        Ok(LogState { last_purged_log_id: said.purged, last_log_id: said.last() })
     }
 
     async fn get_log_reader(&mut self) -> Log {
@@ -180,8 +181,10 @@ impl RaftLogStorage<Types> for Log {
         saved.map_err(|error| failed(ErrorVerb::Write, &error))
     }
 
+    /// As a promise, not as an office: who led before it was started anew is elected anew. openraft would have it lead on at once, and look at a state that
+    /// lacks what was agreed on since its last snapshot.
     async fn read_vote(&mut self) -> Result<Option<Vote<NodeId>>, Failed> {
-        Ok(self.locked().vote)
+        Ok(self.locked().said.vote.map(|vote| Vote { committed: false, ..vote }))
     }
 
     async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), Failed>

@@ -1,10 +1,12 @@
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use openraft::{CommittedLeaderId, EntryPayload};
 use proptest::prelude::*;
 
+use super::super::disk::Folder;
 use super::*;
+use crate::runtime::System;
 
 fn id(term: u64, index: u64) -> LogId<NodeId> {
     LogId::new(CommittedLeaderId::new(term, 1), index)
@@ -15,22 +17,27 @@ fn entries(term: u64, indexes: std::ops::Range<u64>) -> Vec<Record> {
     indexes.map(|index| Record::Append(Box::new(entry(index)))).collect()
 }
 
+fn open(folder: &Path) -> Result<Log, StoreError> {
+    Log::open(Arc::new(Folder::lock(folder)?), &System)
+}
+
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
-    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("log-")).collect()
 }
 
 /// All that must survive: entries, vote, what was purged, and whose folder it is.
 type Said = (Vec<LogId<NodeId>>, Option<Vote<NodeId>>, Option<LogId<NodeId>>, String);
 
 fn said(log: &Log) -> Said {
-    let inner = log.locked();
-    (inner.entries.values().map(|entry| entry.log_id).collect(), inner.vote, inner.purged, inner.made.clone())
+    let Inner { said, .. } = &*log.locked();
+    (said.entries.values().map(|entry| entry.log_id).collect(), said.vote, said.purged, said.made.clone())
 }
 
 #[test]
 fn what_is_covered_goes_and_what_stays_is_not_written_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Log::open(Some(folder.path())).unwrap();
+    let log = open(folder.path()).unwrap();
     log.locked().append(entries(1, 0..1000)).unwrap();
     log.locked().append(vec![Record::Vote(Vote::new(7, 3))]).unwrap();
     log.locked().purge(id(1, 900)).unwrap();
@@ -47,7 +54,7 @@ fn what_is_covered_goes_and_what_stays_is_not_written_anew() {
     assert!(std::fs::metadata(second.last().unwrap()).unwrap().len() < 600);
     let before = said(&log);
     drop(log);
-    let again = Log::open(Some(folder.path())).unwrap();
+    let again = open(folder.path()).unwrap();
     assert_eq!(said(&again), before);
     assert_eq!((again.started(), again.reach()), (2, (7, 1499)));
 }
@@ -59,7 +66,7 @@ fn inode(path: &Path) -> u64 {
 #[test]
 fn a_segment_that_is_missing_or_damaged_is_no_crash() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Log::open(Some(folder.path())).unwrap();
+    let log = open(folder.path()).unwrap();
     for round in 0..3 {
         log.locked().append(entries(1, round * 500..(round + 1) * 500)).unwrap();
         log.locked().purge(id(1, round * 100 + 50)).unwrap();
@@ -68,7 +75,7 @@ fn a_segment_that_is_missing_or_damaged_is_no_crash() {
     let all: Vec<PathBuf> = files(folder.path()).into_iter().collect();
     assert_eq!(all.len(), 4);
     let refused = |what: &str| {
-        let error = Log::open(Some(folder.path())).err().expect(what);
+        let error = open(folder.path()).err().expect(what);
         assert!(error.kind == Trouble::Unfit, "{error}");
     };
     let middle = std::fs::read(&all[1]).unwrap();
@@ -81,7 +88,7 @@ fn a_segment_that_is_missing_or_damaged_is_no_crash() {
     std::fs::remove_file(&all[0]).unwrap();
     refused("without its beginning");
     std::fs::write(&all[0], first).unwrap();
-    Log::open(Some(folder.path())).unwrap();
+    open(folder.path()).unwrap();
 }
 
 #[derive(Clone, Debug)]
@@ -112,10 +119,10 @@ proptest! {
     #[test]
     fn nothing_that_was_told_is_forgotten(steps in steps()) {
         let folder = tempfile::tempdir().unwrap();
-        let mut log = Log::open(Some(folder.path())).unwrap();
+        let mut log = open(folder.path()).unwrap();
         let (mut next, mut term) = (0, 1);
         for step in steps {
-            let first = log.locked().purged.map_or(0, |upto| upto.index + 1);
+            let first = log.locked().said.purged.map_or(0, |upto| upto.index + 1);
             match step {
                 Step::Append(count) => {
                     log.locked().append(entries(term, next..next + count)).unwrap();
@@ -129,7 +136,7 @@ proptest! {
                 }
                 Step::Purge(count) if first < next => {
                     let upto = (first + count).min(next - 1);
-                    let term = log.locked().entries[&upto].log_id.leader_id.term;
+                    let term = log.locked().said.entries[&upto].log_id.leader_id.term;
                     log.locked().purge(id(term, upto)).unwrap();
                 }
                 Step::Purge(_) => {}
@@ -142,7 +149,7 @@ proptest! {
                     let begun = b"0123456789abcdef {\"vote\":{\"leader_";
                     bytes.extend_from_slice(&begun[..cut.min(begun.len())]);
                     std::fs::write(&last, bytes).unwrap();
-                    log = Log::open(Some(folder.path())).unwrap();
+                    log = open(folder.path()).unwrap();
                     prop_assert_eq!(said(&log), before);
                 }
             }

@@ -3,9 +3,8 @@
 //! A grant's token is the index of the entry that granted it: it was agreed on by a majority before anybody heard of it, and indexes only grow.
 //! The state lives in memory; what is durable is the log, and from time to time a snapshot of the state, after which the log may be cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::RaftStateMachine;
@@ -20,11 +19,18 @@ use tenure_core::cabinet::Cabinet;
 use tenure_core::port::{StoreError, Trouble, Wake};
 use tokio::sync::broadcast;
 
+use super::ground::{Disk, Witness};
 use super::types::{Change, Entry, Folder, IDENTITY, Look, NodeId, Outcome, Put, Types};
 use crate::backend::memory::no_such_election;
 
 /// For how long a session that is over is remembered: long enough that its own late calls find it gone.
 const REMEMBERED_MS: i64 = 600_000;
+
+/// Of how many values that were written it is remembered that they were.
+const WRITTEN_KEPT: usize = 1024;
+
+/// The file that the state is written down in.
+const SNAPSHOT: &str = "snapshot.json";
 
 type Failed = StorageError<NodeId>;
 type Membership = StoredMembership<NodeId, openraft::BasicNode>;
@@ -37,6 +43,9 @@ pub(super) struct State {
     book: Book,
     cabinet: Cabinet,
     table: BTreeMap<String, String>,
+    /// What was drawn for the last values that were written.
+    #[serde(default)]
+    written: VecDeque<u64>,
     /// The folder of each member.
     folders: BTreeMap<NodeId, Folder>,
 }
@@ -109,6 +118,14 @@ impl State {
                 return Outcome::refused(StoreError::new(Trouble::Request, message));
             }
         }
+        // Entries of older versions have no number.
+        if put.once != 0 && self.written.contains(&put.once) {
+            return Outcome::nothing();
+        }
+        self.written.push_back(put.once);
+        if self.written.len() > WRITTEN_KEPT {
+            self.written.pop_front();
+        }
         match &put.value {
             Some(value) => self.table.insert(put.key.clone(), value.clone()),
             None => self.table.remove(&put.key),
@@ -122,7 +139,8 @@ impl State {
 pub(super) struct Machine {
     shelf: Arc<Mutex<Shelf>>,
     wakes: broadcast::Sender<Wake>,
-    file: Option<PathBuf>,
+    disk: Arc<dyn Disk>,
+    witness: Option<Witness>,
 }
 
 #[derive(Default)]
@@ -139,24 +157,26 @@ struct Kept {
 }
 
 impl Machine {
-    /// The state as its last snapshot in this folder has it; of a member without a folder, nothing.
-    pub(super) fn open(folder: Option<&Path>, wakes: broadcast::Sender<Wake>) -> Result<Machine, StoreError> {
-        let file = folder.map(|folder| folder.join("snapshot.json"));
+    /// The state as its last snapshot on this disk has it.
+    pub(super) fn open(
+        disk: Arc<dyn Disk>,
+        wakes: broadcast::Sender<Wake>,
+        witness: Option<Witness>,
+    ) -> Result<Machine, StoreError> {
+        let unfit = |error: String| {
+            let message = format!(
+                "{} can not be read: {error}; this member has lost its state: remove it from the cluster, empty its folder, and \
+                 add it under another number",
+                disk.place(SNAPSHOT)
+            );
+            StoreError::new(Trouble::Unfit, message)
+        };
         let mut shelf = Shelf::default();
-        if let Some(file) = file.as_deref().filter(|file| file.exists()) {
-            let unfit = |error: String| {
-                let message = format!(
-                    "{} can not be read: {error}; this member has lost its state: remove it from the cluster, empty its folder, and \
-                     add it under another number",
-                    file.display()
-                );
-                StoreError::new(Trouble::Unfit, message)
-            };
-            let text = std::fs::read(file).map_err(|error| unfit(error.to_string()))?;
+        if let Some(text) = disk.read(SNAPSHOT).map_err(|error| unfit(error.to_string()))? {
             let kept: Kept = serde_json::from_slice(&text).map_err(|error| unfit(error.to_string()))?;
             shelf = Shelf { state: kept.state.clone(), snapshot: Some(kept) };
         }
-        Ok(Machine { shelf: Arc::new(Mutex::new(shelf)), wakes, file })
+        Ok(Machine { shelf: Arc::new(Mutex::new(shelf)), wakes, disk, witness })
     }
 
     fn locked(&self) -> MutexGuard<'_, Shelf> {
@@ -178,12 +198,10 @@ impl Machine {
     }
 
     async fn keep(&self, kept: Kept) -> Result<(), Failed> {
-        if let Some(file) = self.file.clone() {
-            let bytes = serde_json::to_vec(&kept).map_err(|error| failed(ErrorVerb::Write, error))?;
-            let written = tokio::task::spawn_blocking(move || super::journal::replace(&file, &bytes));
-            let written = written.await.map_err(|error| failed(ErrorVerb::Write, error))?;
-            written.map_err(|error| failed(ErrorVerb::Write, error))?;
-        }
+        let bytes = serde_json::to_vec(&kept).map_err(|error| failed(ErrorVerb::Write, error))?;
+        let disk = self.disk.clone();
+        let written = self.disk.during(Box::new(move || disk.replace(SNAPSHOT, &bytes))).await;
+        written.map_err(|error| failed(ErrorVerb::Write, error))?;
         self.locked().snapshot = Some(kept);
         Ok(())
     }
@@ -233,6 +251,10 @@ impl RaftStateMachine<Types> for Machine {
         let mut outcomes = Vec::new();
         for entry in entries {
             shelf.state.applied = Some(entry.log_id);
+            if let Some(witness) = &self.witness {
+                let said = serde_json::to_vec(&entry).map_err(|error| failed(ErrorVerb::Read, error))?;
+                witness(entry.log_id.index, &said);
+            }
             outcomes.push(match entry.payload {
                 EntryPayload::Blank => Outcome::nothing(),
                 EntryPayload::Normal(change) => shelf.state.change(&change, entry.log_id.index),
@@ -274,5 +296,39 @@ impl RaftStateMachine<Types> for Machine {
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot<Types>>, Failed> {
         let kept = self.locked().snapshot.clone();
         kept.as_ref().map(sent).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(value: &str, once: u64) -> Entry {
+        let put = Put { key: "k".into(), value: Some(value.into()), once, under: None };
+        Entry { change: Change::Put(put), wall_ms: 0 }
+    }
+
+    fn value(state: &State) -> Option<String> {
+        state.look(&Look::Get("k".into())).read().unwrap()
+    }
+
+    /// The answer was lost, and meanwhile somebody else has written.
+    #[test]
+    fn a_value_that_is_asked_for_again_is_not_written_again() {
+        let mut state = State::default();
+        for (index, entry) in [put("a", 7), put("b", 8), put("a", 7)].iter().enumerate() {
+            state.change(entry, index as u64).read::<()>().unwrap();
+        }
+        assert_eq!(value(&state).as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn entries_of_older_versions_have_no_number_and_are_all_written() {
+        let mut state = State::default();
+        for (index, entry) in [put("a", 0), put("b", 0)].iter().enumerate() {
+            let text = serde_json::to_string(entry).unwrap().replace(",\"once\":0", "");
+            state.change(&serde_json::from_str(&text).unwrap(), index as u64).read::<()>().unwrap();
+        }
+        assert_eq!(value(&state).as_deref(), Some("b"));
     }
 }

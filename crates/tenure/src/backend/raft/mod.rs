@@ -17,13 +17,20 @@
 //! its number: it waits, and says so. Remove it, and add it under another number.
 
 mod address;
+mod answers;
+mod begin;
+mod disk;
+pub mod ground;
+mod hosted;
 mod journal;
 mod log;
 mod machine;
+mod members;
 mod net;
 mod node;
 mod peer;
 mod store;
+mod tcp;
 mod types;
 
 use std::collections::BTreeMap;
@@ -32,6 +39,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_core::future::BoxFuture;
+use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use tenure_core::port::{
     Backend, Bureau, Calendar, Desk, Events, Pools, Scheduling, StoreError, Tasks, Trouble, Wake,
@@ -40,13 +48,16 @@ use tenure_core::{ElectionKey, Token};
 use tokio::sync::mpsc;
 
 use self::address::{Address, SECRET_ENV, is_here};
+use self::disk::Folder;
+use self::ground::{Ground, Seat};
+pub use self::members::{Member, Status};
 use self::net::{Lines, Question};
-pub use self::node::{Member, Status};
-use self::node::{Node, Start};
+use self::node::Node;
 pub use self::store::PROMISES;
+use self::tcp::Tcp;
 use self::types::{Change, Entry, Look, NodeId, Outcome, Put};
 use super::StoreOptions;
-use crate::runtime;
+use crate::runtime::{Runtime, System};
 
 /// How long a client waits before it listens again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -55,6 +66,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct Raft {
     kind: Kind,
+    runtime: Arc<dyn Runtime>,
 }
 
 #[derive(Clone)]
@@ -71,18 +83,32 @@ impl Raft {
         match address {
             Address::Member { folder, node, peers, listen, snapshot } => {
                 check_secret(&secret, &peers)?;
-                let member = Start { folder, id: node, peers, listen, snapshot, secret: secret.into_bytes() };
-                let node = Node::start(member).await?;
-                Ok(Raft { kind: Kind::Member(node) })
+                let disk = Arc::new(Folder::lock(&folder)?);
+                let seat = Seat { node, peers, listen, snapshot, disk, witness: None };
+                let network = Arc::new(Tcp::new(Some(node), secret.as_bytes()));
+                Raft::member(Ground { runtime: Arc::new(System), network }, seat).await
             }
             Address::Client { peers } => {
                 check_secret(&secret, &peers)?;
-                let (lines, first) = (Lines::new(None, secret.as_bytes()), Arc::default());
-                let raft = Raft { kind: Kind::Client { lines, peers: Arc::new(peers), first } };
+                let network = Arc::new(Tcp::new(None, secret.as_bytes()));
+                let raft = Raft::client(Ground { runtime: Arc::new(System), network }, peers);
                 raft.status().await?;
                 Ok(raft)
             }
         }
+    }
+
+    /// Becomes a member on a ground of your own.
+    pub async fn member(ground: Ground, seat: Seat) -> Result<Raft, StoreError> {
+        let runtime = ground.runtime.clone();
+        Ok(Raft { kind: Kind::Member(Node::start(ground, seat).await?), runtime })
+    }
+
+    /// Uses the cluster of these members, on a ground of your own. Nobody is asked yet.
+    pub fn client(ground: Ground, peers: BTreeMap<u64, String>) -> Raft {
+        let Ground { runtime, network } = ground;
+        let (lines, peers, first) = (Lines::new(None, network), Arc::new(peers), Arc::default());
+        Raft { kind: Kind::Client { lines, peers, first }, runtime }
     }
 
     /// Waits until the cluster has a leader; a minute at most.
@@ -101,7 +127,8 @@ impl Raft {
         under: Option<(&ElectionKey, u32, Token)>,
     ) -> Result<(), StoreError> {
         let under = under.map(|(key, slot, token)| (key.clone(), slot, token));
-        let put = Put { key: key.into(), value: value.map(Into::into), under };
+        let (value, once) = (value.map(Into::into), self.runtime.random());
+        let put = Put { key: key.into(), value, once, under };
         self.change(Change::Put(put)).await?.read()
     }
 
@@ -111,25 +138,36 @@ impl Raft {
     }
 
     async fn change(&self, change: Change) -> Result<Outcome, StoreError> {
-        let entry = Entry { change, wall_ms: runtime::wall_ms() };
+        let entry = Entry { change, wall_ms: self.runtime.wall_ms() };
         match &self.kind {
             Kind::Member(node) => node.change(entry).await,
-            Kind::Client { .. } => self.ask_any(&Question::Change(Box::new(entry))).await,
+            Kind::Client { .. } => self.ask_to(&Question::Change(Box::new(entry))).await,
         }
     }
 
     async fn look(&self, look: Look) -> Result<Outcome, StoreError> {
         match &self.kind {
             Kind::Member(node) => node.look(look).await,
-            Kind::Client { .. } => self.ask_any(&Question::Look(look)).await,
+            Kind::Client { .. } => self.ask_to(&Question::Look(look)).await,
         }
     }
 
     async fn manage(&self, question: Question) -> Result<(), StoreError> {
         match &self.kind {
             Kind::Member(node) => node.manage(question).await?.read(),
-            Kind::Client { .. } => self.ask_any::<Outcome>(&question).await?.read(),
+            Kind::Client { .. } => self.ask_to(&question).await?.read(),
         }
+    }
+
+    /// What comes of a question. A member that knows no leader, or reaches no majority, is not asked the next time: others may.
+    async fn ask_to(&self, question: &Question) -> Result<Outcome, StoreError> {
+        let outcome: Outcome = self.ask_any(question).await?;
+        if let Kind::Client { first, .. } = &self.kind
+            && outcome.is_unavailable()
+        {
+            first.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(outcome)
     }
 
     /// The answer of the first member that gives one. Every question may be asked twice, as over HTTP: what changes something compares.
@@ -188,26 +226,28 @@ impl Scheduling for Raft {}
 impl Calendar for Raft {}
 
 /// Passes on what any member says, until nobody listens.
-fn follow(lines: Lines, peers: Arc<BTreeMap<NodeId, String>>) -> mpsc::Receiver<Wake> {
+fn follow(
+    lines: Lines,
+    peers: Arc<BTreeMap<NodeId, String>>,
+    runtime: Arc<dyn Runtime>,
+) -> mpsc::Receiver<Wake> {
     let (sender, receiver) = mpsc::channel(256);
     tokio::spawn(async move {
         let listening = async {
             loop {
                 for (node, place) in peers.iter() {
-                    let Ok((mut line, _)) = lines.open(*node, place).await else { continue };
-                    if line.say(&Question::Wakes).await.is_err() {
-                        continue;
-                    }
-                    while let Ok(Some(wake)) = line.hear::<Wake>().await {
+                    let Ok(mut said) = lines.listen(*node, place).await else { continue };
+                    while let Some(Ok(wake)) = said.next().await {
                         if sender.send(wake).await.is_err() {
                             return;
                         }
                     }
                 }
-                runtime::sleep_until(runtime::now() + PAUSE).await;
+                runtime.sleep_until(runtime.now() + PAUSE).await;
             }
         };
         tokio::select! {
+            biased;
             () = sender.closed() => {}
             () = listening => {}
         }

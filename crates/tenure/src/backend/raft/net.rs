@@ -1,33 +1,21 @@
-//! How members, and those who use them, speak with each other.
+//! What members, and those who use them, say to each other.
 //!
-//! A connection is sealed under the secret of the cluster ([`crate::seal`]): who does not know it can neither read nor say anything. One question, one
-//! answer, in turn; who wants more at once has more connections. The first thing that is said names the member that is meant, so that a place that
-//! now belongs to another is not mistaken for it.
+//! One question, one answer. The first thing that is asked names the member that is meant, so that a place that now belongs to another is not mistaken for it.
 
-use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_core::stream::BoxStream;
+use futures_util::StreamExt;
 use openraft::raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tenure_core::port::Wake;
 
+use super::ground::Network;
 use super::types::{Entry, Folder, Look, NodeId, Types};
-use crate::runtime;
-use crate::seal::{self, Seal, Seals};
-
-/// The longest message.
-pub(super) const MESSAGE_MAX: usize = 64 << 20;
-
-/// How long a member may take to accept a connection and to greet.
-pub(super) const GREETING_LIMIT: Duration = Duration::from_secs(2);
-
-/// How many connections to one member are kept for the next question.
-const IDLE_MAX: usize = 8;
+use crate::runtime::Runtime;
 
 /// A question.
 #[derive(Serialize, Deserialize)]
@@ -72,129 +60,68 @@ pub(super) struct Greeting {
     pub(super) your_log: Option<(u64, u64)>,
 }
 
-/// One end of a connection.
-pub(super) struct Line {
-    read: BufReader<OwnedReadHalf>,
-    write: OwnedWriteHalf,
-    ours: Seal,
-    theirs: Seal,
-}
-
-impl Line {
-    /// To a member.
-    pub(super) async fn to(place: &str, secret: &[u8]) -> io::Result<Line> {
-        let opening = async {
-            let mut stream = TcpStream::connect(place).await?;
-            stream.set_nodelay(true)?;
-            let ours = seal::draw(runtime::random);
-            let theirs = seal::exchange(&mut stream, &ours).await?;
-            let Seals { from_asker, from_leader } = Seals::derive(secret, &ours, &theirs)?;
-            Ok(Line::of(stream, from_asker, from_leader))
-        };
-        within(GREETING_LIMIT, opening).await
-    }
-
-    /// From somebody.
-    pub(super) async fn from(mut stream: TcpStream, secret: &[u8]) -> io::Result<Line> {
-        stream.set_nodelay(true)?;
-        let ours = seal::draw(runtime::random);
-        let theirs = within(GREETING_LIMIT, seal::exchange(&mut stream, &ours)).await?;
-        let Seals { from_asker, from_leader } = Seals::derive(secret, &theirs, &ours)?;
-        Ok(Line::of(stream, from_leader, from_asker))
-    }
-
-    fn of(stream: TcpStream, ours: Seal, theirs: Seal) -> Line {
-        let (read, write) = stream.into_split();
-        Line { read: BufReader::with_capacity(64 << 10, read), write, ours, theirs }
-    }
-
-    pub(super) async fn say(&mut self, message: &impl Serialize) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        seal::seal(&mut self.ours, &serde_json::to_vec(message)?, &mut bytes)?;
-        self.write.write_all(&bytes).await
-    }
-
-    /// `None` at the end.
-    pub(super) async fn hear<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
-        let heard = seal::open(&mut self.read, &mut self.theirs, MESSAGE_MAX).await?;
-        heard.map(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::other)).transpose()
-    }
-
-    pub(super) async fn ask<T: DeserializeOwned>(&mut self, question: &Question) -> io::Result<T> {
-        self.say(question).await?;
-        self.hear().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+impl Greeting {
+    /// Whether it is who was meant.
+    pub(super) fn check(&self, node: NodeId, place: &str) -> io::Result<()> {
+        match self.node == node {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{place} is node {} and not {node}", self.node),
+            )),
+        }
     }
 }
 
-/// Connections to members.
+/// The way to members.
 #[derive(Clone)]
 pub(super) struct Lines {
     me: Option<NodeId>,
-    secret: Arc<[u8]>,
-    idle: Arc<Mutex<HashMap<String, Vec<Line>>>>,
+    network: Arc<dyn Network>,
 }
 
 impl Lines {
-    pub(super) fn new(me: Option<NodeId>, secret: &[u8]) -> Lines {
-        Lines { me, secret: secret.into(), idle: Arc::default() }
+    pub(super) fn new(me: Option<NodeId>, network: Arc<dyn Network>) -> Lines {
+        Lines { me, network }
     }
 
-    /// A new connection to a member, greeted.
-    pub(super) async fn open(&self, node: NodeId, place: &str) -> io::Result<(Line, Greeting)> {
-        let greeting = async {
-            let mut line = Line::to(place, &self.secret).await?;
-            let greeting: Greeting = line.ask(&Question::Hello(node, self.me)).await?;
-            Ok((line, greeting))
-        };
-        let (line, greeting) = within(GREETING_LIMIT * 2, greeting).await?;
-        if greeting.node != node {
-            let told = format!("{place} is node {} and not {node}", greeting.node);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, told));
-        }
-        Ok((line, greeting))
+    /// What a member says to a greeting.
+    pub(super) async fn greet(&self, node: NodeId, place: &str) -> io::Result<Greeting> {
+        let greeting: Greeting = self.ask(node, place, &Question::Hello(node, self.me)).await?;
+        greeting.check(node, place).map(|()| greeting)
     }
 
-    /// One question. A connection that was kept and is broken by now is not blamed on the member: it is asked again on a new one.
+    /// One question.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         node: NodeId,
         place: &str,
         question: &Question,
     ) -> io::Result<T> {
-        let kept = self.locked().get_mut(place).and_then(Vec::pop);
-        if let Some(mut line) = kept {
-            if let Ok(answer) = line.ask(question).await {
-                self.keep(place, line);
-                return Ok(answer);
-            }
-            // Those that were kept with it are likely as broken.
-            self.locked().remove(place);
-        }
-        let (mut line, _) = self.open(node, place).await?;
-        let answer = line.ask(question).await?;
-        self.keep(place, line);
-        Ok(answer)
+        let answer = self.network.ask(node, place, serde_json::to_vec(question)?).await?;
+        serde_json::from_slice(&answer).map_err(io::Error::other)
     }
 
-    fn keep(&self, place: &str, line: Line) {
-        let mut idle = self.locked();
-        let kept = idle.entry(place.to_owned()).or_default();
-        if kept.len() < IDLE_MAX {
-            kept.push(line);
-        }
-    }
-
-    fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Line>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The hints of a member.
+    pub(super) async fn listen(
+        &self,
+        node: NodeId,
+        place: &str,
+    ) -> io::Result<BoxStream<'static, io::Result<Wake>>> {
+        let said = self.network.listen(node, place, serde_json::to_vec(&Question::Wakes)?).await?;
+        Ok(said.map(|wake| serde_json::from_slice(&wake?).map_err(io::Error::other)).boxed())
     }
 }
 
+/// Does something, and not for ever.
 pub(super) async fn within<T>(
+    runtime: &dyn Runtime,
     limit: Duration,
-    doing: impl std::future::Future<Output = io::Result<T>>,
+    doing: impl Future<Output = io::Result<T>>,
 ) -> io::Result<T> {
     tokio::select! {
+        biased;
         done = doing => done,
-        () = runtime::sleep_until(runtime::now() + limit) => Err(io::ErrorKind::TimedOut.into()),
+        () = runtime.sleep_until(runtime.now() + limit) => Err(io::ErrorKind::TimedOut.into()),
     }
 }

@@ -15,7 +15,6 @@ use super::{Kind, follow};
 use super::{Member, Raft, Status};
 use crate::backend::Heard;
 use crate::backend::told::Told;
-use crate::runtime;
 
 impl Raft {
     async fn write<T: DeserializeOwned>(&self, change: Change) -> Result<T, StoreError> {
@@ -87,7 +86,9 @@ impl Store for Raft {
     fn wakes(&self) -> Wakes {
         match &self.kind {
             Kind::Member(node) => Box::new(Heard(node.wakes.subscribe())),
-            Kind::Client { lines, peers, .. } => Box::new(Told(follow(lines.clone(), peers.clone()))),
+            Kind::Client { lines, peers, .. } => {
+                Box::new(Told(follow(lines.clone(), peers.clone(), self.runtime.clone())))
+            }
         }
     }
 }
@@ -102,7 +103,7 @@ impl Directory for Raft {
         let known: Option<String> = self.read(Look::Get(IDENTITY.into())).await?;
         let name = match known {
             Some(name) => name,
-            None => self.write(Change::Identify(format!("{:016x}", runtime::random()))).await?,
+            None => self.write(Change::Identify(format!("{:016x}", self.runtime.random()))).await?,
         };
         Ok(format!("raft {name}"))
     }

@@ -11,6 +11,8 @@ use tenure_core::port::{
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
+use super::hosted::OnHost;
+
 /// Where the small table has the cluster's name.
 pub(super) const IDENTITY: &str = "tenure/identity";
 
@@ -25,6 +27,7 @@ openraft::declare_raft_types!(
         NodeId = NodeId,
         Node = BasicNode,
         SnapshotData = Cursor<Vec<u8>>,
+        AsyncRuntime = OnHost,
 );
 
 pub(super) type Raft = openraft::Raft<Types>;
@@ -75,6 +78,9 @@ pub(super) struct Put {
     pub(super) key: String,
     /// `None`: to be forgotten.
     pub(super) value: Option<String>,
+    /// Drawn for this one: what is asked for again, because its answer was lost, is not written again over what came in between.
+    #[serde(default)]
+    pub(super) once: u64,
     pub(super) under: Option<(ElectionKey, u32, Token)>,
 }
 
@@ -116,6 +122,11 @@ impl Outcome {
 
     pub(super) fn is_not_leading(&self) -> bool {
         matches!(&self.0, Err((Trouble::Unavailable, message)) if message == NOT_LEADING)
+    }
+
+    /// Whether whoever was asked could do nothing about it now.
+    pub(super) fn is_unavailable(&self) -> bool {
+        matches!(&self.0, Err((Trouble::Unavailable, _)))
     }
 
     pub(super) fn nothing() -> Outcome {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use tenure_core::cluster::{Member, NameView, Running, duties};
+use tenure_core::port::Trouble;
 use tenure_core::{Moment, Name, SessionId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -131,7 +132,13 @@ impl Duty {
             // Whoever ran it last says that it has stopped: nobody needs to be waited for.
             let handed = handed.filter(|handed| handed.number == last);
             if handed.is_some() || now.since(since) >= self.gossip.pace().hold_down() {
-                self.start(name, last + 1, handed).await?;
+                match self.start(name.clone(), last.saturating_add(1), handed).await {
+                    // This member says as much as it may: another time.
+                    Err(Error::Store(error)) if error.kind == Trouble::Request => {
+                        tracing::warn!(singleton = %name, "not started: {error}");
+                    }
+                    started => started?,
+                }
             }
         }
         self.forget_what_was_taken().await;
@@ -157,9 +164,9 @@ impl Duty {
 
     async fn start(&mut self, name: Name, number: u64, handed: Option<Left>) -> Result<(), Error> {
         let Some(program) = self.programs.get(&name).cloned() else { return Ok(()) };
+        say(&self.gossip, &format!("{RUN}{name}"), &Runs { number, since_ms: runtime::wall_ms() }).await?;
         self.due.remove(&name);
         self.leaving.remove(&name);
-        say(&self.gossip, &format!("{RUN}{name}"), &Runs { number, since_ms: runtime::wall_ms() }).await?;
         let state = handed.and_then(|handed| handed.state);
         if state.is_some() {
             metrics::handoff(FOOTING, "received");

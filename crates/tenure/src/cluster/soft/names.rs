@@ -109,7 +109,10 @@ pub(super) async fn register(
         }
     }
     // More than all that was seen: what follows from something is younger than it.
-    let since_ms = heard_of(gossip).latest_ms().map_or(i64::MIN, |latest| latest + 1).max(runtime::wall_ms());
+    let since_ms = heard_of(gossip)
+        .latest_ms()
+        .map_or(i64::MIN, |latest| latest.saturating_add(1))
+        .max(runtime::wall_ms());
     let me = ClaimId { member: gossip.name().to_owned(), id: gossip.id().to_owned() };
     let said = Entry { version: 0, claim: Some(Claim { since_ms, metadata }), ruling: None };
     let mut claiming =

@@ -207,7 +207,6 @@ impl Duty {
         let said = self.elector.restand(|stand| {
             // Who leaves stays until it is taken, and is not to lead again.
             stand.observer |= leaves;
-            stand.metadata.clear();
             // Checked when it was left.
             let _ = handoff.say(&mut stand.metadata);
         });
