@@ -137,7 +137,8 @@ impl Namespace {
 /// Moves the calling thread into a namespace.
 #[allow(unsafe_code)]
 pub(super) fn enter(name: &str) -> Result<()> {
-    let place = File::open(format!("/run/netns/{name}")).context(|| format!("there is no namespace {name}"))?;
+    let place =
+        File::open(format!("/run/netns/{name}")).context(|| format!("there is no namespace {name}"))?;
     // SAFETY: setns(2) touches no memory of ours, and the descriptor is open.
     match unsafe { libc::setns(place.as_raw_fd(), libc::CLONE_NEWNET) } {
         0 => Ok(()),
