@@ -83,6 +83,8 @@ async fn beat_of_both(b: &Actor) {
 async fn what_was_granted_unheard_is_found_by_whoever_it_was_granted_to() {
     let api = api();
     let (a, key) = (actor(&api, "a").await, election("e"));
+    // So that a look has something to be about.
+    a.stand(&election("another")).await;
     a.stand(&key).await;
     api.fail("update", "e", tenure_testkit::rig::KubeFault::Forget(500), 1);
     assert!(a.store.take(&a.bid(&key, 0).await).await.is_err());

@@ -71,6 +71,11 @@ impl Object {
         self.0["metadata"]["labels"][KIND].as_str()
     }
 
+    /// What it has to do with.
+    pub(super) fn about(&self) -> Option<&str> {
+        self.0["metadata"]["labels"][ABOUT].as_str()
+    }
+
     /// Labels it: what it is, and what it has to do with.
     pub(super) fn set_kind(&mut self, kind: &str, about: &str) {
         let labels = self.part("labels");

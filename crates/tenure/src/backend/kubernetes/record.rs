@@ -106,7 +106,9 @@ impl SessionRecord {
 
     /// Puts it into its object, for client-go's eyes too.
     pub(super) fn written(&self, mut object: Object, wall_ms: i64) -> Object {
-        object.set_kind(SESSION, &self.about());
+        // Who watched it hears that it is over.
+        let about = object.about().filter(|_| !self.view.live).map_or_else(|| self.about(), str::to_owned);
+        object.set_kind(SESSION, &about);
         let now = object.next_time(wall_ms);
         object.set_time("renewTime", now);
         if self.view.live {
