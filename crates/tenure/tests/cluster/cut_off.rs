@@ -16,8 +16,11 @@ const NODES: [&str; 2] = ["inside", "outside"];
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What cuts a network off.
+type Cut = fn(&Namespace);
+
 /// The ways to be cut off.
-const CUTS: [(&str, fn(&Namespace)); 2] = [
+const CUTS: [(&str, Cut); 2] = [
     ("one way", |namespace| namespace.cut_one_way().unwrap()),
     ("both ways", |namespace| namespace.cut_both_ways().unwrap()),
 ];

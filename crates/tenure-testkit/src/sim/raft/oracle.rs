@@ -21,6 +21,9 @@ pub(super) struct Oracle {
     inner: Arc<Mutex<Inner>>,
 }
 
+/// Who stands, and on which computer.
+type Standing = (Arc<Computer>, Arc<Elector>);
+
 struct Inner {
     violation: Option<(Violation, Duration)>,
     /// What was applied at each index, and where first.
@@ -30,7 +33,7 @@ struct Inner {
     /// Who led the cluster, and in which term.
     leaders: BTreeSet<(u64, u64)>,
     /// Who stands for each election, and where.
-    candidates: BTreeMap<usize, Vec<(Arc<Computer>, Arc<Elector>)>>,
+    candidates: BTreeMap<usize, Vec<Standing>>,
     /// The last token of each election, and whose it was.
     tokens: BTreeMap<usize, (Token, String)>,
     /// The greatest token under which a write was confirmed.
