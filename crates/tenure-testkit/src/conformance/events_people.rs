@@ -298,7 +298,7 @@ pub async fn a_group_can_be_paused(subject: &Subject) {
 }
 
 fn push(url: &str) -> Push {
-    Push { url: url.into(), secret: "whsec_0123456789abcdef".into(), timeout_ms: 5_000 }
+    Push { url: url.into(), secret: "whsec_Zmlyc3QgZmlyc3QgZmlyc3Qh".into(), timeout_ms: 5_000 }
 }
 
 /// Without its secret.

@@ -1,19 +1,18 @@
 //! What happened on one day, or on many.
 
-use std::fmt;
-
+/// A structure of counts, each with the words for it.
 macro_rules! stats {
-    ($($name:ident: $words:literal,)*) => {
-        /// Counts of what happened.
+    ($(#[$about:meta])* $Stats:ident: $($name:ident: $words:literal,)*) => {
+        $(#[$about])*
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
-        pub struct Stats {
+        pub struct $Stats {
             $(#[doc = $words] pub $name: u64,)*
         }
 
-        impl Stats {
+        impl $Stats {
             /// Adds another day's counts.
-            pub fn add(&mut self, other: &Stats) {
+            pub fn add(&mut self, other: &$Stats) {
                 $(self.$name += other.$name;)*
             }
 
@@ -22,10 +21,19 @@ macro_rules! stats {
                 vec![$(($words, self.$name),)*]
             }
         }
+
+        impl std::fmt::Display for $Stats {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.rows().iter().try_for_each(|(words, count)| writeln!(f, "{words:<48} {count:>14}"))
+            }
+        }
     };
 }
+pub(super) use stats;
 
 stats! {
+    /// Counts of what happened.
+    Stats:
     days: "days lived",
     virtual_ms: "virtual milliseconds",
     steps: "steps of machines",
@@ -54,10 +62,4 @@ stats! {
     guarded_refused: "guarded writes refused",
     fenced_writes: "fenced writes accepted",
     stale_refused: "stale writes refused",
-}
-
-impl fmt::Display for Stats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.rows().iter().try_for_each(|(words, count)| writeln!(f, "{words:<42} {count:>14}"))
-    }
 }

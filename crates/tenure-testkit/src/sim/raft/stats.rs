@@ -1,31 +1,10 @@
 //! What happened on many days.
 
-use std::fmt;
-
-macro_rules! stats {
-    ($($name:ident: $words:literal,)*) => {
-        /// Counts of what happened to clusters.
-        #[derive(Clone, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct RaftStats {
-            $(#[doc = $words] pub $name: u64,)*
-        }
-
-        impl RaftStats {
-            /// Adds another day's counts.
-            pub fn add(&mut self, other: &RaftStats) {
-                $(self.$name += other.$name;)*
-            }
-
-            /// Each count with what it counts.
-            pub fn rows(&self) -> Vec<(&'static str, u64)> {
-                vec![$(($words, self.$name),)*]
-            }
-        }
-    };
-}
+use crate::sim::stats::stats;
 
 stats! {
+    /// Counts of what happened to clusters.
+    RaftStats:
     days: "days lived",
     virtual_ms: "virtual milliseconds",
     messages: "messages",
@@ -53,10 +32,4 @@ stats! {
     fenced: "writes under a lease that were confirmed",
     reads: "reads",
     refused: "reads and writes that a minority did not answer",
-}
-
-impl fmt::Display for RaftStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.rows().iter().try_for_each(|(words, count)| writeln!(f, "{words:<48} {count:>14}"))
-    }
 }
