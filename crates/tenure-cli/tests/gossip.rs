@@ -232,11 +232,9 @@ impl Apart {
 fn a_netsplit_has_two_leaders_and_one_soon_after_it_heals() {
     let Some(apart) = Apart::new() else { return };
     let cut = wall_us();
-    apart.namespace.cut_one_way().expect("cut");
-    apart.mute(true);
+    apart.namespace.cut_both_ways().expect("cut");
     until_works(&apart.world, &["here", "there"]);
     apart.namespace.heal().expect("healed");
-    apart.mute(false);
     apart.heals("cut both ways", cut);
     // Two are not denied.
     assert!(last_sign(&apart.world, "there") > Some(cut), "{}", apart.world.logs());

@@ -74,7 +74,8 @@ fn clocks_that_are_too_far_apart_are_found() {
 
 #[test]
 fn what_is_read_stale_is_found() {
-    assert_eq!(found(RaftMistake::AnswersFromMemory, RaftScenario::Network), "reads_are_linearizable");
+    let by = found(RaftMistake::AnswersFromMemory, RaftScenario::Network);
+    assert!(["reads_are_linearizable", "the_minority_answers_nothing"].contains(&by), "{by}");
 }
 
 /// A leader that crashed and came back at once led on without an election, and answered from its last snapshot: what had been confirmed since was not to be

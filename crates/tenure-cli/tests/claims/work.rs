@@ -27,6 +27,12 @@ fn until_state(world: &World, id: &str, wanted: &str) {
     until(&format!("task {id} is {wanted}"), || state(world, id) == wanted, || world.logs());
 }
 
+/// Until a worker has heard that it is to end.
+fn until_finishing(world: &World, name: &str) {
+    let said = || std::fs::read_to_string(world.path(&format!("{name}.log"))).unwrap_or_default();
+    until(&format!("{name} finishes"), || said().contains("finishing what runs"), || world.logs());
+}
+
 fn pid(world: &World, name: &str) -> u32 {
     let read = || std::fs::read_to_string(world.path(name)).unwrap_or_default();
     until(&format!("{name} holds a whole line"), || read().ends_with('\n'), || world.logs());
@@ -95,6 +101,7 @@ pub fn told_once_it_finishes_and_told_twice_it_gives_back(world: &World) {
     let mut one = worker(world, "one", &[], script);
     pid(world, &format!("pid.{first}"));
     one.signal("TERM");
+    until_finishing(world, "one");
     std::fs::write(world.path("go"), "").expect("a mark");
     assert_eq!(one.wait(), Some(0), "{}", world.logs());
     assert_eq!(state(world, &first), "completed", "what was begun is finished");
@@ -104,7 +111,7 @@ pub fn told_once_it_finishes_and_told_twice_it_gives_back(world: &World) {
     let mut two = worker(world, "two", &[], script);
     let child = pid(world, &format!("pid.{second}"));
     two.signal("TERM");
-
+    until_finishing(world, "two");
     two.signal("INT");
     assert_eq!(two.wait(), Some(0), "{}", world.logs());
     assert!(!lives(child), "nothing of it is left");

@@ -86,12 +86,14 @@ macro_rules! pass_on_work {
         $with! {
             impl $crate::port::Bureau {
                 topics(namespace: Option<&$crate::Name>) -> Vec<$crate::port::TopicView>;
+                topic_names(namespace: Option<&$crate::Name>) -> Vec<$crate::port::TopicKey>;
                 topic(key: &$crate::port::TopicKey) -> Option<$crate::port::TopicView>;
                 set_topic(key: &$crate::port::TopicKey, settings: &$crate::port::TopicSettings) -> bool;
                 delete_topic(key: &$crate::port::TopicKey) -> bool;
                 slot_ends(key: &$crate::port::TopicKey) -> Option<Vec<$crate::port::SlotEnds>>;
                 event(topic: &$crate::port::TopicKey, id: $crate::port::EventId) -> Option<$crate::port::Event>;
                 groups(namespace: Option<&$crate::Name>) -> Vec<$crate::port::GroupView>;
+                group_names(namespace: Option<&$crate::Name>) -> Vec<$crate::port::GroupKey>;
                 group(key: &$crate::port::GroupKey) -> Option<$crate::port::GroupView>;
                 set_group(key: &$crate::port::GroupKey, settings: &$crate::port::GroupSettings, from: $crate::port::Begin) -> bool;
                 delete_group(key: &$crate::port::GroupKey) -> bool;
