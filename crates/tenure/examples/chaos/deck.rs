@@ -7,6 +7,10 @@ use tenure_testkit::rig::true_boottime_ns;
 
 use crate::report::Progress;
 
+/// How many faults a stage adds when its time is over and nothing was put to the test yet: a short run may strike nobody in the midst of
+/// anything. What is not by then, is told.
+pub(crate) const MORE: usize = 20;
+
 /// Faults of every kind that a stage knows, shuffled, and shuffled anew when they are used up: a short run sees most kinds, a long one sees
 /// them about equally often.
 pub(crate) struct Deck<F> {

@@ -6,13 +6,16 @@ use tenure::port::Order;
 use tenure_core::SplitMix;
 use tenure_testkit::rig::{PgCluster, true_boottime_ns};
 
+use super::notes;
 use super::operator::Operator;
+use super::oracles::holdings;
 use super::plan::{ClaimPlan, MIXED, Role};
 use crate::Failed;
 use crate::crew::Crew;
-use crate::deck::{Deck, below, between, wait};
+use crate::deck::{Deck, MORE, below, between, wait};
 use crate::oracles::Injected;
 use crate::report::Progress;
+use crate::verdict::logs;
 
 /// A way to break something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,10 +103,32 @@ impl Nemesis<'_> {
             if let Some(fault) = deck.draw(self.entropy, |_| true) {
                 self.break_and_heal(fault)?;
             }
-            let pause = between(self.entropy, (150, 750));
-            self.wait(pause);
+            self.breathe();
+        }
+        for _ in 0..MORE {
+            if self.has_lost()? {
+                break;
+            }
+            self.break_and_heal(Fault::KillWorker)?;
+            self.breathe();
         }
         Ok(self.injected)
+    }
+
+    fn breathe(&mut self) {
+        let pause = between(self.entropy, (150, 750));
+        self.wait(pause);
+    }
+
+    /// Whether a process has died in the midst of a run.
+    fn has_lost(&self) -> Result<bool, Failed> {
+        for (hand, log) in logs(self.crew)? {
+            let is_over = self.crew.hands[hand].plan.log != log;
+            if is_over && holdings(hand, &notes::read(&log)?).iter().any(|it| !it.ended) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn break_and_heal(&mut self, fault: Fault) -> Result<(), Failed> {

@@ -9,12 +9,13 @@ use tokio::runtime::Handle;
 
 use super::books::{GROUP, topic};
 use super::plan::{EventPlan, Role};
-use super::process::open;
+use super::process::{REFUSED, open};
 use crate::Failed;
 use crate::crew::Crew;
-use crate::deck::{Deck, below, between, wait};
+use crate::deck::{Deck, MORE, below, between, wait};
 use crate::oracles::Injected;
 use crate::report::Progress;
+use crate::verdict::has_said;
 
 /// A way to break something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,10 +89,21 @@ impl Nemesis<'_> {
             if let Some(fault) = deck.draw(self.entropy, |_| true) {
                 self.break_and_heal(fault)?;
             }
-            let pause = between(self.entropy, (150, 750));
-            self.wait(pause);
+            self.breathe();
+        }
+        for _ in 0..MORE {
+            if has_said(self.crew, REFUSED)? {
+                break;
+            }
+            self.break_and_heal(Fault::StopReader)?;
+            self.breathe();
         }
         Ok(self.injected)
+    }
+
+    fn breathe(&mut self) {
+        let pause = between(self.entropy, (150, 750));
+        self.wait(pause);
     }
 
     fn break_and_heal(&mut self, fault: Fault) -> Result<(), Failed> {

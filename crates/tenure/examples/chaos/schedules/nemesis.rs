@@ -13,10 +13,13 @@ use tokio::runtime::Handle;
 
 use super::clock::Clock;
 use super::plan::{SchedulePlan, definitions, hand_of};
+use super::process::REFUSED;
 use crate::Failed;
 use crate::crew::Crew;
+use crate::deck::{Deck, MORE, below, between, wait};
 use crate::oracles::Injected;
 use crate::report::Progress;
+use crate::verdict::has_said;
 
 /// By how much the clock is stepped.
 const STEP_S: i64 = 3_600;
@@ -99,23 +102,27 @@ impl Nemesis<'_> {
         let mut kinds = EVERYWHERE.to_vec();
         kinds.extend(self.clock.iter().flat_map(|_| OF_CLOCK));
         kinds.extend(self.cluster.iter().flat_map(|_| OF_SERVER));
-        let mut deck = Vec::new();
+        let mut deck = Deck::new(kinds);
         self.wait(self.lease.mul_f64(1.5));
         while true_boottime_ns() < until_ns {
-            if deck.is_empty() {
-                deck.clone_from(&kinds);
-                for n in (1..deck.len()).rev() {
-                    let other = self.below(n + 1);
-                    deck.swap(n, other);
-                }
-            }
-            if let Some(fault) = deck.pop() {
+            if let Some(fault) = deck.draw(self.entropy, |_| true) {
                 self.break_and_heal(fault)?;
             }
-            let pause = Duration::from_millis(150 + self.entropy.next_u64() % 900);
-            self.wait(pause);
+            self.breathe();
+        }
+        for _ in 0..MORE {
+            if has_said(self.crew, REFUSED)? {
+                break;
+            }
+            self.break_and_heal(Fault::StopLeader)?;
+            self.breathe();
         }
         Ok((self.injected, self.shown, self.offset_s))
+    }
+
+    fn breathe(&mut self) {
+        let pause = between(self.entropy, (150, 1_050));
+        self.wait(pause);
     }
 
     fn break_and_heal(&mut self, fault: Fault) -> Result<(), Failed> {
@@ -259,19 +266,14 @@ impl Nemesis<'_> {
             Fault::Pause => (500, 2_500),
             _ => (50, 300),
         };
-        Duration::from_millis(least + self.entropy.next_u64() % (most - least).max(1))
+        between(self.entropy, (least, most))
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.entropy.next_u64() % bound.max(1) as u64).unwrap_or(0)
+        below(self.entropy, bound)
     }
 
-    fn wait(&mut self, wait: Duration) {
-        let until = true_boottime_ns() + u64::try_from(wait.as_nanos()).unwrap_or(0);
-        while true_boottime_ns() < until {
-            let left = Duration::from_nanos(until.saturating_sub(true_boottime_ns()));
-            std::thread::sleep(left.min(Duration::from_millis(200)));
-            self.progress.tick();
-        }
+    fn wait(&mut self, time: Duration) {
+        wait(self.progress, time);
     }
 }
