@@ -208,7 +208,8 @@ impl World {
                 self.ask(Wish::Admit(node));
             }
             (None, 1) if voters.len() > VOTERS.0 => self.ask(Wish::Dismiss(some)),
-            (None, 2) => self.lose_disk(some),
+            // Not where the others are restarted as well: then nobody may remember, and it is for people to remove it first.
+            (None, 2) if self.stage.plan.scenario == RaftScenario::Members => self.lose_disk(some),
             (None, _) => self.ask(Wish::Transfer(some)),
             _ => {}
         }
