@@ -204,6 +204,16 @@ impl Hub {
         line
     }
 
+    /// Until nothing is under way any more that may claim something for who has left the lines of this queue.
+    pub(crate) async fn looks_over(&self, key: &QueueKey) {
+        for lane in [Lane::Direct, Lane::Leader, Lane::Fallback] {
+            let line = locked(&self.lines).get(&(key.clone(), lane)).cloned();
+            if let Some(line) = line {
+                line.looks_over().await;
+            }
+        }
+    }
+
     pub(crate) fn mode(&self, key: &QueueKey) -> Mode {
         locked(&self.modes).get(key).copied().unwrap_or_default()
     }

@@ -19,7 +19,7 @@
 mod look;
 mod tender;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenure_core::Moment;
@@ -87,19 +87,24 @@ pub(crate) struct Line {
     lane: Lane,
     state: Mutex<State>,
     news: Notify,
+    /// A look is over.
+    looked: Notify,
 }
 
 #[derive(Default)]
 struct State {
     tickets: BTreeMap<u64, Ticket>,
     next: u64,
+    /// The looks that are under way, and the number of the next.
+    looks: BTreeSet<u64>,
+    next_look: u64,
     /// Whether a task looks after this line.
     tended: bool,
 }
 
 impl Line {
     pub(crate) fn new(key: QueueKey, lane: Lane) -> Line {
-        Line { key, lane, state: Mutex::default(), news: Notify::new() }
+        Line { key, lane, state: Mutex::default(), news: Notify::new(), looked: Notify::new() }
     }
 
     /// Takes a place in the line and waits for what comes of it. Dropped, it leaves the line.
@@ -130,6 +135,20 @@ impl Line {
         }
     }
 
+    /// Until every look that is under way now is over: what it finds for who has left is on its way back then.
+    pub(crate) async fn looks_over(&self) {
+        let next = self.locked().next_look;
+        loop {
+            let looked = self.looked.notified();
+            tokio::pin!(looked);
+            looked.as_mut().enable();
+            if self.locked().looks.first().is_none_or(|first| *first >= next) {
+                return;
+            }
+            looked.await;
+        }
+    }
+
     /// Somebody has left: the line may be empty now.
     pub(crate) fn somebody_left(&self) {
         self.news.notify_one();
@@ -150,6 +169,19 @@ struct Leaving<'a>(&'a Line);
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         self.0.somebody_left();
+    }
+}
+
+/// A look that is under way, until what it found was handed over.
+struct UnderWay {
+    line: Arc<Line>,
+    number: u64,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.line.locked().looks.remove(&self.number);
+        self.line.looked.notify_waiters();
     }
 }
 

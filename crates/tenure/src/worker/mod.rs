@@ -277,6 +277,8 @@ impl Worker {
         let limit = runtime.now() + crew.hub.call_limit();
         let ended = async {
             all(&mut self.tasks).await;
+            // What a claim brings that was under way goes back before the session can end: nobody has begun it, and no attempt is lost.
+            crew.hub.looks_over(&crew.queue).await;
             crew.all_acknowledged().await;
         };
         tokio::select! {

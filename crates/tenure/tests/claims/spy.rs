@@ -27,7 +27,6 @@ pub(crate) enum Fault {
     /// They do nothing, and say that they did.
     Ignored,
     /// They happen at once, and their answers come when the fault is taken away.
-    #[allow(dead_code, reason = "the tests of events need it")]
     AnswerLate,
 }
 
@@ -112,6 +111,14 @@ impl Spy {
             other => Ok(other.copied()),
         }
     }
+
+    /// Keeps an answer back, if that is what the test wants.
+    async fn late(&self, name: &str, fault: Option<Fault>) {
+        if fault == Some(Fault::AnswerLate) {
+            let mut faults = self.faults.subscribe();
+            let _ = faults.wait_for(|faults| !faults.contains_key(name)).await;
+        }
+    }
 }
 
 fn broken() -> StoreError {
@@ -126,10 +133,7 @@ macro_rules! seen_through {
             $(async fn $name(&self, $($arg: $of),*) -> Result<$ok, StoreError> {
                 let fault = self.before(stringify!($name)).await?;
                 let result = $trait::$name(&self.store, $($arg),*).await;
-                if fault == Some(Fault::AnswerLate) {
-                    let mut faults = self.faults.subscribe();
-                    let _ = faults.wait_for(|faults| !faults.contains_key(stringify!($name))).await;
-                }
+                self.late(stringify!($name), fault).await;
                 if fault == Some(Fault::AnswerLost) { Err(broken()) } else { result }
             })*
         }
@@ -188,6 +192,7 @@ impl Tasks for Spy {
             return Err(broken());
         }
         let answer = self.store.claim(ask).await;
+        self.late("claim", fault).await;
         if fault == Some(Fault::AnswerLost) { Err(broken()) } else { answer }
     }
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {

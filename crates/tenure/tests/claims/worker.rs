@@ -164,6 +164,32 @@ fn a_drain_finishes_what_is_begun_and_gives_back_what_is_not() {
     });
 }
 
+/// Who ends the session before it knows what it was handed loses an attempt that nobody made.
+#[test]
+fn a_drain_waits_for_a_claim_that_is_under_way_and_gives_back_what_it_brings() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let tenure = process(&clock, &store, "a").await;
+        let (mail, gate) = (queue("mail"), Gate::new());
+        let id = tenure.claims().submit(&mail, many(1)).await.unwrap()[0].id;
+        store.fault("claim", Some(Fault::AnswerLate));
+        let worker = tenure.worker("mail").handler(gate.handler()).start().await.unwrap();
+        clock.settle().await;
+        assert_eq!(state_of(&store, id).await.state, TaskState::Claimed, "and nobody here knows");
+        let leaving = tokio::spawn(async move {
+            worker.drain().await.unwrap();
+            tenure.close().await.unwrap();
+        });
+        clock.settle().await;
+        assert!(!leaving.is_finished());
+        store.fault("claim", None);
+        clock.settle().await;
+        leaving.await.unwrap();
+        let view = state_of(&store, id).await;
+        assert_eq!((view.state, view.attempt, gate.ends()), (TaskState::Ready, 0, vec![]));
+    });
+}
+
 #[test]
 fn a_drain_whose_patience_is_over_drops_the_handler_and_gives_its_task_back() {
     block_on(async {

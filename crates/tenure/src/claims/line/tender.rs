@@ -13,7 +13,7 @@ use tenure_core::port::{
 use tokio::sync::watch;
 
 use super::look::{Looked, look, seats};
-use super::{Lane, Line, Outcome, Ticket, refuse};
+use super::{Lane, Line, Outcome, Ticket, UnderWay, refuse};
 use crate::claims::batch::CROWD;
 use crate::claims::bells::Bell;
 use crate::claims::holdings::Handed;
@@ -54,7 +54,7 @@ pub(super) struct Tender {
     bell: watch::Receiver<()>,
     _bell: Arc<Bell>,
     sleep: Sleep,
-    looks: FuturesUnordered<BoxFuture<'static, Looked>>,
+    looks: FuturesUnordered<BoxFuture<'static, (Looked, UnderWay)>>,
 }
 
 impl Tender {
@@ -81,7 +81,7 @@ impl Tender {
             let (hub, line) = (self.hub.clone(), self.line.clone());
             tokio::select! {
                 biased;
-                Some(looked) = self.looks.next() => self.back(looked),
+                Some((looked, _under_way)) = self.looks.next() => self.back(looked),
                 () = line.news.notified() => {}
                 // The bell outlives its listeners.
                 _ = self.bell.changed() => self.rung(),
@@ -135,10 +135,7 @@ impl Tender {
     }
 
     fn look(&mut self, doze: bool) {
-        let tickets = self.batch();
-        if tickets.is_empty() {
-            return;
-        }
+        let Some((tickets, under_way)) = self.batch() else { return };
         let (hub, key) = (self.hub.clone(), self.line.key.clone());
         let reign = self.hub.reign();
         let authority = match (self.line.lane, &reign) {
@@ -154,15 +151,26 @@ impl Tender {
         };
         let seats = seats(tickets.iter().map(|(_, ticket)| &ticket.seat));
         let ask = ClaimAsk { queue: key, authority, seats };
-        self.looks.push(look(hub, ask, tickets, doze, reign, self.line.lane).boxed());
+        let looked = look(hub, ask, tickets, doze, reign, self.line.lane);
+        self.looks.push(looked.map(|looked| (looked, under_way)).boxed());
     }
 
     /// As many as fit into one call, in order. Who wants much leaves room for one task for each of the others: a look serves
     /// all that it can, and nobody's turn waits for somebody else's work to come.
-    fn batch(&self) -> Vec<(u64, Ticket)> {
+    ///
+    /// Nobody is looked for who has left: who has, and then asks which looks are under way, knows all that may find something for it.
+    fn batch(&self) -> Option<(Vec<(u64, Ticket)>, UnderWay)> {
         let mut state = self.line.locked();
         let count = state.tickets.len().min(TICKETS_MAX);
-        (0..count).filter_map(|_| state.tickets.pop_first()).collect()
+        let tickets = (0..count).filter_map(|_| state.tickets.pop_first());
+        let tickets: Vec<_> = tickets.filter(|(_, ticket)| !ticket.asker.is_gone()).collect();
+        if tickets.is_empty() {
+            return None;
+        }
+        let number = state.next_look;
+        state.next_look += 1;
+        state.looks.insert(number);
+        Some((tickets, UnderWay { line: self.line.clone(), number }))
     }
 
     /// A look is back.
