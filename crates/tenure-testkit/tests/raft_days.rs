@@ -47,35 +47,32 @@ fn everything_at_once_breaks_nothing() {
     assert!(stats.elected > 0 && stats.fenced > 0, "{stats}");
 }
 
-/// Lives days until the mistake is found: by which invariant.
-fn found(mistake: RaftMistake, scenario: RaftScenario) -> &'static str {
-    (0..40)
-        .find_map(|seed| raft::run(scenario, seed, Some(mistake)).err())
-        .unwrap_or_else(|| panic!("{mistake} was not found"))
-        .violation
-        .invariant
+/// Lives days until one of these invariants finds the mistake; on the way there, others may find it.
+fn is_found_by(invariants: &[&str], mistake: RaftMistake, scenario: RaftScenario) {
+    let mut days = (0..40).filter_map(|seed| raft::run(scenario, seed, Some(mistake)).err());
+    let found = days.any(|failure| invariants.contains(&failure.violation.invariant));
+    assert!(found, "{mistake} was not found by {invariants:?}");
 }
 
 #[test]
 fn a_log_that_is_not_synced_is_found() {
-    let by = found(RaftMistake::NothingIsSynced, RaftScenario::Crashes);
-    assert!(["logs_agree", "reads_are_linearizable", "tokens_only_grow"].contains(&by), "{by}");
+    let by = ["logs_agree", "reads_are_linearizable", "tokens_only_grow"];
+    is_found_by(&by, RaftMistake::NothingIsSynced, RaftScenario::Crashes);
 }
 
 #[test]
 fn a_clock_that_stops_in_suspend_is_found() {
-    assert_eq!(found(RaftMistake::ClockStopsInSuspend, RaftScenario::Pauses), "at_most_one_believes");
+    is_found_by(&["at_most_one_believes"], RaftMistake::ClockStopsInSuspend, RaftScenario::Pauses);
 }
 
 #[test]
 fn clocks_that_are_too_far_apart_are_found() {
-    assert_eq!(found(RaftMistake::ClocksOfAnyRate, RaftScenario::Everything), "at_most_one_believes");
+    is_found_by(&["at_most_one_believes"], RaftMistake::ClocksOfAnyRate, RaftScenario::Everything);
 }
 
 #[test]
 fn what_is_read_stale_is_found() {
-    let by = found(RaftMistake::AnswersFromMemory, RaftScenario::Network);
-    assert!(["reads_are_linearizable", "the_minority_answers_nothing"].contains(&by), "{by}");
+    is_found_by(&["reads_are_linearizable"], RaftMistake::AnswersFromMemory, RaftScenario::Network);
 }
 
 /// A leader that crashed and came back at once led on without an election, and answered from its last snapshot: what had been confirmed since was not to be

@@ -208,8 +208,7 @@ impl World {
                 self.ask(Wish::Admit(node));
             }
             (None, 1) if voters.len() > VOTERS.0 => self.ask(Wish::Dismiss(some)),
-            // Not where the others are restarted as well: then nobody may remember, and it is for people to remove it first.
-            (None, 2) if self.stage.plan.scenario == RaftScenario::Members => self.lose_disk(some),
+            (None, 2) => self.lose_disk(some),
             (None, _) => self.ask(Wish::Transfer(some)),
             _ => {}
         }
@@ -255,7 +254,7 @@ impl World {
     }
 
     /// The disk of a member is lost, or put back as it was before its last start. The others can tell only if they have heard of what is lost: if its last start
-    /// is agreed on.
+    /// is agreed on; and of an old copy only while they run.
     fn lose_disk(&mut self, node: u64) {
         let others_do = self.voters.iter().filter(|voter| !self.members[voter].is_lost).count()
             > self.voters.len() / 2 + 1;
@@ -263,7 +262,7 @@ impl World {
         if !(others_do && is_known && self.certain) {
             return;
         }
-        let all = self.rng.chance(500);
+        let all = self.stage.plan.scenario.has(RaftScenario::Crashes) || self.rng.chance(500);
         let Some(member) = self.members.get_mut(&node).filter(|member| !member.is_lost) else { return };
         member.lose_disk(all);
         self.oracle().count(|stats| stats.disks_lost += 1);

@@ -22,7 +22,7 @@ pub enum RaftScenario {
     Pauses,
     /// Members are admitted, dismissed and lose their disks; leadership is transferred.
     Members,
-    /// All of it, but that disks are lost: who has lost its disk hears of it from others that run, and here they are restarted.
+    /// All of it; but disks are lost, and not put back as they were: of that a member hears only from others that run, and here they are restarted.
     Everything,
 }
 

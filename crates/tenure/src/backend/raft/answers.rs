@@ -36,7 +36,9 @@ impl Answers for Desk {
 async fn answer(node: &Node, question: Question) -> Said {
     match question {
         Question::Hello(_, who) => {
-            let your_folder = who.and_then(|who| node.machine.folder_of(who));
+            // Also from what is not known to be agreed on: after a start that is all that came since the last snapshot.
+            let your_folder =
+                who.and_then(|who| node.log.registered(who).or_else(|| node.machine.folder_of(who)));
             let your_log = who.and_then(|who| node.heard.of(who));
             let pristine = node.log.is_pristine();
             once(&Greeting { node: node.id, pristine, your_folder, your_log })

@@ -20,7 +20,8 @@ const STAND_LIMIT: Duration = Duration::from_secs(1);
 /// A member whose folder is empty although it had another one has lost its disk, and one whose folder was put back as it once was has lost the last of
 /// it: what it voted for, and what it said it had, is forgotten, so it must not take part under its number again. That is known from the others: each
 /// member registers its folder, and how often it was started in it, in the state that is agreed on; and who leads knows what it was told.
-/// A copy of the very run that ended last is found out only if somebody who led it meanwhile is still running.
+/// An empty folder is always found out. An old copy is if one of those that are heard knows of a later start; a copy of the very run that ended last, only
+/// if somebody who led it meanwhile is still running.
 pub(super) async fn begin(
     me: Weak<Node>,
     runtime: Arc<dyn Runtime>,
@@ -97,14 +98,19 @@ impl Node {
         // Who has been one of them knows better than its address who they are by now.
         let voters = if is_new { BTreeMap::new() } else { self.voters() };
         let peers = if voters.is_empty() { peers } else { &voters };
-        let others = peers.iter().filter(|(other, _)| **other != self.id);
-        let greetings = others.map(|(other, place)| {
-            within(self.runtime.as_ref(), STAND_LIMIT, self.lines.greet(*other, place))
+        let others: Vec<_> = peers.iter().filter(|(other, _)| **other != self.id).collect();
+        let greetings = others.iter().map(|(other, place)| {
+            within(self.runtime.as_ref(), STAND_LIMIT, self.lines.greet(**other, place))
         });
         let greetings = futures_util::future::join_all(greetings).await;
         let heard: Vec<Greeting> = greetings.into_iter().filter_map(Result::ok).collect();
-        // One may be behind the others, so a majority is asked.
-        match (heard.len() + 1) * 2 > peers.len() {
+        // One may be behind the others, so a majority is asked; and a majority without itself by who has nothing: what was agreed on while it had another
+        // folder was agreed on by it and as few others as make a majority with it, and it has to meet one of those.
+        let enough = match is_new {
+            true => others.is_empty() || heard.len() * 2 > others.len(),
+            false => (heard.len() + 1) * 2 > peers.len(),
+        };
+        match enough {
             _ if self.log.has_forgotten() || heard.iter().any(|greeting| self.has_forgotten(greeting)) => {
                 Stand::Lost
             }

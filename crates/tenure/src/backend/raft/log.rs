@@ -7,13 +7,13 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::storage::{LogFlushed, LogState, RaftLogReader, RaftLogStorage};
-use openraft::{AnyError, ErrorSubject, ErrorVerb, LogId, StorageError, StorageIOError, Vote};
+use openraft::{AnyError, EntryPayload, ErrorSubject, ErrorVerb, LogId, StorageError, StorageIOError, Vote};
 use tenure_core::port::{StoreError, Trouble};
 use tokio::sync::watch;
 
 use super::ground::Disk;
 use super::journal::{Journal, Record};
-use super::types::{NodeId, Types};
+use super::types::{self, Change, Folder, NodeId, Types};
 use crate::runtime::Runtime;
 
 /// A segment with fewer lines than that is not left for a new one.
@@ -102,6 +102,19 @@ impl Log {
     pub(super) fn is_pristine(&self) -> bool {
         let Inner { said, .. } = &*self.locked();
         said.vote.is_none() && said.entries.is_empty() && said.purged.is_none()
+    }
+
+    /// The folder that a member registered last, in what the log has of it.
+    pub(super) fn registered(&self, node: NodeId) -> Option<Folder> {
+        let Inner { said, .. } = &*self.locked();
+        said.entries.values().rev().find_map(|entry| match &entry.payload {
+            EntryPayload::Normal(types::Entry { change: Change::Register(who, folder), .. })
+                if *who == node =>
+            {
+                Some(folder.clone())
+            }
+            _ => None,
+        })
     }
 
     fn locked(&self) -> MutexGuard<'_, Inner> {
