@@ -226,8 +226,10 @@ impl World {
         {
             return Err(format!("nobody leads e{election}"));
         }
-        let deed = self.oracle().begins("office", "last", Some("word".into()));
-        let written = self.operator.put("last", Some("word"), None).await;
+        // Another word each time: each value is written once at most.
+        let word = format!("word {}", self.stage.time.now());
+        let deed = self.oracle().begins("office", "last", Some(word.clone()));
+        let written = self.operator.put("last", Some(&word), None).await;
         written.map_err(|error| format!("nothing can be written: {error}"))?;
         self.oracle().wrote(deed);
         for key in ["last", "k0", "k1"] {
