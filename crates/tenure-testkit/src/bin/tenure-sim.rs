@@ -18,6 +18,15 @@ use tenure_testkit::sim::{self, Scenario, Stats};
 const USAGE: &str = "usage: tenure-sim [soft|raft] [--seeds N] [--from SEED | --seed SEED] [--threads N] \
                      [--scenario NAME|all] [--mistake NAME]";
 
+const HELP: &str = "
+Lives simulated days, each seed one, and tells of the first that went wrong; the same seed is the same day (of Raft: nearly).
+
+  tenure-sim --seeds 1000000                    the lease core, every kind of bad day in turn
+  tenure-sim soft --scenario everything         those who share nothing but gossip
+  tenure-sim raft --seeds 500 --threads 2       Raft clusters and their clients
+  tenure-sim --seed 4711 --scenario churn       one day again
+  tenure-sim --mistake NAME                     with a mistake built in, which has to be found";
+
 struct Options<S, M> {
     seeds: u64,
     from: u64,
@@ -28,6 +37,10 @@ struct Options<S, M> {
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
+    if std::env::args().any(|word| word == "--help" || word == "-h") {
+        println!("{USAGE}\n{HELP}");
+        return ExitCode::SUCCESS;
+    }
     let lived = match words.peek().map(String::as_str) {
         Some("soft") => parse(words.skip(1), &SoftScenario::ALL)
             .map(|options| live(&options, soft::run, SoftStats::add, |stats: &SoftStats| stats.days)),
