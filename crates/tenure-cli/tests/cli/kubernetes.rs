@@ -1,10 +1,12 @@
 //! What is said on the command line about Leases, and what is shipped for them.
 
+use std::fs::File;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use tenure_testkit::rig::KubeApi;
 
-use crate::support::World;
+use crate::support::{Candidate, World, until};
 
 fn api(world: &World) -> &KubeApi {
     world.api.as_ref().expect("an API server")
@@ -17,7 +19,7 @@ fn lease_during(world: &World, args: &[&str]) -> serde_json::Value {
     all.extend(["--", "sh", "-c", "touch \"$MARK\"; while [ -e \"$MARK\" ]; do sleep 0.02; done"]);
     let mark = world.path("mark");
     let mut child = world.command(&all).env("MARK", &mark).spawn().expect("tenure runs");
-    crate::support::until("the command runs", || mark.exists(), String::new);
+    until("the command runs", || mark.exists(), String::new);
     let lease = api(world).lease("prod", "nightly").expect("a Lease");
     std::fs::remove_file(&mark).expect("the mark");
     assert!(child.wait().expect("it ends").success());
@@ -26,7 +28,7 @@ fn lease_during(world: &World, args: &[&str]) -> serde_json::Value {
 
 #[test]
 fn the_times_have_client_gos_names_and_defaults() {
-    let mut world = World::kubernetes();
+    let mut world = World::kubernetes_of_the_rig();
     let lease =
         lease_during(&world, &["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"]);
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 6);
@@ -55,7 +57,7 @@ fn the_role_that_is_shipped_is_what_is_needed() {
     let text = std::fs::read_to_string(path).expect("the role");
     let line = text.lines().find_map(|line| line.trim().strip_prefix("verbs: [")).expect("verbs");
     let granted: Vec<&str> = line.trim_end_matches(']').split(',').map(str::trim).collect();
-    let world = World::kubernetes();
+    let world = World::kubernetes_of_the_rig();
     for verb in ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"] {
         if !granted.contains(&verb) {
             api(&world).deny(verb, "leases");
@@ -77,9 +79,85 @@ fn the_role_that_is_shipped_is_what_is_needed() {
 
 #[test]
 fn a_way_that_leads_nowhere_is_named_with_the_remedy() {
-    let mut world = World::kubernetes();
+    let mut world = World::kubernetes_of_the_rig();
     world.store = "k8s:prod?kubeconfig=/nowhere".into();
     let output = world.run(&["leader", "list"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("/nowhere") && said.contains("service account"), "{said}");
+}
+
+/// What is shipped, on a real API server, beside client-go's own example of an elector: its lease is a minute long, so whatever comes sooner was handed over.
+#[test]
+#[ignore = "wants a real API server, and client-go: scripts/kubernetes"]
+fn client_go_itself_and_tenure_hand_one_lease_to_each_other() {
+    let mut world = World::kubernetes();
+    let (of, kubeconfig) = world.store.split_once("?kubeconfig=").expect("a kubeconfig");
+    let (namespace, kubeconfig) = (of.trim_start_matches("k8s:").to_owned(), kubeconfig.to_owned());
+    let kubectl = |args: &[&str]| {
+        let given = ["--kubeconfig", &kubeconfig, "--namespace", &namespace];
+        let output = Command::new("kubectl").args(given).args(args).output().expect("kubectl");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let spec = || {
+        let lease = kubectl(&["get", "lease", "shared", "-o", "json"]);
+        serde_json::from_str::<serde_json::Value>(&lease).expect("JSON")["spec"].clone()
+    };
+    // Tenure is the service account that is shipped, and may no more than that.
+    let shipped = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes/rbac.yaml");
+    kubectl(&["apply", "-f", &shipped.display().to_string()]);
+    let config = std::fs::read_to_string(&kubeconfig).expect("a kubeconfig");
+    let account = format!("user: {{as: \"system:serviceaccount:{namespace}:tenure\", ");
+    std::fs::write(world.path("config"), config.replace("user: {", &account)).expect("a kubeconfig");
+    world.store = format!("k8s:{namespace}?kubeconfig={}", world.path("config").display());
+
+    let said = |name: &str| std::fs::read_to_string(world.path(&format!("{name}.log"))).unwrap_or_default();
+    let go = |name: &str| {
+        let log = File::create(world.path(&format!("{name}.log"))).expect("a log");
+        let mut command = Command::new(std::env::var_os("CLIENT_GO").expect("$CLIENT_GO"));
+        command.args(["-kubeconfig", &kubeconfig, "-id", name]);
+        command.args(["-lease-lock-namespace", &namespace, "-lease-lock-name", "shared"]);
+        let process = command.stderr(log).stdout(Stdio::null()).spawn().expect("client-go");
+        Candidate { process, name: name.to_owned() }
+    };
+    let go_leads = |name: &str| {
+        until(&format!("{name} leads"), || said(name).contains("Controller loop"), || world.logs());
+    };
+    let ours = world.path("ours");
+    let tenure = |name: &str| {
+        let script =
+            r#"trap 'rm "$OURS"; exit 0' TERM; echo "$TENURE_TOKEN" >"$OURS"; while :; do sleep 0.05; done"#;
+        let log = File::create(world.path(&format!("{name}.log"))).expect("a log");
+        let mut command = world.command(&["run", "shared", "--id", name, "--", "bash", "-c", script]);
+        let process = command.env("OURS", &ours).stderr(log).stdout(Stdio::null()).spawn().expect("tenure");
+        Candidate { process, name: name.to_owned() }
+    };
+    let we_lead = || until("ours leads", || ours.exists(), || world.logs());
+
+    let mut first = go("go-1");
+    go_leads("go-1");
+    let mut second = tenure("ours-1");
+    until("ours-1 sees who leads", || said("ours-1").contains("go-1"), || world.logs());
+    assert!(!ours.exists() && spec()["holderIdentity"] == "go-1");
+    // client-go releases what it leaves.
+    first.signal("TERM");
+    we_lead();
+    first.wait();
+    let term = spec();
+    assert!(term["holderIdentity"].as_str().is_some_and(|holder| holder.starts_with("ours-1")), "{term}");
+    assert_eq!(term["leaseTransitions"], 1);
+    // So does Tenure, after its command has ended.
+    let mut third = go("go-2");
+    until("go-2 sees who leads", || said("go-2").contains("ours-1"), || world.logs());
+    second.signal("TERM");
+    go_leads("go-2");
+    assert!(!ours.exists(), "the command of ours had ended by then");
+    second.wait();
+    assert_eq!(spec()["leaseTransitions"], 2);
+    let _fourth = tenure("ours-2");
+    until("ours-2 sees who leads", || said("ours-2").contains("go-2"), || world.logs());
+    third.signal("TERM");
+    we_lead();
+    third.wait();
+    assert_eq!(std::fs::read_to_string(&ours).expect("a token").trim(), "4", "{}", spec());
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_testkit::rig::{
-    EtcdCluster, FreshDatabase, KubeApi, free_port, fresh_database, prepared_database,
+    EtcdCluster, FreshDatabase, KubeApi, free_port, fresh_database, prepared_database, real_kubernetes,
 };
 
 /// How long a test waits for something that must happen. Only a hang reaches it.
@@ -61,8 +61,16 @@ impl World {
         World { store: etcd.url(), etcd: Some(etcd), ..World::sqlite() }
     }
 
-    /// A namespace of an API server.
+    /// A namespace of an API server: a real one, if there is one.
     pub fn kubernetes() -> World {
+        match real_kubernetes().expect("a namespace") {
+            Some(store) => World { store, ..World::sqlite() },
+            None => World::kubernetes_of_the_rig(),
+        }
+    }
+
+    /// A namespace of an API server whose days a test can spoil.
+    pub fn kubernetes_of_the_rig() -> World {
         let api = KubeApi::start().expect("an API server");
         World { store: api.url("prod"), api: Some(api), ..World::sqlite() }
     }

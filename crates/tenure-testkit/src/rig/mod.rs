@@ -55,7 +55,7 @@ pub use clock::{FakeClock, SettableClock, true_boottime_ns};
 pub use database::{FreshDatabase, SHARED_CLUSTER_VARIABLE, fresh_database, prepared_database};
 pub use disk::SmallDisk;
 pub use etcd::EtcdCluster;
-pub use kube::{KubeApi, KubeFault};
+pub use kube::{KubeApi, KubeFault, real_kubernetes};
 pub use netns::Namespace;
 pub use pgbouncer::PgBouncer;
 pub use port::free as free_port;

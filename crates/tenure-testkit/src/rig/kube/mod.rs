@@ -5,6 +5,7 @@
 //! listens on a port of its own.
 
 mod faults;
+mod real;
 mod select;
 mod serve;
 mod validate;
@@ -21,6 +22,7 @@ use tokio::sync::{oneshot, watch};
 
 use self::faults::Faults;
 pub use self::faults::KubeFault;
+pub use self::real::real_kubernetes;
 use self::serve::Shared;
 use self::world::World;
 
