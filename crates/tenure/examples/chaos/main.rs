@@ -20,6 +20,7 @@ mod log;
 mod nemesis;
 mod operator;
 mod oracles;
+mod process;
 mod promotion;
 mod raft;
 mod report;
@@ -33,10 +34,7 @@ use std::process::ExitCode;
 
 use tenure_core::{Entropy, SplitMix};
 
-use crate::claims::ClaimPlan;
 use crate::crew::Job;
-use crate::events::EventPlan;
-use crate::schedules::SchedulePlan;
 
 /// Why a run could not be made. Says nothing about Tenure.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -130,20 +128,13 @@ impl Options {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let told = arguments.get(1).map_or("", String::as_str);
     let outcome = match arguments.first().map(String::as_str) {
-        Some("worker") => work(arguments.get(1).map_or("", String::as_str)).map(|()| true),
-        Some(<ClaimPlan as Job>::ROLE) => {
-            claims::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
-        }
-        Some(<EventPlan as Job>::ROLE) => {
-            events::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
-        }
-        Some(<SchedulePlan as Job>::ROLE) => {
-            schedules::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
-        }
-        Some(gossip::COMMAND) => {
-            gossip::live(arguments.get(1).map_or("", String::as_str)).map(|never| match never {})
-        }
+        Some(<worker::Plan as Job>::ROLE) => process::live(told, worker::live).map(|()| true),
+        Some(<claims::Plan as Job>::ROLE) => process::live(told, claims::live).map(|()| true),
+        Some(<events::Plan as Job>::ROLE) => process::live(told, events::live).map(|()| true),
+        Some(<schedules::Plan as Job>::ROLE) => process::live(told, schedules::live).map(|()| true),
+        Some(gossip::COMMAND) => gossip::live(told).map(|never| match never {}),
         _ => match parse(&arguments) {
             Ok(Some(options)) => break_things(&options),
             Ok(None) => {
@@ -229,11 +220,4 @@ fn break_things(options: &Options) -> Result<bool, Failed> {
     let controls = if options.wants("controls") { controls::run(&mut progress, handle)? } else { Vec::new() };
     progress.done();
     Ok(report::print(&verdicts, &controls, options.seed))
-}
-
-fn work(plan: &str) -> Result<(), Failed> {
-    let plan = serde_json::from_str(plan)?;
-    // The I/O driver is what lets timers work under a faked clock.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(worker::run(plan)).map_err(|error| error.to_string().into())
 }

@@ -142,13 +142,3 @@ pub(crate) fn logs<J>(crew: &Crew<J>) -> Result<Vec<(usize, PathBuf)>, Failed> {
     }
     Ok(logs)
 }
-
-/// Whether any process has written this word down.
-pub(crate) fn has_said<J>(crew: &Crew<J>, word: &str) -> Result<bool, Failed> {
-    for (_, log) in logs(crew)? {
-        if std::fs::read_to_string(log)?.lines().any(|line| line == word) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}

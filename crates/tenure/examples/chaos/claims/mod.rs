@@ -16,7 +16,6 @@ mod submitter;
 mod verdict;
 mod worker;
 
-use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,21 +23,19 @@ use tenure::Tenure;
 use tenure_core::{Entropy, SplitMix};
 use tenure_testkit::rig::{PgCluster, true_boottime_ns};
 use tokio::runtime::Handle;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 use self::nemesis::Nemesis;
 use self::notes::Notebook;
 use self::operator::Operator;
-pub(crate) use self::plan::ClaimPlan;
+pub(crate) use self::plan::Plan;
 use self::plan::Role;
 use self::verdict::{Verdict, judge};
 use crate::crew::{Crew, Hand};
+use crate::process::open;
 use crate::report::Progress;
-use crate::servers::migrate;
+use crate::servers::{LEASE, migrate};
 use crate::{Failed, Options};
-
-/// The lease of all processes: short, so that many fit into a run.
-const LEASE: Duration = Duration::from_millis(1500);
 
 /// How long nothing may be finished of what is left once all is healed.
 const STALL: Duration = Duration::from_secs(30);
@@ -89,10 +86,9 @@ fn stage(
 ) -> Result<Verdict, Failed> {
     progress.stage(name, seconds);
     let mut crew = Crew::new()?;
-    let lease_ms = u64::try_from(LEASE.as_millis())?;
     let roles = [Role::Submits, Role::Submits, Role::Works, Role::Works, Role::Works, Role::Works];
     for (hand, role) in roles.into_iter().enumerate() {
-        let plan = ClaimPlan { hand, role, url: url.into(), lease_ms, log: Default::default() };
+        let plan = Plan { hand, role, url: url.into(), log: Default::default() };
         crew.hands.push(Hand::new(plan));
     }
     let mut operator = Operator::new(url.into(), runtime.clone());
@@ -115,7 +111,7 @@ fn stage(
 }
 
 /// Nothing more is submitted; waits until all that is there is finished, or nothing of it is any more.
-fn drain(crew: &mut Crew<ClaimPlan>, operator: &Operator, progress: &mut Progress) -> Result<(), Failed> {
+fn drain(crew: &mut Crew<Plan>, operator: &Operator, progress: &mut Progress) -> Result<(), Failed> {
     progress.doing("draining");
     for hand in 0..crew.hands.len() {
         match crew.hands[hand].plan.role {
@@ -138,28 +134,17 @@ fn drain(crew: &mut Crew<ClaimPlan>, operator: &Operator, progress: &mut Progres
 }
 
 /// Lives the life of a process.
-pub(crate) fn work(plan: &str) -> Result<(), Failed> {
-    let plan: ClaimPlan = serde_json::from_str(plan)?;
+pub(crate) async fn live(plan: Plan, mut terminate: Signal) -> Result<(), Failed> {
     // Handlers panic as they are told.
     std::panic::set_hook(Box::new(|panic| {
         if panic.payload_as_str() != Some(worker::PANIC) {
             eprintln!("{panic}");
         }
     }));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(live(plan))
-}
-
-async fn live(plan: ClaimPlan) -> Result<(), Failed> {
-    std::thread::spawn(|| {
-        // Our parent holds the other end: it closes however the parent ends.
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(3);
-    });
-    let mut terminate = signal(SignalKind::terminate())?;
     let notebook = Arc::new(Notebook::open(&plan.log)?);
+    let name = format!("process-{}", plan.hand);
     let tenure = tokio::select! {
-        tenure = open(&plan) => tenure,
+        tenure = open(&plan.url, &name, LEASE) => tenure,
         _ = terminate.recv() => return Ok(()),
     };
     match plan.role {
@@ -171,18 +156,4 @@ async fn live(plan: ClaimPlan) -> Result<(), Failed> {
     }
     let _ = tokio::time::timeout(Duration::from_secs(3), tenure.close()).await;
     Ok(())
-}
-
-/// Opens a session, as often as it takes: the server may be down just now.
-async fn open(plan: &ClaimPlan) -> Tenure {
-    loop {
-        let builder = Tenure::builder()
-            .url(&plan.url)
-            .name(format!("process-{}", plan.hand))
-            .lease(Duration::from_millis(plan.lease_ms));
-        match builder.open().await {
-            Ok(tenure) => return tenure,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
 }

@@ -9,7 +9,7 @@ use tenure_testkit::rig::{PgCluster, true_boottime_ns};
 use super::notes;
 use super::operator::Operator;
 use super::oracles::holdings;
-use super::plan::{ClaimPlan, MIXED, Role};
+use super::plan::{MIXED, Plan, Role};
 use crate::Failed;
 use crate::crew::Crew;
 use crate::deck::{Deck, MORE, below, between, wait};
@@ -83,7 +83,7 @@ impl Fault {
 
 /// Breaks things for a while.
 pub(crate) struct Nemesis<'a> {
-    pub(crate) crew: &'a mut Crew<ClaimPlan>,
+    pub(crate) crew: &'a mut Crew<Plan>,
     pub(crate) cluster: Option<&'a PgCluster>,
     pub(crate) operator: &'a mut Operator,
     pub(crate) entropy: &'a mut SplitMix,

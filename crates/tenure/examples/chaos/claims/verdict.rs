@@ -10,7 +10,7 @@ use super::oracles::{
     Acknowledged, Holding, Overlap, Recovery, claims_past_the_mode, holdings, recoveries, shared_keys,
     shared_tasks, stale_settlements, strict_order,
 };
-use super::plan::{ClaimPlan, Done, ORDERS};
+use super::plan::{Done, ORDERS, Plan};
 use crate::Failed;
 use crate::crew::Crew;
 use crate::oracles::{Gap, Injected};
@@ -44,7 +44,7 @@ pub(crate) struct Verdict {
 /// Reads everything and judges it.
 pub(crate) async fn judge(
     stage: &'static str,
-    crew: &Crew<ClaimPlan>,
+    crew: &Crew<Plan>,
     operator: &Operator,
     faults: &[Injected],
     lease_ns: u64,

@@ -22,18 +22,15 @@ use tokio::runtime::Handle;
 
 use self::books::{Judged, SLOTS, topic};
 use self::nemesis::Nemesis;
-pub(crate) use self::plan::EventPlan;
+pub(crate) use self::plan::Plan;
 use self::plan::Role;
-pub(crate) use self::process::work;
+pub(crate) use self::process::live;
 use self::report::Verdict;
 use crate::crew::{Crew, Hand};
+use crate::process::{Heard, open};
 use crate::report::Progress;
-use crate::servers::migrate;
-use crate::verdict::logs;
+use crate::servers::{LEASE, migrate};
 use crate::{Failed, Options};
-
-/// The lease of all processes: short, so that many fit into a run.
-const LEASE: Duration = Duration::from_millis(1500);
 
 /// How long nothing may be read of what is left once all is healed.
 const STALL: Duration = Duration::from_secs(30);
@@ -79,10 +76,9 @@ fn stage(
     progress.stage(name, seconds);
     runtime.block_on(prepare(url))?;
     let mut crew = Crew::new()?;
-    let lease_ms = u64::try_from(LEASE.as_millis())?;
     let roles = [Role::Writes(8); 2].into_iter().chain([Role::Reads; MEMBERS]);
     for (hand, role) in roles.enumerate() {
-        let plan = EventPlan { hand, role, url: url.into(), lease_ms, log: Default::default() };
+        let plan = Plan { hand, role, url: url.into(), log: Default::default() };
         crew.hands.push(Hand::new(plan));
     }
     crew.start_all()?;
@@ -101,17 +97,14 @@ fn stage(
     drain(&mut crew, url, progress, runtime)?;
     crew.end_all();
     let judged = runtime.block_on(judge(url))?;
-    let mut verdict = Verdict::new(name, judged, &faults);
-    for (_, log) in logs(&crew)? {
-        verdict.hear(&std::fs::read_to_string(log)?);
-    }
+    let mut verdict = Verdict::new(name, judged, Heard::of(&crew)?, &faults);
     verdict.conclude(crew.fallen);
     Ok(verdict)
 }
 
 /// Makes the topic and the books.
 async fn prepare(url: &str) -> Result<(), Failed> {
-    let tenure = process::open(url, "home", LEASE).await;
+    let tenure = open(url, "home", LEASE).await;
     let settings = TopicSettings { slots: SLOTS, ..TopicSettings::default() };
     tenure.store().set_topic(&topic()?, &settings).await?;
     match url.starts_with("sqlite:") {
@@ -137,12 +130,7 @@ async fn counts(url: &str) -> Result<(i64, i64), Failed> {
 }
 
 /// Nothing more is written; waits until all that is there is read, or nothing of it is any more.
-fn drain(
-    crew: &mut Crew<EventPlan>,
-    url: &str,
-    progress: &mut Progress,
-    runtime: &Handle,
-) -> Result<(), Failed> {
+fn drain(crew: &mut Crew<Plan>, url: &str, progress: &mut Progress, runtime: &Handle) -> Result<(), Failed> {
     progress.doing("draining");
     for hand in 0..crew.hands.len() {
         match crew.hands[hand].plan.role {

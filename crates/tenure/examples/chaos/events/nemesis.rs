@@ -8,14 +8,13 @@ use tenure_testkit::rig::{PgCluster, true_boottime_ns};
 use tokio::runtime::Handle;
 
 use super::books::{GROUP, topic};
-use super::plan::{EventPlan, Role};
-use super::process::{REFUSED, open};
+use super::plan::{Plan, Role};
 use crate::Failed;
 use crate::crew::Crew;
 use crate::deck::{Deck, MORE, below, between, wait};
 use crate::oracles::Injected;
+use crate::process::{Heard, open};
 use crate::report::Progress;
-use crate::verdict::has_said;
 
 /// A way to break something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +67,7 @@ impl Fault {
 
 /// Breaks things for a while.
 pub(super) struct Nemesis<'a> {
-    pub(super) crew: &'a mut Crew<EventPlan>,
+    pub(super) crew: &'a mut Crew<Plan>,
     pub(super) cluster: Option<&'a PgCluster>,
     pub(super) url: &'a str,
     pub(super) runtime: &'a Handle,
@@ -92,7 +91,7 @@ impl Nemesis<'_> {
             self.breathe();
         }
         for _ in 0..MORE {
-            if has_said(self.crew, REFUSED)? {
+            if Heard::of(self.crew)?.refused > 0 {
                 break;
             }
             self.break_and_heal(Fault::StopReader)?;

@@ -3,51 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::books::Judged;
-use super::process::{ACCEPTED, REFUSED};
 use crate::controls::Control;
 use crate::oracles::Injected;
+use crate::process::Heard;
 use crate::report::{Table, conclude, print_controls};
 
 /// What came of a stage.
 pub(super) struct Verdict {
     stage: &'static str,
     faults: BTreeMap<&'static str, usize>,
-    processes: usize,
     judged: Judged,
-    stale_accepted: usize,
-    stale_refused: usize,
+    heard: Heard,
     violations: Vec<String>,
 }
 
 impl Verdict {
-    pub(super) fn new(stage: &'static str, judged: Judged, faults: &[Injected]) -> Verdict {
+    pub(super) fn new(stage: &'static str, judged: Judged, heard: Heard, faults: &[Injected]) -> Verdict {
         let mut kinds = BTreeMap::new();
         faults.iter().for_each(|fault| *kinds.entry(fault.name).or_default() += 1);
         let violations = judged.amiss.clone();
-        Verdict {
-            stage,
-            faults: kinds,
-            processes: 0,
-            judged,
-            stale_accepted: 0,
-            stale_refused: 0,
-            violations,
-        }
-    }
-
-    /// What one process wrote down.
-    pub(super) fn hear(&mut self, log: &str) {
-        let count = |word: &str| log.lines().filter(|line| *line == word).count();
-        self.processes += 1;
-        self.stale_accepted += count(ACCEPTED);
-        self.stale_refused += count(REFUSED);
+        Verdict { stage, faults: kinds, judged, heard, violations }
     }
 
     pub(super) fn conclude(&mut self, fallen: usize) {
-        if self.stale_accepted > 0 {
-            self.violations.push(format!("{} stale commits were accepted", self.stale_accepted));
+        if self.heard.accepted > 0 {
+            self.violations.push(format!("{} stale commits were accepted", self.heard.accepted));
         }
-        if self.stale_refused == 0 {
+        if self.heard.refused == 0 {
             self.violations
                 .push("no stale commit was ever refused: the tokens were not put to the test".into());
         }
@@ -87,12 +69,12 @@ fn print_figures(verdicts: &[Verdict]) {
     for kind in kinds {
         row(&mut table, &format!("  {kind}"), &|it| it.faults.get(kind).map_or("-".into(), usize::to_string));
     }
-    row(&mut table, "processes", &|it| it.processes.to_string());
+    row(&mut table, "processes", &|it| it.heard.processes.to_string());
     row(&mut table, "events committed", &|it| it.judged.published.to_string());
     row(&mut table, "  lost (must be 0)", &|it| it.judged.lost.to_string());
     row(&mut table, "  reordered (must be 0)", &|it| it.judged.reordered.to_string());
     row(&mut table, "  with doubled effects (must be 0)", &|it| it.judged.doubled.to_string());
-    row(&mut table, "stale commits accepted (must be 0)", &|it| it.stale_accepted.to_string());
-    row(&mut table, "stale commits refused (must be > 0)", &|it| it.stale_refused.to_string());
+    row(&mut table, "stale commits accepted (must be 0)", &|it| it.heard.accepted.to_string());
+    row(&mut table, "stale commits refused (must be > 0)", &|it| it.heard.refused.to_string());
     table.print();
 }

@@ -25,18 +25,15 @@ use tokio::runtime::Handle;
 use self::clock::Clock;
 use self::history::TOPIC;
 use self::nemesis::Nemesis;
-pub(crate) use self::plan::SchedulePlan;
-use self::plan::definitions;
-pub(crate) use self::process::work;
+pub(crate) use self::plan::Plan;
+use self::plan::{Fires, definitions};
+pub(crate) use self::process::live;
 use self::report::Verdict;
 use crate::crew::{Crew, Hand};
+use crate::process::{Heard, open};
 use crate::report::Progress;
-use crate::servers::migrate;
-use crate::verdict::logs;
+use crate::servers::{LEASE, migrate};
 use crate::{Failed, Options};
-
-/// The lease of all processes: short, so that many fit into a run.
-const LEASE: Duration = Duration::from_millis(1500);
 
 /// How long something may be overdue once all is healed.
 const STALL: Duration = Duration::from_secs(40);
@@ -102,8 +99,7 @@ fn stage(
         _ => None,
     };
     for hand in 0..HANDS {
-        let lease_ms = u64::try_from(LEASE.as_millis())?;
-        let plan = SchedulePlan { hand, url: url.into(), lease_ms, log: Default::default() };
+        let plan = Plan { hand, role: Fires, url: url.into(), log: Default::default() };
         let mut hand = Hand::new(plan);
         hand.clock.clone_from(&theirs);
         crew.hands.push(hand);
@@ -132,17 +128,14 @@ fn stage(
     crew.end_all();
     let judged = runtime.block_on(history::judge(&operator, clock))?;
     let _ = runtime.block_on(operator.close());
-    let mut verdict = Verdict::new(name, judged, &faults);
-    for (_, log) in logs(&crew)? {
-        verdict.hear(&std::fs::read_to_string(log)?);
-    }
+    let mut verdict = Verdict::new(name, judged, Heard::of(&crew)?, &faults);
     verdict.conclude(crew.fallen, left);
     Ok(verdict)
 }
 
 /// Makes the topic and the schedules.
 async fn prepare(url: &str) -> Result<Tenure, Failed> {
-    let tenure = process::open(url, "operator", LEASE * 4).await;
+    let tenure = open(url, "operator", LEASE * 4).await;
     let settings = TopicSettings { slots: 4, ..TopicSettings::default() };
     tenure.store().set_topic(&tenure.topic(TOPIC)?, &settings).await?;
     for definition in definitions()? {

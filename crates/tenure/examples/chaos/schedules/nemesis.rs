@@ -12,14 +12,13 @@ use tenure_testkit::rig::{PgCluster, SettableClock, true_boottime_ns};
 use tokio::runtime::Handle;
 
 use super::clock::Clock;
-use super::plan::{SchedulePlan, definitions, hand_of};
-use super::process::REFUSED;
+use super::plan::{Plan, definitions, hand_of};
 use crate::Failed;
 use crate::crew::Crew;
 use crate::deck::{Deck, MORE, below, between, wait};
 use crate::oracles::Injected;
+use crate::process::Heard;
 use crate::report::Progress;
-use crate::verdict::has_said;
 
 /// By how much the clock is stepped.
 const STEP_S: i64 = 3_600;
@@ -82,7 +81,7 @@ impl Fault {
 
 /// Breaks things for a while.
 pub(super) struct Nemesis<'a> {
-    pub(super) crew: &'a mut Crew<SchedulePlan>,
+    pub(super) crew: &'a mut Crew<Plan>,
     pub(super) cluster: Option<&'a PgCluster>,
     pub(super) clock: Option<&'a SettableClock>,
     pub(super) operator: &'a Tenure,
@@ -111,7 +110,7 @@ impl Nemesis<'_> {
             self.breathe();
         }
         for _ in 0..MORE {
-            if has_said(self.crew, REFUSED)? {
+            if Heard::of(self.crew)?.refused > 0 {
                 break;
             }
             self.break_and_heal(Fault::StopLeader)?;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::Judged;
-use super::process::{ACCEPTED, REFUSED};
 use crate::controls::Control;
 use crate::oracles::Injected;
+use crate::process::Heard;
 use crate::report::{Table, print_controls};
 
 /// How many violations of one run are shown.
@@ -15,36 +15,25 @@ const SHOWN: usize = 20;
 pub(super) struct Verdict {
     stage: &'static str,
     faults: BTreeMap<&'static str, usize>,
-    processes: usize,
     judged: Judged,
-    stale_accepted: usize,
-    stale_refused: usize,
+    heard: Heard,
     violations: Vec<String>,
 }
 
 impl Verdict {
-    pub(super) fn new(stage: &'static str, mut judged: Judged, faults: &[Injected]) -> Verdict {
+    pub(super) fn new(stage: &'static str, mut judged: Judged, heard: Heard, faults: &[Injected]) -> Verdict {
         let mut kinds = BTreeMap::new();
         faults.iter().for_each(|fault| *kinds.entry(fault.name).or_default() += 1);
         let violations = std::mem::take(&mut judged.amiss);
-        let (stale_accepted, stale_refused) = (0, 0);
-        Verdict { stage, faults: kinds, processes: 0, judged, stale_accepted, stale_refused, violations }
-    }
-
-    /// What one process wrote down.
-    pub(super) fn hear(&mut self, log: &str) {
-        let count = |word: &str| log.lines().filter(|line| *line == word).count();
-        self.processes += 1;
-        self.stale_accepted += count(ACCEPTED);
-        self.stale_refused += count(REFUSED);
+        Verdict { stage, faults: kinds, judged, heard, violations }
     }
 
     pub(super) fn conclude(&mut self, fallen: usize, left: Option<String>) {
         self.violations.extend(left);
-        if self.stale_accepted > 0 {
-            self.violations.push(format!("{} firings under old tokens were accepted", self.stale_accepted));
+        if self.heard.accepted > 0 {
+            self.violations.push(format!("{} firings under old tokens were accepted", self.heard.accepted));
         }
-        if self.stale_refused == 0 {
+        if self.heard.refused == 0 {
             self.violations.push("no old token was ever refused: they were not put to the test".into());
         }
         if self.judged.apart < 20 {
@@ -100,7 +89,7 @@ fn print_figures(verdicts: &[Verdict]) {
     for kind in kinds {
         row(&mut table, &format!("  {kind}"), &|it| it.faults.get(kind).map_or("-".into(), usize::to_string));
     }
-    row(&mut table, "processes", &|it| it.processes.to_string());
+    row(&mut table, "processes", &|it| it.heard.processes.to_string());
     row(&mut table, "ticks fired", &|it| it.judged.fired.to_string());
     row(&mut table, "ticks skipped by policy", &|it| it.judged.skipped.to_string());
     row(&mut table, "  missed (must be 0)", &|it| it.judged.missed.to_string());
@@ -108,7 +97,7 @@ fn print_figures(verdicts: &[Verdict]) {
     row(&mut table, "  not as the policy says (must be 0)", &|it| it.judged.astray.to_string());
     row(&mut table, "runs that may not overlap", &|it| it.judged.apart.to_string());
     row(&mut table, "  not kept apart (must be 0)", &|it| it.judged.overlapping.to_string());
-    row(&mut table, "old tokens accepted (must be 0)", &|it| it.stale_accepted.to_string());
-    row(&mut table, "old tokens refused (must be > 0)", &|it| it.stale_refused.to_string());
+    row(&mut table, "old tokens accepted (must be 0)", &|it| it.heard.accepted.to_string());
+    row(&mut table, "old tokens refused (must be > 0)", &|it| it.heard.refused.to_string());
     table.print();
 }
