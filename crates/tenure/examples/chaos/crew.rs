@@ -105,7 +105,7 @@ pub(crate) struct Crew<J = Plan> {
     pub(crate) switch: Option<Switch>,
     pub(crate) starts: u32,
     /// How many ended without having been told to.
-    pub(crate) fallen: usize,
+    fallen: usize,
     pub(crate) workplace: Workplace,
 }
 
@@ -163,6 +163,11 @@ impl<J> Crew<J> {
             self.fallen += 1;
         }
         fell
+    }
+
+    /// What is amiss if some, which are called `who`, ended without having been told to.
+    pub(crate) fn fallen(&self, who: &str) -> Option<String> {
+        (self.fallen > 0).then(|| format!("{} {who} ended without having been told to", self.fallen))
     }
 
     /// `kill -9`.

@@ -11,9 +11,9 @@ use crate::Failed;
 use crate::crew::{Crew, Hand};
 use crate::ledger::{Ledger, SQLITE_TABLES};
 use crate::nemesis::{Fault, Nemesis};
-use crate::report::Progress;
+use crate::report::{Outcome, Progress};
 use crate::servers::{LEASE, plan};
-use crate::verdict::{Promise, Stage, Verdict, judge};
+use crate::verdict::{Promise, Stage, judge};
 
 /// Runs the stage for this long.
 pub(crate) fn run(
@@ -21,7 +21,7 @@ pub(crate) fn run(
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
-) -> Result<Verdict, Failed> {
+) -> Result<Outcome, Failed> {
     progress.stage("files", seconds);
     let mut crew = Crew::new()?;
     let url = format!("sqlite:{}", crew.workplace.path().join("chaos.db").display());

@@ -200,24 +200,29 @@ fn break_things(options: &Options) -> Result<bool, Failed> {
         Subject::Schedules => return schedules::run(options, &mut entropy, &mut progress, handle),
         Subject::Gossip => return gossip::run(options, &mut entropy, &mut progress),
     }
-    let mut verdicts = Vec::new();
+    let mut outcomes = Vec::new();
     // Each stage has a stream of its own, so that one alone draws what it drew among the others.
     let mut streams = [(); 4].map(|()| SplitMix::new(entropy.next_u64()));
     let [for_servers, for_promotion, for_files, for_raft] = &mut streams;
     if options.wants("servers") {
-        verdicts.push(servers::run(options.share(0.5), for_servers, &mut progress, handle)?);
+        outcomes.push(servers::run(options.share(0.5), for_servers, &mut progress, handle)?);
     }
     if options.wants("promotion") {
-        verdicts.push(promotion::run(options.share(0.15), for_promotion, &mut progress, handle)?);
+        outcomes.push(promotion::run(options.share(0.15), for_promotion, &mut progress, handle)?);
     }
     if options.wants("files") {
-        verdicts.push(files::run(options.share(0.15), for_files, &mut progress, handle)?);
+        outcomes.push(files::run(options.share(0.15), for_files, &mut progress, handle)?);
     }
     if options.wants("raft") {
         let seconds = options.share(0.2).max(raft::LEAST_SECONDS);
-        verdicts.extend(raft::run(seconds, for_raft, &mut progress, handle)?);
+        outcomes.extend(raft::run(seconds, for_raft, &mut progress, handle)?);
     }
     let controls = if options.wants("controls") { controls::run(&mut progress, handle)? } else { Vec::new() };
     progress.done();
-    Ok(report::print(&verdicts, &controls, options.seed))
+    report::demand_refusals(
+        &mut outcomes,
+        "no stale write was ever refused: the fence was not put to the test",
+    );
+    let gaps = "take-over, from the last belief to the next, ms";
+    Ok(report::print(&outcomes, Some(gaps), &controls, options.seed))
 }

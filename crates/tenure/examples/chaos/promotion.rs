@@ -16,9 +16,9 @@ use crate::forward::Forwarder;
 use crate::ledger::{Ledger, POSTGRES_TABLES};
 use crate::operator::Operator;
 use crate::oracles::Injected;
-use crate::report::Progress;
+use crate::report::{Outcome, Progress};
 use crate::servers::{LEASE, migrate, plan};
-use crate::verdict::{Promise, Stage, Verdict, judge};
+use crate::verdict::{Promise, Stage, judge};
 
 /// Runs rounds for about this long, and at least one.
 pub(crate) fn run(
@@ -26,7 +26,7 @@ pub(crate) fn run(
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
-) -> Result<Verdict, Failed> {
+) -> Result<Outcome, Failed> {
     progress.stage("promotion", seconds);
     let first = PgCluster::builder().settings(&[("max_connections", "200")]).start()?;
     first.psql("postgres", POSTGRES_TABLES)?;

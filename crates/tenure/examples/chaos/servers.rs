@@ -20,8 +20,8 @@ use crate::forward::Forwarder;
 use crate::ledger::{Ledger, POSTGRES_TABLES};
 use crate::nemesis::{Fault, Nemesis};
 use crate::operator::Operator;
-use crate::report::Progress;
-use crate::verdict::{Promise, Stage, Verdict, judge};
+use crate::report::{Outcome, Progress};
+use crate::verdict::{Promise, Stage, judge};
 use crate::worker::{Election, Plan};
 
 /// The lease of all workers: short, so that many fit into a run.
@@ -108,7 +108,7 @@ pub(crate) fn run(
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
-) -> Result<Verdict, Failed> {
+) -> Result<Outcome, Failed> {
     progress.stage("servers", seconds);
     let mut crew = Crew::new()?;
     match Namespace::available() {

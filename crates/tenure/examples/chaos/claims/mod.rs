@@ -11,7 +11,6 @@ mod notes;
 mod operator;
 mod oracles;
 mod plan;
-mod report;
 mod submitter;
 mod verdict;
 mod worker;
@@ -30,10 +29,10 @@ use self::notes::Notebook;
 use self::operator::Operator;
 pub(crate) use self::plan::Plan;
 use self::plan::Role;
-use self::verdict::{Verdict, judge};
+use self::verdict::judge;
 use crate::crew::{Crew, Hand};
 use crate::process::open;
-use crate::report::Progress;
+use crate::report::{self, Outcome, Progress};
 use crate::servers::{LEASE, migrate};
 use crate::{Failed, Options};
 
@@ -49,12 +48,12 @@ pub(crate) fn run(
 ) -> Result<bool, Failed> {
     let mut streams = [(); 2].map(|()| SplitMix::new(entropy.next_u64()));
     let [for_servers, for_files] = &mut streams;
-    let mut verdicts = Vec::new();
+    let mut outcomes = Vec::new();
     if options.wants("servers") {
         let cluster = PgCluster::builder().durable().settings(&[("max_connections", "200")]).start()?;
         runtime.block_on(migrate(&cluster.url()))?;
         let url = cluster.url();
-        verdicts.push(stage(
+        outcomes.push(stage(
             "servers",
             &url,
             Some(&cluster),
@@ -68,11 +67,16 @@ pub(crate) fn run(
         let folder = tempfile::tempdir()?;
         let url = format!("sqlite:{}", folder.path().join("chaos.db").display());
         runtime.block_on(async { Tenure::open(&url).await?.close().await })?;
-        verdicts.push(stage("files", &url, None, options.share(0.3), for_files, progress, runtime)?);
+        outcomes.push(stage("files", &url, None, options.share(0.3), for_files, progress, runtime)?);
     }
     let controls = if options.wants("controls") { controls::run(progress, runtime)? } else { Vec::new() };
     progress.done();
-    Ok(report::print(&verdicts, &controls, options.seed))
+    report::demand_refusals(
+        &mut outcomes,
+        "no stale settlement was ever refused: the tokens were not put to the test",
+    );
+    let gaps = "recovery, from the last hold of a lost task to its next run, ms";
+    Ok(report::print(&outcomes, Some(gaps), &controls, options.seed))
 }
 
 fn stage(
@@ -83,7 +87,7 @@ fn stage(
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
-) -> Result<Verdict, Failed> {
+) -> Result<Outcome, Failed> {
     progress.stage(name, seconds);
     let mut crew = Crew::new()?;
     let roles = [Role::Submits, Role::Submits, Role::Works, Role::Works, Role::Works, Role::Works];

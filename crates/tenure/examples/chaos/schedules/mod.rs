@@ -12,7 +12,7 @@ pub(crate) mod history;
 mod nemesis;
 mod plan;
 mod process;
-mod report;
+mod verdict;
 
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ use self::nemesis::Nemesis;
 pub(crate) use self::plan::Plan;
 use self::plan::{Fires, definitions};
 pub(crate) use self::process::live;
-use self::report::Verdict;
+use self::verdict::conclude;
 use crate::crew::{Crew, Hand};
-use crate::process::{Heard, open};
-use crate::report::Progress;
+use crate::process::open;
+use crate::report::{self, Outcome, Progress};
 use crate::servers::{LEASE, migrate};
 use crate::{Failed, Options};
 
@@ -56,7 +56,7 @@ pub(crate) fn run(
 ) -> Result<bool, Failed> {
     let mut streams = [(); 2].map(|()| SplitMix::new(entropy.next_u64()));
     let [for_servers, for_files] = &mut streams;
-    let mut verdicts = Vec::new();
+    let mut outcomes = Vec::new();
     let settable = FakeClock::available();
     if let Err(why) = &settable {
         progress.note(&format!("clocks stay as they are: {why}"));
@@ -69,16 +69,16 @@ pub(crate) fn run(
         let cluster = builder.start()?;
         runtime.block_on(migrate(&cluster.url()))?;
         let (url, seconds) = (cluster.url(), options.share(0.7));
-        verdicts.push(stage("servers", &url, Some(&cluster), seconds, for_servers, progress, runtime)?);
+        outcomes.push(stage("servers", &url, Some(&cluster), seconds, for_servers, progress, runtime)?);
     }
     if options.wants("files") {
         let folder = tempfile::tempdir()?;
         let url = format!("sqlite:{}", folder.path().join("chaos.db").display());
-        verdicts.push(stage("files", &url, None, options.share(0.3), for_files, progress, runtime)?);
+        outcomes.push(stage("files", &url, None, options.share(0.3), for_files, progress, runtime)?);
     }
     let controls = if options.wants("controls") { controls::run(progress, runtime)? } else { Vec::new() };
     progress.done();
-    Ok(report::print(&verdicts, &controls, options.seed))
+    Ok(report::print(&outcomes, None, &controls, options.seed))
 }
 
 fn stage(
@@ -89,7 +89,7 @@ fn stage(
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
-) -> Result<Verdict, Failed> {
+) -> Result<Outcome, Failed> {
     progress.stage(name, seconds);
     let operator = runtime.block_on(prepare(url))?;
     let mut crew = Crew::new()?;
@@ -128,9 +128,7 @@ fn stage(
     crew.end_all();
     let judged = runtime.block_on(history::judge(&operator, clock))?;
     let _ = runtime.block_on(operator.close());
-    let mut verdict = Verdict::new(name, judged, Heard::of(&crew)?, &faults);
-    verdict.conclude(crew.fallen, left);
-    Ok(verdict)
+    conclude(name, judged, left, &faults, &crew)
 }
 
 /// Makes the topic and the schedules.
