@@ -22,17 +22,9 @@ use crate::oracles::{overlaps, stale_rows};
 use crate::report::Progress;
 use crate::script::{LEASE, belief, free_take, journal, lead, stand, take_over, until};
 use crate::servers::{migrate, plan};
+use crate::theatre::Control;
 use crate::verdict::terms;
 use crate::worker::Election;
-
-/// What came of one control.
-pub(crate) struct Control {
-    pub(crate) mistake: &'static str,
-    /// The oracle reported the mistake.
-    pub(crate) caught: bool,
-    /// It was silent without it.
-    pub(crate) silent_without: bool,
-}
 
 /// Runs all controls on a server of their own.
 pub(crate) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Control>, Failed> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_testkit::rig::true_boottime_ns;
 
-use crate::controls::Control;
 use crate::oracles::{Gap, Injected};
+use crate::theatre::Control;
 
 /// How many violations of one run are shown.
 const SHOWN: usize = 20;

@@ -11,10 +11,10 @@ use super::member::MemberPlan;
 use super::oracle::{Cut, count};
 use super::{bound, gather, leading};
 use crate::Failed;
-use crate::controls::Control;
 use crate::crew::Crew;
 use crate::report::Progress;
 use crate::script::until;
+use crate::theatre::Control;
 use crate::verdict::terms;
 
 type Play = fn(bool) -> Result<bool, Failed>;
