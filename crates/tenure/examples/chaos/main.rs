@@ -27,6 +27,7 @@ mod report;
 mod schedules;
 mod script;
 mod servers;
+mod site;
 mod theatre;
 mod verdict;
 mod worker;

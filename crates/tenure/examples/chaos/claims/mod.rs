@@ -18,9 +18,8 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::Tenure;
-use tenure_core::{Entropy, SplitMix};
-use tenure_testkit::rig::{PgCluster, true_boottime_ns};
+use tenure_core::SplitMix;
+use tenure_testkit::rig::true_boottime_ns;
 use tokio::runtime::Handle;
 use tokio::signal::unix::Signal;
 
@@ -30,14 +29,11 @@ use self::operator::Operator;
 pub(crate) use self::plan::Plan;
 use self::plan::Role;
 use self::verdict::judge;
-use crate::crew::{Crew, Hand};
 use crate::process::open;
 use crate::report::{self, Outcome, Progress};
-use crate::servers::{LEASE, migrate};
+use crate::servers::LEASE;
+use crate::site::{self, Site};
 use crate::{Failed, Options};
-
-/// How long nothing may be finished of what is left once all is healed.
-const STALL: Duration = Duration::from_secs(30);
 
 /// Runs the stages, and tells whether all is well.
 pub(crate) fn run(
@@ -46,29 +42,7 @@ pub(crate) fn run(
     progress: &mut Progress,
     runtime: &Handle,
 ) -> Result<bool, Failed> {
-    let mut streams = [(); 2].map(|()| SplitMix::new(entropy.next_u64()));
-    let [for_servers, for_files] = &mut streams;
-    let mut outcomes = Vec::new();
-    if options.wants("servers") {
-        let cluster = PgCluster::builder().durable().settings(&[("max_connections", "200")]).start()?;
-        runtime.block_on(migrate(&cluster.url()))?;
-        let url = cluster.url();
-        outcomes.push(stage(
-            "servers",
-            &url,
-            Some(&cluster),
-            options.share(0.7),
-            for_servers,
-            progress,
-            runtime,
-        )?);
-    }
-    if options.wants("files") {
-        let folder = tempfile::tempdir()?;
-        let url = format!("sqlite:{}", folder.path().join("chaos.db").display());
-        runtime.block_on(async { Tenure::open(&url).await?.close().await })?;
-        outcomes.push(stage("files", &url, None, options.share(0.3), for_files, progress, runtime)?);
-    }
+    let mut outcomes = site::run(options, entropy, progress, runtime, site::server(), stage)?;
     let controls = if options.wants("controls") { controls::run(progress, runtime)? } else { Vec::new() };
     progress.done();
     report::demand_refusals(
@@ -79,62 +53,26 @@ pub(crate) fn run(
     Ok(report::print(&outcomes, Some(gaps), &controls, options.seed))
 }
 
-fn stage(
-    name: &'static str,
-    url: &str,
-    cluster: Option<&PgCluster>,
-    seconds: f64,
-    entropy: &mut SplitMix,
-    progress: &mut Progress,
-    runtime: &Handle,
-) -> Result<Outcome, Failed> {
-    progress.stage(name, seconds);
-    let mut crew = Crew::new()?;
+fn stage(site: &mut Site<'_>) -> Result<Outcome, Failed> {
     let roles = [Role::Submits, Role::Submits, Role::Works, Role::Works, Role::Works, Role::Works];
-    for (hand, role) in roles.into_iter().enumerate() {
-        let plan = Plan { hand, role, url: url.into(), log: Default::default() };
-        crew.hands.push(Hand::new(plan));
-    }
-    let mut operator = Operator::new(url.into(), runtime.clone());
+    let mut crew = site.hire(roles)?;
+    let mut operator = Operator::new(site.url.into(), site.runtime.clone());
     crew.start_all()?;
-    let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
+    let until_ns = true_boottime_ns() + (site.seconds * 1e9) as u64;
     let nemesis = Nemesis {
         crew: &mut crew,
-        cluster,
+        cluster: site.cluster,
         operator: &mut operator,
-        entropy,
-        progress,
+        entropy: site.entropy,
+        progress: site.progress,
         lease: LEASE,
         injected: Vec::new(),
     };
     let faults = nemesis.rage(until_ns)?;
-    drain(&mut crew, &operator, progress)?;
+    site.drain(&mut crew, |role| *role == Role::Submits, || operator.unfinished())?;
     crew.end_all();
     let lease_ns = u64::try_from(LEASE.as_nanos())?;
-    runtime.block_on(judge(name, &crew, &operator, &faults, lease_ns))
-}
-
-/// Nothing more is submitted; waits until all that is there is finished, or nothing of it is any more.
-fn drain(crew: &mut Crew<Plan>, operator: &Operator, progress: &mut Progress) -> Result<(), Failed> {
-    progress.doing("draining");
-    for hand in 0..crew.hands.len() {
-        match crew.hands[hand].plan.role {
-            Role::Submits => drop(crew.end(hand)),
-            Role::Works => crew.start(hand)?,
-        }
-    }
-    let stall_ns = u64::try_from(STALL.as_nanos())?;
-    let (mut least, mut since_ns) = (u64::MAX, true_boottime_ns());
-    while true_boottime_ns() < since_ns + stall_ns {
-        match operator.unfinished() {
-            Ok(0) => break,
-            Ok(left) if left < least => (least, since_ns) = (left, true_boottime_ns()),
-            _ => {}
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        progress.tick();
-    }
-    Ok(())
+    site.runtime.block_on(judge(site.name, &crew, &operator, &faults, lease_ns))
 }
 
 /// Lives the life of a process.
