@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use tenure_core::SplitMix;
 use tenure_testkit::rig::{FakeClock, Namespace, SettableClock, Switch};
 
 use crate::Failed;
+use crate::deck::below;
 use crate::worker::Plan;
 
 /// What the members of a cluster speak under.
@@ -198,8 +200,23 @@ impl<J> Crew<J> {
         self.signal(worker, libc::SIGSTOP);
     }
 
-    pub(crate) fn go_on(&self, worker: usize) {
+    fn go_on(&self, worker: usize) {
         self.signal(worker, libc::SIGCONT);
+    }
+
+    /// Lets a hand go on, or starts it if it is away.
+    pub(crate) fn bring_back(&mut self, worker: usize) -> Result<(), Failed>
+    where
+        J: Job,
+    {
+        self.go_on(worker);
+        self.start(worker)
+    }
+
+    /// Any whose plan is such.
+    pub(crate) fn someone(&self, entropy: &mut SplitMix, fits: impl Fn(&J) -> bool) -> usize {
+        let those: Vec<usize> = (0..self.hands.len()).filter(|hand| fits(&self.hands[*hand].plan)).collect();
+        those[below(entropy, those.len())]
     }
 
     /// Ends everybody, in good order if they can.

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::Failed;
 use crate::crew::{Crew, Hand};
+use crate::faults::Blow;
 use crate::ledger::{Ledger, SQLITE_TABLES};
 use crate::nemesis::{Fault, Nemesis};
 use crate::report::{Outcome, Progress};
@@ -35,7 +36,7 @@ pub(crate) fn run(
     crew.hands = (0..4).map(|worker| Hand::new(plan(worker, url.clone()))).collect();
     crew.start_all()?;
     let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
-    let kinds = vec![Fault::KillWorker, Fault::StopWorker, Fault::EndWorker];
+    let kinds = [Blow::Kill, Blow::Stop, Blow::End].map(Fault::Worker).into();
     let faults = Nemesis::new(&mut crew, None, entropy, progress, LEASE, kinds).rage(until_ns)?;
     let end_ns = true_boottime_ns();
     crew.end_all();

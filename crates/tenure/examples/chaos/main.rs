@@ -12,6 +12,7 @@ mod controls;
 mod crew;
 mod deck;
 mod events;
+mod faults;
 mod files;
 mod forward;
 mod gossip;

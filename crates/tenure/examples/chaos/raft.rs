@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 
 use crate::Failed;
 use crate::crew::{Crew, Hand};
+use crate::faults::Blow;
 use crate::ledger::{Ledger, SQLITE_TABLES};
 use crate::nemesis::{DEAFENED, Fault, ISOLATED, MUTED, Nemesis};
 use crate::oracles::{Injected, Term};
@@ -62,9 +63,9 @@ pub(crate) fn run(
         Fault::Mute,
         Fault::Deafen,
         Fault::Isolate,
-        Fault::KillWorker,
-        Fault::StopWorker,
-        Fault::EndWorker,
+        Fault::Worker(Blow::Kill),
+        Fault::Worker(Blow::Stop),
+        Fault::Worker(Blow::End),
     ];
     kinds.extend(FakeClock::available().is_ok().then_some(Fault::SkewWorker));
     let faults = Nemesis::new(&mut crew, None, entropy, progress, LEASE, kinds).rage(until_ns)?;

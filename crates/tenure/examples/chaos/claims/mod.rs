@@ -19,16 +19,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::SplitMix;
-use tenure_testkit::rig::true_boottime_ns;
 use tokio::runtime::Handle;
 use tokio::signal::unix::Signal;
 
-use self::nemesis::Nemesis;
 use self::notes::Notebook;
 use self::operator::Operator;
 pub(crate) use self::plan::Plan;
 use self::plan::Role;
 use self::verdict::judge;
+use crate::faults::Nemesis;
 use crate::process::open;
 use crate::report::{self, Outcome, Progress};
 use crate::servers::LEASE;
@@ -58,17 +57,7 @@ fn stage(site: &mut Site<'_>) -> Result<Outcome, Failed> {
     let mut crew = site.hire(roles)?;
     let mut operator = Operator::new(site.url.into(), site.runtime.clone());
     crew.start_all()?;
-    let until_ns = true_boottime_ns() + (site.seconds * 1e9) as u64;
-    let nemesis = Nemesis {
-        crew: &mut crew,
-        cluster: site.cluster,
-        operator: &mut operator,
-        entropy: site.entropy,
-        progress: site.progress,
-        lease: LEASE,
-        injected: Vec::new(),
-    };
-    let faults = nemesis.rage(until_ns)?;
+    let faults = Nemesis { site, crew: &mut crew, mischief: &mut operator }.rage()?;
     site.drain(&mut crew, |role| *role == Role::Submits, || operator.unfinished())?;
     crew.end_all();
     let lease_ns = u64::try_from(LEASE.as_nanos())?;

@@ -15,15 +15,15 @@ mod verdict;
 
 use tenure::port::TopicSettings;
 use tenure_core::SplitMix;
-use tenure_testkit::rig::true_boottime_ns;
 use tokio::runtime::Handle;
 
 use self::books::{Judged, SLOTS, topic};
-use self::nemesis::Nemesis;
+use self::nemesis::Operator;
 pub(crate) use self::plan::Plan;
 use self::plan::Role;
 pub(crate) use self::process::live;
 use self::verdict::conclude;
+use crate::faults::Nemesis;
 use crate::process::open;
 use crate::report::{self, Outcome, Progress};
 use crate::servers::LEASE;
@@ -51,18 +51,8 @@ fn stage(site: &mut Site<'_>) -> Result<Outcome, Failed> {
     runtime.block_on(prepare(url))?;
     let mut crew = site.hire([Role::Writes(8); 2].into_iter().chain([Role::Reads; MEMBERS]))?;
     crew.start_all()?;
-    let until_ns = true_boottime_ns() + (site.seconds * 1e9) as u64;
-    let nemesis = Nemesis {
-        crew: &mut crew,
-        cluster: site.cluster,
-        url,
-        runtime,
-        entropy: site.entropy,
-        progress: site.progress,
-        lease: LEASE,
-        injected: Vec::new(),
-    };
-    let faults = nemesis.rage(until_ns)?;
+    let mischief = &mut Operator { url, runtime };
+    let faults = Nemesis { site, crew: &mut crew, mischief }.rage()?;
     site.drain(&mut crew, |role| *role != Role::Reads, || runtime.block_on(unread(url)))?;
     // Those who are careless have a while to say what is too late.
     std::thread::sleep(LEASE * 2);

@@ -24,11 +24,12 @@ use tokio::runtime::Handle;
 
 use self::clock::Clock;
 use self::history::TOPIC;
-use self::nemesis::Nemesis;
+use self::nemesis::Operator;
 pub(crate) use self::plan::Plan;
 use self::plan::{Fires, definitions};
 pub(crate) use self::process::live;
 use self::verdict::conclude;
+use crate::faults::Nemesis;
 use crate::process::open;
 use crate::report::{self, Outcome, Progress};
 use crate::servers::LEASE;
@@ -67,7 +68,7 @@ pub(crate) fn run(
 
 fn stage(site: &mut Site<'_>) -> Result<Outcome, Failed> {
     let runtime = site.runtime;
-    let operator = runtime.block_on(prepare(site.url))?;
+    let tenure = runtime.block_on(prepare(site.url))?;
     let mut crew = site.hire([Fires; HANDS])?;
     // Without a server, the clock of a store is that of who asks.
     let theirs = match site.cluster {
@@ -76,29 +77,22 @@ fn stage(site: &mut Site<'_>) -> Result<Outcome, Failed> {
     };
     crew.hands.iter_mut().for_each(|hand| hand.clock.clone_from(&theirs));
     crew.start_all()?;
-    let until_ns = true_boottime_ns() + (site.seconds * 1e9) as u64;
-    let nemesis = Nemesis {
-        crew: &mut crew,
-        cluster: site.cluster,
-        clock: site.cluster.and_then(PgCluster::clock).or(theirs.as_ref()),
-        operator: &operator,
+    let mut operator = Operator {
+        tenure: &tenure,
         runtime,
-        entropy: site.entropy,
-        progress: site.progress,
-        lease: LEASE,
+        clock: site.cluster.and_then(PgCluster::clock).or(theirs.as_ref()),
         offset_s: 0,
         shown: Clock::since(tenure::runtime::wall_ms() - BEFORE_MS),
-        injected: Vec::new(),
     };
-    let (faults, clock, offset_s) = nemesis.rage(until_ns)?;
+    let faults = Nemesis { site, crew: &mut crew, mischief: &mut operator }.rage()?;
     site.progress.doing("catching up");
     crew.start_all()?;
-    let left = catch_up(&operator, offset_s, site.progress, runtime);
+    let left = catch_up(&tenure, operator.offset_s, site.progress, runtime);
     // Those who are careless have a while to say what is too late.
     std::thread::sleep(LEASE * 2);
     crew.end_all();
-    let judged = runtime.block_on(history::judge(&operator, clock))?;
-    let _ = runtime.block_on(operator.close());
+    let judged = runtime.block_on(history::judge(&tenure, operator.shown))?;
+    let _ = runtime.block_on(tenure.close());
     conclude(site.name, judged, left, &faults, &crew)
 }
 
