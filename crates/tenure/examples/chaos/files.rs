@@ -14,6 +14,7 @@ use crate::ledger::{Ledger, SQLITE_TABLES};
 use crate::nemesis::{Fault, Nemesis};
 use crate::report::{Outcome, Progress};
 use crate::servers::{LEASE, plan};
+use crate::site;
 use crate::verdict::{Promise, Stage, judge};
 
 /// Runs the stage for this long.
@@ -25,9 +26,7 @@ pub(crate) fn run(
 ) -> Result<Outcome, Failed> {
     progress.stage("files", seconds);
     let mut crew = Crew::new()?;
-    let url = format!("sqlite:{}", crew.workplace.path().join("chaos.db").display());
-    // Opening the store makes the file and Tenure's tables.
-    runtime.block_on(async { tenure::Tenure::open(&url).await?.close().await })?;
+    let url = site::file(crew.workplace.path(), runtime)?;
     let ledger = {
         let _entered = runtime.enter();
         Ledger::open(&url)?

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 
 use crate::Failed;
 use crate::crew::{Crew, Hand};
+use crate::deck::wait;
 use crate::forward::Forwarder;
 use crate::ledger::{Ledger, POSTGRES_TABLES};
 use crate::operator::Operator;
@@ -71,11 +72,4 @@ pub(crate) fn run(
     let promises = vec![Promise::AtMostOne; 2];
     let stage = Stage { name: "promotion", names, promises, faults, end_ns, commits_survive: false };
     runtime.block_on(judge(stage, &crew, &ledger))
-}
-
-fn wait(progress: &mut Progress, wait: Duration) {
-    for _ in 0..wait.as_millis() / 100 {
-        std::thread::sleep(Duration::from_millis(100));
-        progress.tick();
-    }
 }

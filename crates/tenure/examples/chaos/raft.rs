@@ -16,6 +16,7 @@ use crate::nemesis::{DEAFENED, Fault, ISOLATED, MUTED, Nemesis};
 use crate::oracles::{Injected, Term};
 use crate::report::{Outcome, Progress};
 use crate::servers::{LEASE, plan};
+use crate::site;
 use crate::verdict::{Promise, Stage, judge, terms};
 use crate::worker::Plan;
 
@@ -43,8 +44,7 @@ pub(crate) fn run(
     runtime
         .block_on(async { tenure::Tenure::open(&alone).await?.close().await })
         .map_err(|error| format!("{error} (build with --features raft)"))?;
-    let url = format!("sqlite:{}", crew.workplace.path().join("chaos.db").display());
-    runtime.block_on(async { tenure::Tenure::open(&url).await?.close().await })?;
+    let url = site::file(crew.workplace.path(), runtime)?;
     let ledger = Ledger::elsewhere(&url)?;
     runtime.block_on(ledger.execute(SQLITE_TABLES))?;
     let switch = Switch::of(MEMBERS)?;

@@ -1,5 +1,6 @@
 //! Where claims, events and schedules are put to the test: one stage on a server, and one on a file.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tenure::Tenure;
@@ -33,6 +34,14 @@ pub(crate) fn server() -> PgClusterBuilder {
     PgCluster::builder().durable().settings(&[("max_connections", "200")])
 }
 
+/// A file for many processes, in this folder.
+pub(crate) fn file(folder: &Path, runtime: &Handle) -> Result<String, Failed> {
+    let url = format!("sqlite:{}", folder.join("chaos.db").display());
+    // Opening the store makes the file and Tenure's tables.
+    runtime.block_on(async { Tenure::open(&url).await?.close().await })?;
+    Ok(url)
+}
+
 /// Runs the stage on such a server, and on a file.
 pub(crate) fn run(
     options: &Options,
@@ -58,9 +67,7 @@ pub(crate) fn run(
     }
     if options.wants("files") {
         let folder = tempfile::tempdir()?;
-        let url = format!("sqlite:{}", folder.path().join("chaos.db").display());
-        // Opening the store makes the file and Tenure's tables.
-        runtime.block_on(async { Tenure::open(&url).await?.close().await })?;
+        let url = file(folder.path(), runtime)?;
         play("files", &url, None, options.share(0.3), for_files)?;
     }
     Ok(outcomes)
