@@ -80,7 +80,7 @@ pub(crate) struct Outcome {
     pub(crate) faults: BTreeMap<&'static str, usize>,
     /// What was counted. All stages of a run count the same.
     pub(crate) figures: Vec<(&'static str, String)>,
-    /// How often something was refused that was said under an old token.
+    /// How often something was refused that was said under an old token, if that is demanded of all stages together.
     pub(crate) stale_refused: usize,
     pub(crate) gaps: Vec<Gap>,
     pub(crate) violations: Vec<String>,
@@ -110,7 +110,9 @@ pub(crate) fn demand_refusals(outcomes: &mut [Outcome], otherwise: &str) {
 pub(crate) fn print(outcomes: &[Outcome], gaps: Option<&str>, controls: &[Control], seed: u64) -> bool {
     if !outcomes.is_empty() {
         print_figures(outcomes);
-        gaps.inspect(|title| print_gaps(title, outcomes));
+        if let Some(title) = gaps {
+            print_gaps(title, outcomes);
+        }
     }
     if !controls.is_empty() {
         print_controls(controls);
