@@ -18,21 +18,13 @@ use crate::crew::{Crew, Hand};
 use crate::forward::Forwarder;
 use crate::ledger::{Entry, Ledger, POSTGRES_TABLES};
 use crate::operator::key;
-use crate::oracles::{Term, overlaps, stale_rows, terms};
+use crate::oracles::{overlaps, stale_rows};
 use crate::report::Progress;
 use crate::script::{LEASE, belief, free_take, journal, lead, stand, take_over, until};
 use crate::servers::{migrate, plan};
-use crate::verdict::logs;
+use crate::theatre::Control;
+use crate::verdict::terms;
 use crate::worker::Election;
-
-/// What came of one control.
-pub(crate) struct Control {
-    pub(crate) mistake: &'static str,
-    /// The oracle reported the mistake.
-    pub(crate) caught: bool,
-    /// It was silent without it.
-    pub(crate) silent_without: bool,
-}
 
 /// Runs all controls on a server of their own.
 pub(crate) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Control>, Failed> {
@@ -89,25 +81,18 @@ fn trust_as_a_flag(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
         plan.trust_is_a_flag = sabotaged;
         crew.hands.push(Hand::new(plan));
     }
-    let tokens = |crew: &Crew| -> Result<Vec<Term>, Failed> {
-        let mut all = Vec::new();
-        for (process, (worker, path)) in logs(crew)?.into_iter().enumerate() {
-            all.extend(terms(process, worker, &crate::log::read(&path)?));
-        }
-        Ok(all)
-    };
     crew.start(0)?;
-    until(|| Ok(!tokens(&crew)?.is_empty()))?;
+    until(|| Ok(!terms(&crew)?.is_empty()))?;
     crew.start(1)?;
     // The second must stand before the first falls silent.
     std::thread::sleep(LEASE);
     scene.forwarder.withhold_answers(true);
-    let taken = until(|| Ok(tokens(&crew)?.iter().any(|term| term.worker == 1)));
+    let taken = until(|| Ok(terms(&crew)?.iter().any(|term| term.worker == 1)));
     std::thread::sleep(LEASE / 3);
     scene.forwarder.withhold_answers(false);
     taken?;
     (0..2).for_each(|worker| crew.kill(worker));
-    Ok(!overlaps(&tokens(&crew)?).is_empty())
+    Ok(!overlaps(&terms(&crew)?).is_empty())
 }
 
 /// A leader whose answer comes late counts its trust from then.

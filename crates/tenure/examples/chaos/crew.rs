@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use tenure_core::SplitMix;
 use tenure_testkit::rig::{FakeClock, Namespace, SettableClock, Switch};
 
 use crate::Failed;
+use crate::deck::below;
 use crate::worker::Plan;
 
 /// What the members of a cluster speak under.
@@ -105,7 +107,7 @@ pub(crate) struct Crew<J = Plan> {
     pub(crate) switch: Option<Switch>,
     pub(crate) starts: u32,
     /// How many ended without having been told to.
-    pub(crate) fallen: usize,
+    fallen: usize,
     pub(crate) workplace: Workplace,
 }
 
@@ -165,6 +167,11 @@ impl<J> Crew<J> {
         fell
     }
 
+    /// What is amiss if some, which are called `who`, ended without having been told to.
+    pub(crate) fn fallen(&self, who: &str) -> Option<String> {
+        (self.fallen > 0).then(|| format!("{} {who} ended without having been told to", self.fallen))
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(&mut self, worker: usize) {
         if let Some(mut child) = self.hands[worker].child.take() {
@@ -193,8 +200,23 @@ impl<J> Crew<J> {
         self.signal(worker, libc::SIGSTOP);
     }
 
-    pub(crate) fn go_on(&self, worker: usize) {
+    fn go_on(&self, worker: usize) {
         self.signal(worker, libc::SIGCONT);
+    }
+
+    /// Lets a hand go on, or starts it if it is away.
+    pub(crate) fn bring_back(&mut self, worker: usize) -> Result<(), Failed>
+    where
+        J: Job,
+    {
+        self.go_on(worker);
+        self.start(worker)
+    }
+
+    /// Any whose plan is such.
+    pub(crate) fn someone(&self, entropy: &mut SplitMix, fits: impl Fn(&J) -> bool) -> usize {
+        let those: Vec<usize> = (0..self.hands.len()).filter(|hand| fits(&self.hands[*hand].plan)).collect();
+        those[below(entropy, those.len())]
     }
 
     /// Ends everybody, in good order if they can.

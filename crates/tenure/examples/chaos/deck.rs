@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure_core::{Entropy, SplitMix};
 use tenure_testkit::rig::true_boottime_ns;
 
+use crate::Failed;
 use crate::report::Progress;
 
 /// How many faults a stage adds when its time is over and nothing was put to the test yet: a short run may strike nobody in the midst of
@@ -44,6 +45,11 @@ pub(crate) fn below(entropy: &mut SplitMix, bound: usize) -> usize {
 /// A time between these.
 pub(crate) fn between(entropy: &mut SplitMix, (least_ms, most_ms): (u64, u64)) -> Duration {
     Duration::from_millis(least_ms + entropy.next_u64() % (most_ms - least_ms).max(1))
+}
+
+/// Undoes something, again and again if need be: something else may be broken just now.
+pub(crate) fn undo(act: impl Fn() -> Result<(), Failed>) -> Result<(), Failed> {
+    (0..10).find_map(|_| act().ok()).map_or_else(act, Ok)
 }
 
 /// Waits, and shows how far it is meanwhile.

@@ -9,11 +9,13 @@ use tokio::runtime::Handle;
 
 use crate::Failed;
 use crate::crew::{Crew, Hand};
+use crate::faults::Blow;
 use crate::ledger::{Ledger, SQLITE_TABLES};
 use crate::nemesis::{Fault, Nemesis};
-use crate::report::Progress;
+use crate::report::{Outcome, Progress};
 use crate::servers::{LEASE, plan};
-use crate::verdict::{Promise, Stage, Verdict, judge};
+use crate::site;
+use crate::verdict::{Promise, Stage, judge};
 
 /// Runs the stage for this long.
 pub(crate) fn run(
@@ -21,12 +23,10 @@ pub(crate) fn run(
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
-) -> Result<Verdict, Failed> {
+) -> Result<Outcome, Failed> {
     progress.stage("files", seconds);
     let mut crew = Crew::new()?;
-    let url = format!("sqlite:{}", crew.workplace.path().join("chaos.db").display());
-    // Opening the store makes the file and Tenure's tables.
-    runtime.block_on(async { tenure::Tenure::open(&url).await?.close().await })?;
+    let url = site::file(crew.workplace.path(), runtime)?;
     let ledger = {
         let _entered = runtime.enter();
         Ledger::open(&url)?
@@ -35,7 +35,7 @@ pub(crate) fn run(
     crew.hands = (0..4).map(|worker| Hand::new(plan(worker, url.clone()))).collect();
     crew.start_all()?;
     let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
-    let kinds = vec![Fault::KillWorker, Fault::StopWorker, Fault::EndWorker];
+    let kinds = [Blow::Kill, Blow::Stop, Blow::End].map(Fault::Worker).into();
     let faults = Nemesis::new(&mut crew, None, entropy, progress, LEASE, kinds).rage(until_ns)?;
     let end_ns = true_boottime_ns();
     crew.end_all();

@@ -12,6 +12,7 @@ mod controls;
 mod crew;
 mod deck;
 mod events;
+mod faults;
 mod files;
 mod forward;
 mod gossip;
@@ -20,12 +21,15 @@ mod log;
 mod nemesis;
 mod operator;
 mod oracles;
+mod process;
 mod promotion;
 mod raft;
 mod report;
 mod schedules;
 mod script;
 mod servers;
+mod site;
+mod theatre;
 mod verdict;
 mod worker;
 
@@ -33,10 +37,7 @@ use std::process::ExitCode;
 
 use tenure_core::{Entropy, SplitMix};
 
-use crate::claims::ClaimPlan;
 use crate::crew::Job;
-use crate::events::EventPlan;
-use crate::schedules::SchedulePlan;
 
 /// Why a run could not be made. Says nothing about Tenure.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -130,20 +131,13 @@ impl Options {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let told = arguments.get(1).map_or("", String::as_str);
     let outcome = match arguments.first().map(String::as_str) {
-        Some("worker") => work(arguments.get(1).map_or("", String::as_str)).map(|()| true),
-        Some(<ClaimPlan as Job>::ROLE) => {
-            claims::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
-        }
-        Some(<EventPlan as Job>::ROLE) => {
-            events::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
-        }
-        Some(<SchedulePlan as Job>::ROLE) => {
-            schedules::work(arguments.get(1).map_or("", String::as_str)).map(|()| true)
-        }
-        Some(gossip::COMMAND) => {
-            gossip::live(arguments.get(1).map_or("", String::as_str)).map(|never| match never {})
-        }
+        Some(<worker::Plan as Job>::ROLE) => process::live(told, worker::live).map(|()| true),
+        Some(<claims::Plan as Job>::ROLE) => process::live(told, claims::live).map(|()| true),
+        Some(<events::Plan as Job>::ROLE) => process::live(told, events::live).map(|()| true),
+        Some(<schedules::Plan as Job>::ROLE) => process::live(told, schedules::live).map(|()| true),
+        Some(gossip::COMMAND) => gossip::live(told).map(|never| match never {}),
         _ => match parse(&arguments) {
             Ok(Some(options)) => break_things(&options),
             Ok(None) => {
@@ -209,31 +203,29 @@ fn break_things(options: &Options) -> Result<bool, Failed> {
         Subject::Schedules => return schedules::run(options, &mut entropy, &mut progress, handle),
         Subject::Gossip => return gossip::run(options, &mut entropy, &mut progress),
     }
-    let mut verdicts = Vec::new();
+    let mut outcomes = Vec::new();
     // Each stage has a stream of its own, so that one alone draws what it drew among the others.
     let mut streams = [(); 4].map(|()| SplitMix::new(entropy.next_u64()));
     let [for_servers, for_promotion, for_files, for_raft] = &mut streams;
     if options.wants("servers") {
-        verdicts.push(servers::run(options.share(0.5), for_servers, &mut progress, handle)?);
+        outcomes.push(servers::run(options.share(0.5), for_servers, &mut progress, handle)?);
     }
     if options.wants("promotion") {
-        verdicts.push(promotion::run(options.share(0.15), for_promotion, &mut progress, handle)?);
+        outcomes.push(promotion::run(options.share(0.15), for_promotion, &mut progress, handle)?);
     }
     if options.wants("files") {
-        verdicts.push(files::run(options.share(0.15), for_files, &mut progress, handle)?);
+        outcomes.push(files::run(options.share(0.15), for_files, &mut progress, handle)?);
     }
     if options.wants("raft") {
         let seconds = options.share(0.2).max(raft::LEAST_SECONDS);
-        verdicts.extend(raft::run(seconds, for_raft, &mut progress, handle)?);
+        outcomes.extend(raft::run(seconds, for_raft, &mut progress, handle)?);
     }
     let controls = if options.wants("controls") { controls::run(&mut progress, handle)? } else { Vec::new() };
     progress.done();
-    Ok(report::print(&verdicts, &controls, options.seed))
-}
-
-fn work(plan: &str) -> Result<(), Failed> {
-    let plan = serde_json::from_str(plan)?;
-    // The I/O driver is what lets timers work under a faked clock.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(worker::run(plan)).map_err(|error| error.to_string().into())
+    report::demand_refusals(
+        &mut outcomes,
+        "no stale write was ever refused: the fence was not put to the test",
+    );
+    let gaps = "take-over, from the last belief to the next, ms";
+    Ok(report::print(&outcomes, Some(gaps), &controls, options.seed))
 }

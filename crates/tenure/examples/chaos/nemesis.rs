@@ -9,7 +9,8 @@ use tenure_testkit::rig::true_boottime_ns;
 
 use crate::Failed;
 use crate::crew::Crew;
-use crate::deck::{Deck, below, between, wait};
+use crate::deck::{Deck, below, between, undo, wait};
+use crate::faults::{Blow, Outage};
 use crate::oracles::Injected;
 use crate::report::Progress;
 use crate::servers::Servers;
@@ -23,15 +24,10 @@ pub(crate) const DEAFENED: &str = "cut off: hears nobody";
 /// A way to break something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    KillWorker,
-    StopWorker,
-    EndWorker,
+    Worker(Blow),
     SkewWorker,
     StopInTransaction,
-    RestartServer,
-    KillServer,
-    FreezeServer,
-    EndConnections,
+    Server(Outage),
     CutAnswers,
     WithholdAnswers,
     Isolate,
@@ -55,15 +51,10 @@ enum Realm {
 impl Fault {
     fn name(self) -> &'static str {
         match self {
-            Fault::KillWorker => "kill -9 worker",
-            Fault::StopWorker => "SIGSTOP worker",
-            Fault::EndWorker => "SIGTERM worker",
+            Fault::Worker(blow) => ["kill -9 worker", "SIGSTOP worker", "SIGTERM worker"][blow as usize],
             Fault::SkewWorker => "clock skew",
             Fault::StopInTransaction => "SIGSTOP in transaction",
-            Fault::RestartServer => "restart server",
-            Fault::KillServer => "kill -9 server",
-            Fault::FreezeServer => "freeze server",
-            Fault::EndConnections => "end connections",
+            Fault::Server(outage) => outage.name(),
             Fault::CutAnswers => "one-way cut",
             Fault::WithholdAnswers => "answers withheld",
             Fault::Isolate => ISOLATED,
@@ -78,16 +69,12 @@ impl Fault {
 
     fn realm(self) -> Realm {
         match self {
-            Fault::KillWorker
-            | Fault::StopWorker
-            | Fault::EndWorker
-            | Fault::SkewWorker
-            | Fault::StopInTransaction => Realm::Worker,
+            Fault::Worker(_) | Fault::SkewWorker | Fault::StopInTransaction => Realm::Worker,
             Fault::CutAnswers | Fault::WithholdAnswers | Fault::Isolate | Fault::Mute | Fault::Deafen => {
                 Realm::Network
             }
             Fault::Resign | Fault::Transfer | Fault::Pause => Realm::Operator,
-            _ => Realm::Server,
+            Fault::Server(_) | Fault::FillDisk => Realm::Server,
         }
     }
 
@@ -177,13 +164,7 @@ impl<'a> Nemesis<'a> {
         let worker = self.below(self.crew.hands.len());
         let election = ["orders", "pool", "hasty"][self.below(3)];
         match (fault, self.servers) {
-            (Fault::KillWorker, _) => self.crew.kill(worker),
-            (Fault::StopWorker, _) => self.crew.stop(worker),
-            (Fault::EndWorker, _) => {
-                if !self.crew.end(worker) {
-                    self.progress.note("a worker did not end within 5 s of SIGTERM");
-                }
-            }
+            (Fault::Worker(blow), _) => blow.hit(self.crew, worker, "worker", self.progress),
             (Fault::SkewWorker, _) => {
                 // At most 1.08 to 0.92: within the promised ratio of 1.2.
                 self.crew.hands[worker].rate = Some([0.92, 0.96, 1.0, 1.04, 1.08][self.below(5)]);
@@ -191,12 +172,7 @@ impl<'a> Nemesis<'a> {
                 self.crew.start(worker)?;
             }
             (Fault::StopInTransaction, _) => return self.stop_in_transaction().map(Some),
-            (Fault::RestartServer, Some(servers)) => servers.cluster.restart()?,
-            (Fault::KillServer, Some(servers)) => servers.cluster.kill9()?,
-            (Fault::FreezeServer, Some(servers)) => servers.cluster.freeze()?,
-            (Fault::EndConnections, Some(servers)) => {
-                servers.cluster.terminate_backends("postgres")?;
-            }
+            (Fault::Server(outage), Some(servers)) => outage.begin(&servers.cluster)?,
             (Fault::CutAnswers, _) => {
                 self.crew.namespace.as_ref().ok_or("there is no namespace")?.cut_one_way()?;
                 return Ok(self.crew.hands.iter().position(|hand| hand.inside));
@@ -241,18 +217,16 @@ impl<'a> Nemesis<'a> {
 
     fn heal(&mut self, open: Open) -> Result<(), Failed> {
         if let Some(worker) = open.worker {
-            self.crew.go_on(worker);
-            self.crew.start(worker)?;
+            self.crew.bring_back(worker)?;
         }
         match (open.fault, self.servers) {
-            (Fault::KillServer, Some(servers)) => servers.cluster.start_again()?,
-            (Fault::FreezeServer, Some(servers)) => servers.cluster.thaw()?,
+            (Fault::Server(outage), Some(servers)) => outage.end(&servers.cluster)?,
             (Fault::CutAnswers, _) => self.crew.namespace.as_ref().map_or(Ok(()), |it| it.heal())?,
             (Fault::WithholdAnswers, Some(servers)) => servers.forwarder.withhold_answers(false),
             (Fault::Isolate | Fault::Mute | Fault::Deafen, _) => {
                 self.crew.switch.as_ref().map_or(Ok(()), |it| it.heal())?;
             }
-            (Fault::Pause, Some(servers)) => self.resume(servers)?,
+            (Fault::Pause, Some(servers)) => undo(|| servers.operator.pause("orders", false))?,
             (Fault::FillDisk, Some(servers)) => servers.empty_disk()?,
             _ => {}
         }
@@ -260,24 +234,13 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    fn resume(&mut self, servers: &Servers) -> Result<(), Failed> {
-        let mut resumed = servers.operator.pause("orders", false);
-        for _ in 0..10 {
-            if resumed.is_ok() {
-                break;
-            }
-            resumed = servers.operator.pause("orders", false);
-        }
-        resumed
-    }
-
     /// How long a fault lasts.
     fn hold(&mut self, fault: Fault) -> Duration {
         let lease = u64::try_from(self.lease.as_millis()).unwrap_or(1000);
         let (least, most) = match fault {
-            Fault::StopWorker | Fault::StopInTransaction => (lease * 6 / 5, lease * 2),
-            Fault::KillWorker | Fault::EndWorker => (100, lease * 3 / 2),
-            Fault::FreezeServer => (lease / 3, lease * 3 / 2),
+            Fault::Worker(Blow::Stop) | Fault::StopInTransaction => (lease * 6 / 5, lease * 2),
+            Fault::Worker(Blow::Kill | Blow::End) => (100, lease * 3 / 2),
+            Fault::Server(outage) => outage.hold(),
             Fault::CutAnswers | Fault::WithholdAnswers => (lease / 2, lease * 2),
             Fault::Isolate | Fault::Mute | Fault::Deafen => (lease * 3 / 2, lease * 5 / 2),
             Fault::Pause | Fault::FillDisk => (500, lease),

@@ -138,19 +138,26 @@ pub(crate) struct Gap {
     pub(crate) ns: u64,
 }
 
-/// The gaps between terms. One is put down to the latest fault that hit its last leader, or everybody, before the loss.
+/// The latest fault that hit this worker, or everybody, before it lost something.
+pub(crate) fn to_blame(
+    faults: &[Injected],
+    worker: usize,
+    lost_ns: u64,
+    lease_ns: u64,
+) -> Option<&'static str> {
+    let hit = |it: &&Injected| it.worker.is_none_or(|hit| hit == worker);
+    let before = |it: &&Injected| it.from_ns <= lost_ns + 50_000_000 && lost_ns <= it.to_ns + lease_ns;
+    Some(faults.iter().filter(hit).filter(before).max_by_key(|it| it.from_ns)?.name)
+}
+
+/// The gaps between terms, each put down to what is to blame for the loss.
 pub(crate) fn gaps(terms: &[Term], faults: &[Injected], lease_ns: u64) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for terms in by_lease(terms).values() {
         for pair in terms.windows(2) {
             let (lost_ns, led) = (pair[0].to_ns, pair[0].worker);
-            let guilty = faults
-                .iter()
-                .filter(|it| it.worker.is_none_or(|worker| worker == led))
-                .filter(|it| it.from_ns <= lost_ns + 50_000_000 && lost_ns <= it.to_ns + lease_ns)
-                .max_by_key(|it| it.from_ns);
-            let ns = pair[1].from_ns.saturating_sub(lost_ns);
-            gaps.push(Gap { after: guilty.map_or("hand-over", |it| it.name), ns });
+            let after = to_blame(faults, led, lost_ns, lease_ns).unwrap_or("hand-over");
+            gaps.push(Gap { after, ns: pair[1].from_ns.saturating_sub(lost_ns) });
         }
     }
     gaps

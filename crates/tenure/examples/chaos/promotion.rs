@@ -12,13 +12,14 @@ use tokio::runtime::Handle;
 
 use crate::Failed;
 use crate::crew::{Crew, Hand};
+use crate::deck::wait;
 use crate::forward::Forwarder;
 use crate::ledger::{Ledger, POSTGRES_TABLES};
 use crate::operator::Operator;
 use crate::oracles::Injected;
-use crate::report::Progress;
+use crate::report::{Outcome, Progress};
 use crate::servers::{LEASE, migrate, plan};
-use crate::verdict::{Promise, Stage, Verdict, judge};
+use crate::verdict::{Promise, Stage, judge};
 
 /// Runs rounds for about this long, and at least one.
 pub(crate) fn run(
@@ -26,7 +27,7 @@ pub(crate) fn run(
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
-) -> Result<Verdict, Failed> {
+) -> Result<Outcome, Failed> {
     progress.stage("promotion", seconds);
     let first = PgCluster::builder().settings(&[("max_connections", "200")]).start()?;
     first.psql("postgres", POSTGRES_TABLES)?;
@@ -71,11 +72,4 @@ pub(crate) fn run(
     let promises = vec![Promise::AtMostOne; 2];
     let stage = Stage { name: "promotion", names, promises, faults, end_ns, commits_survive: false };
     runtime.block_on(judge(stage, &crew, &ledger))
-}
-
-fn wait(progress: &mut Progress, wait: Duration) {
-    for _ in 0..wait.as_millis() / 100 {
-        std::thread::sleep(Duration::from_millis(100));
-        progress.tick();
-    }
 }

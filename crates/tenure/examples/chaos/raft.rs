@@ -10,13 +10,14 @@ use tokio::runtime::Handle;
 
 use crate::Failed;
 use crate::crew::{Crew, Hand};
+use crate::faults::Blow;
 use crate::ledger::{Ledger, SQLITE_TABLES};
-use crate::log;
 use crate::nemesis::{DEAFENED, Fault, ISOLATED, MUTED, Nemesis};
-use crate::oracles::{self, Injected, Term};
-use crate::report::Progress;
+use crate::oracles::{Injected, Term};
+use crate::report::{Outcome, Progress};
 use crate::servers::{LEASE, plan};
-use crate::verdict::{Promise, Stage, Verdict, judge, logs};
+use crate::site;
+use crate::verdict::{Promise, Stage, judge, terms};
 use crate::worker::Plan;
 
 /// Less than that proves nothing: a cluster gathers, and each cut outlasts a lease.
@@ -31,7 +32,7 @@ pub(crate) fn run(
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
-) -> Result<Option<Verdict>, Failed> {
+) -> Result<Option<Outcome>, Failed> {
     progress.stage("raft", seconds);
     if let Err(why) = Switch::available() {
         progress.note(&format!("left out: {why}"));
@@ -43,8 +44,7 @@ pub(crate) fn run(
     runtime
         .block_on(async { tenure::Tenure::open(&alone).await?.close().await })
         .map_err(|error| format!("{error} (build with --features raft)"))?;
-    let url = format!("sqlite:{}", crew.workplace.path().join("chaos.db").display());
-    runtime.block_on(async { tenure::Tenure::open(&url).await?.close().await })?;
+    let url = site::file(crew.workplace.path(), runtime)?;
     let ledger = Ledger::elsewhere(&url)?;
     runtime.block_on(ledger.execute(SQLITE_TABLES))?;
     let switch = Switch::of(MEMBERS)?;
@@ -63,25 +63,21 @@ pub(crate) fn run(
         Fault::Mute,
         Fault::Deafen,
         Fault::Isolate,
-        Fault::KillWorker,
-        Fault::StopWorker,
-        Fault::EndWorker,
+        Fault::Worker(Blow::Kill),
+        Fault::Worker(Blow::Stop),
+        Fault::Worker(Blow::End),
     ];
     kinds.extend(FakeClock::available().is_ok().then_some(Fault::SkewWorker));
     let faults = Nemesis::new(&mut crew, None, entropy, progress, LEASE, kinds).rage(until_ns)?;
     let end_ns = true_boottime_ns();
     crew.end_all();
-    let mut terms = Vec::new();
-    for (process, (worker, path)) in logs(&crew)?.into_iter().enumerate() {
-        terms.extend(oracles::terms(process, worker, &log::read(&path)?));
-    }
-    let minorities: Vec<String> = minorities_that_led(&terms, &faults);
+    let minorities = minorities_that_led(&terms(&crew)?, &faults);
     let names = vec!["orders".into(), "pool".into()];
     let promises = vec![Promise::AtMostOne, Promise::AtMostOne];
     let stage = Stage { name: "raft", names, promises, faults, end_ns, commits_survive: true };
-    let mut verdict = runtime.block_on(judge(stage, &crew, &ledger))?;
-    verdict.violations.extend(minorities);
-    Ok(Some(verdict))
+    let mut outcome = runtime.block_on(judge(stage, &crew, &ledger))?;
+    outcome.violations.extend(minorities);
+    Ok(Some(outcome))
 }
 
 /// Terms that went on although their worker had been cut off from all others for longer than it may trust. The slowest clock runs at 0.92.

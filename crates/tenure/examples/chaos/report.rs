@@ -1,14 +1,13 @@
 //! What people see: a line while it runs, a table when it has ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use tenure_testkit::rig::true_boottime_ns;
 
-use crate::controls::Control;
-use crate::oracles::Gap;
-use crate::verdict::Verdict;
+use crate::oracles::{Gap, Injected};
+use crate::theatre::Control;
 
 /// How many violations of one run are shown.
 const SHOWN: usize = 20;
@@ -74,54 +73,51 @@ impl Progress {
     }
 }
 
-/// Prints the figures, and tells whether all is well.
-pub(crate) fn print(verdicts: &[Verdict], controls: &[Control], seed: u64) -> bool {
-    let mut table = Table::default();
-    let row = |table: &mut Table, what: &str, figure: &dyn Fn(&Verdict) -> String| {
-        table.row(what, verdicts.iter().map(figure).collect());
-    };
-    table.row("", verdicts.iter().map(|it| it.stage.to_owned()).collect());
-    let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
-    row(&mut table, "faults", &|it| it.faults.values().sum::<usize>().to_string());
-    let kinds: std::collections::BTreeSet<_> =
-        verdicts.iter().flat_map(|it| it.faults.keys().copied()).collect();
-    for kind in kinds {
-        row(&mut table, &format!("  {kind}"), &|it| it.faults.get(kind).map_or("-".into(), usize::to_string));
+/// What came of a stage, as people are told.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) stage: &'static str,
+    pub(crate) faults: BTreeMap<&'static str, usize>,
+    /// What was counted. All stages of a run count the same.
+    pub(crate) figures: Vec<(&'static str, String)>,
+    /// How often something was refused that was said under an old token, if that is demanded of all stages together.
+    pub(crate) stale_refused: usize,
+    pub(crate) gaps: Vec<Gap>,
+    pub(crate) violations: Vec<String>,
+}
+
+impl Outcome {
+    /// A stage in which this was broken, and this was amiss.
+    pub(crate) fn new(stage: &'static str, broken: &[Injected], amiss: Vec<String>) -> Outcome {
+        let mut faults = BTreeMap::new();
+        broken.iter().for_each(|fault| *faults.entry(fault.name).or_default() += 1);
+        let violations = amiss.into_iter().map(|it| format!("{stage}: {it}")).collect();
+        Outcome { stage, faults, violations, ..Outcome::default() }
     }
-    row(&mut table, "worker processes", &|it| it.processes.to_string());
-    row(&mut table, "samples of belief", &|it| it.samples.to_string());
-    row(&mut table, "terms", &|it| it.terms.to_string());
-    row(&mut table, "overlap of belief, ms (must be 0)", &|it| ms(it.worst_overlap_ns));
-    row(&mut table, "  where less is promised, ms (see --help)", &|it| ms(it.lesser_overlap_ns));
-    row(&mut table, "stale writes accepted (must be 0)", &|it| it.stale_accepted.to_string());
-    row(&mut table, "stale writes refused (must be > 0)", &|it| it.stale_refused.to_string());
-    row(&mut table, "guarded writes confirmed", &|it| it.guarded.to_string());
-    row(&mut table, "guarded writes refused", &|it| it.guard_refused.to_string());
-    row(&mut table, "writes of unknown outcome", &|it| it.unknown.to_string());
-    row(&mut table, "availability, %", &|it| {
-        format!("{:.1}", 100.0 * it.led_ns as f64 / it.total_ns.max(1) as f64)
-    });
-    row(&mut table, "time without a leader, s per slot", &|it| {
-        format!("{:.1}", (it.total_ns - it.led_ns) as f64 / 1e9 / it.leases.max(1) as f64)
-    });
-    if !verdicts.is_empty() {
-        table.print();
-        print_gaps(verdicts);
+}
+
+/// Says that nothing was put to the test if that is so in all stages: in a short one it may be that nobody lived to say anything under an
+/// old token.
+pub(crate) fn demand_refusals(outcomes: &mut [Outcome], otherwise: &str) {
+    if outcomes.iter().all(|it| it.stale_refused == 0)
+        && let Some(last) = outcomes.last_mut()
+    {
+        last.violations.push(otherwise.to_owned());
+    }
+}
+
+/// Prints the figures, the gaps if they have a title, and what was amiss; tells whether nothing was.
+pub(crate) fn print(outcomes: &[Outcome], gaps: Option<&str>, controls: &[Control], seed: u64) -> bool {
+    if !outcomes.is_empty() {
+        print_figures(outcomes);
+        if let Some(title) = gaps {
+            print_gaps(title, outcomes);
+        }
     }
     if !controls.is_empty() {
         print_controls(controls);
     }
-    let mut violations: Vec<&str> =
-        verdicts.iter().flat_map(|it| &it.violations).map(String::as_str).collect();
-    // Over all stages: in a short one it may be that nobody lived to write under an old token.
-    if !verdicts.is_empty() && verdicts.iter().all(|it| it.stale_refused == 0) {
-        violations.push("no stale write was ever refused: the fence was not put to the test");
-    }
-    conclude(&violations, controls, seed)
-}
-
-/// Prints what was amiss, and tells whether nothing was.
-pub(crate) fn conclude(violations: &[&str], controls: &[Control], seed: u64) -> bool {
+    let violations: Vec<&String> = outcomes.iter().flat_map(|it| &it.violations).collect();
     for violation in violations.iter().take(SHOWN) {
         println!("VIOLATION {violation}");
     }
@@ -138,15 +134,28 @@ pub(crate) fn conclude(violations: &[&str], controls: &[Control], seed: u64) -> 
     well
 }
 
-fn print_gaps(verdicts: &[Verdict]) {
-    let stages = verdicts.iter().map(|it| (it.stage, it.gaps.as_slice()));
-    print_gap_table("take-over, from the last belief to the next, ms", stages);
+/// Figures of all stages side by side.
+fn print_figures(outcomes: &[Outcome]) {
+    let row = |what: &str, figure: &dyn Fn(&Outcome) -> String| {
+        let figures: String = outcomes.iter().map(|it| format!(" {:>10}", figure(it))).collect();
+        println!("{what:<40}{figures}");
+    };
+    println!();
+    row("", &|it| it.stage.to_owned());
+    row("faults", &|it| it.faults.values().sum::<usize>().to_string());
+    let kinds: BTreeSet<_> = outcomes.iter().flat_map(|it| it.faults.keys()).collect();
+    for kind in kinds {
+        row(&format!("  {kind}"), &|it| it.faults.get(kind).map_or("-".into(), usize::to_string));
+    }
+    for (n, (what, _)) in outcomes[0].figures.iter().enumerate() {
+        row(what, &|it| it.figures[n].1.clone());
+    }
 }
 
 /// How long things were away, by stage and fault.
-pub(crate) fn print_gap_table<'a>(title: &str, stages: impl IntoIterator<Item = (&'static str, &'a [Gap])>) {
+fn print_gaps(title: &str, outcomes: &[Outcome]) {
     println!("\n{title:<52} {:>5} {:>8} {:>8} {:>8}", "n", "p50", "p99", "max");
-    for (stage, gaps) in stages {
+    for Outcome { stage, gaps, .. } in outcomes {
         let mut by_fault: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for Gap { after, ns } in gaps {
             by_fault.entry(after).or_default().push(*ns);
@@ -167,7 +176,7 @@ pub(crate) fn print_gap_table<'a>(title: &str, stages: impl IntoIterator<Item = 
 }
 
 /// Which mistakes were found.
-pub(crate) fn print_controls(controls: &[Control]) {
+fn print_controls(controls: &[Control]) {
     let caught = controls.iter().filter(|it| it.caught && it.silent_without).count();
     println!("\ncontrols caught {caught} of {}", controls.len());
     for control in controls {
@@ -177,23 +186,5 @@ pub(crate) fn print_controls(controls: &[Control]) {
             (true, false) => "FALSE ALARM without the mistake",
         };
         println!("  {:<50} {verdict}", control.mistake);
-    }
-}
-
-/// Figures side by side.
-#[derive(Default)]
-pub(crate) struct Table(Vec<(String, Vec<String>)>);
-
-impl Table {
-    pub(crate) fn row(&mut self, what: &str, figures: Vec<String>) {
-        self.0.push((what.to_owned(), figures));
-    }
-
-    pub(crate) fn print(&self) {
-        println!();
-        for (what, figures) in &self.0 {
-            let figures: String = figures.iter().map(|figure| format!(" {figure:>10}")).collect();
-            println!("{what:<40}{figures}");
-        }
     }
 }

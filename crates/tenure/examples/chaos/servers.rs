@@ -16,12 +16,13 @@ use tokio::runtime::Handle;
 
 use crate::Failed;
 use crate::crew::{Crew, Hand};
+use crate::faults::{Blow, Outage};
 use crate::forward::Forwarder;
 use crate::ledger::{Ledger, POSTGRES_TABLES};
 use crate::nemesis::{Fault, Nemesis};
 use crate::operator::Operator;
-use crate::report::Progress;
-use crate::verdict::{Promise, Stage, Verdict, judge};
+use crate::report::{Outcome, Progress};
+use crate::verdict::{Promise, Stage, judge};
 use crate::worker::{Election, Plan};
 
 /// The lease of all workers: short, so that many fit into a run.
@@ -108,7 +109,7 @@ pub(crate) fn run(
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
-) -> Result<Verdict, Failed> {
+) -> Result<Outcome, Failed> {
     progress.stage("servers", seconds);
     let mut crew = Crew::new()?;
     match Namespace::available() {
@@ -167,16 +168,16 @@ fn hire(crew: &mut Crew, servers: &Servers, progress: &mut Progress) {
 /// What can be broken here.
 fn kinds(crew: &Crew, servers: &Servers) -> Vec<Fault> {
     let mut kinds = vec![
-        Fault::KillWorker,
-        Fault::KillWorker,
-        Fault::StopWorker,
-        Fault::StopWorker,
-        Fault::EndWorker,
+        Fault::Worker(Blow::Kill),
+        Fault::Worker(Blow::Kill),
+        Fault::Worker(Blow::Stop),
+        Fault::Worker(Blow::Stop),
+        Fault::Worker(Blow::End),
         Fault::StopInTransaction,
-        Fault::RestartServer,
-        Fault::KillServer,
-        Fault::FreezeServer,
-        Fault::EndConnections,
+        Fault::Server(Outage::Restart),
+        Fault::Server(Outage::Kill),
+        Fault::Server(Outage::Freeze),
+        Fault::Server(Outage::EndConnections),
         Fault::WithholdAnswers,
         Fault::Resign,
         Fault::Transfer,

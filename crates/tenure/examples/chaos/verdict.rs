@@ -1,6 +1,5 @@
 //! From logs and tables to a verdict on one stage.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::Failed;
@@ -10,6 +9,7 @@ use crate::log::{self, Kind};
 use crate::oracles::{
     self, Gap, Injected, Term, gaps, led_and_total, overlaps, stale_rows, tokens_that_did_not_grow,
 };
+use crate::report::Outcome;
 use crate::servers::LEASE;
 
 /// What an election promises, and so what it is judged by.
@@ -35,36 +35,30 @@ pub(crate) struct Stage {
 
 /// What came of a stage.
 #[derive(Default)]
-pub(crate) struct Verdict {
-    pub(crate) stage: &'static str,
-    pub(crate) faults: BTreeMap<&'static str, usize>,
-    pub(crate) processes: usize,
-    pub(crate) samples: usize,
-    pub(crate) terms: usize,
-    pub(crate) worst_overlap_ns: u64,
+struct Verdict {
+    processes: usize,
+    samples: usize,
+    terms: usize,
+    worst_overlap_ns: u64,
     /// Where less is promised: in mode `connection`, and over a promotion that lost commits.
-    pub(crate) lesser_overlap_ns: u64,
-    pub(crate) guarded: usize,
-    pub(crate) guard_refused: usize,
-    pub(crate) stale_accepted: usize,
-    pub(crate) stale_refused: usize,
-    pub(crate) unknown: usize,
-    pub(crate) gaps: Vec<Gap>,
+    lesser_overlap_ns: u64,
+    guarded: usize,
+    guard_refused: usize,
+    stale_accepted: usize,
+    stale_refused: usize,
+    unknown: usize,
+    gaps: Vec<Gap>,
     /// How many leases there were that promise one believer.
-    pub(crate) leases: usize,
-    pub(crate) led_ns: u64,
-    pub(crate) total_ns: u64,
-    pub(crate) violations: Vec<String>,
+    leases: usize,
+    led_ns: u64,
+    total_ns: u64,
+    violations: Vec<String>,
 }
 
 /// Reads everything and judges it.
-pub(crate) async fn judge(stage: Stage, crew: &Crew, ledger: &Ledger) -> Result<Verdict, Failed> {
-    let mut verdict = Verdict { stage: stage.name, ..Verdict::default() };
-    for fault in &stage.faults {
-        *verdict.faults.entry(fault.name).or_default() += 1;
-    }
-    let mut terms = Vec::new();
-    for (process, (worker, path)) in logs(crew)?.into_iter().enumerate() {
+pub(crate) async fn judge(stage: Stage, crew: &Crew, ledger: &Ledger) -> Result<Outcome, Failed> {
+    let mut verdict = Verdict::default();
+    for (_, path) in logs(crew)? {
         let records = log::read(&path)?;
         let count = |kind: Kind| records.iter().filter(|record| record.kind == kind).count();
         verdict.processes += 1;
@@ -73,8 +67,8 @@ pub(crate) async fn judge(stage: Stage, crew: &Crew, ledger: &Ledger) -> Result<
         verdict.guard_refused += count(Kind::GuardRefused);
         verdict.stale_refused += count(Kind::FenceRefused);
         verdict.unknown += count(Kind::Unknown);
-        terms.extend(oracles::terms(process, worker, &records));
     }
+    let terms = terms(crew)?;
     verdict.terms = terms.len();
     verdict.judge_belief(&stage, &terms);
     verdict.judge_tables(&stage, ledger).await?;
@@ -82,13 +76,10 @@ pub(crate) async fn judge(stage: Stage, crew: &Crew, ledger: &Ledger) -> Result<
         let figures = format!("{} terms, {} guarded writes", verdict.terms, verdict.guarded);
         verdict.violations.push(format!("too little happened to prove anything: {figures}"));
     }
-    if crew.fallen > 0 {
-        verdict.violations.push(format!("{} workers ended without having been told to", crew.fallen));
-    }
-    for violation in &mut verdict.violations {
-        *violation = format!("{}: {violation}", stage.name);
-    }
-    Ok(verdict)
+    verdict.violations.extend(crew.fallen("workers"));
+    let (figures, stale_refused, gaps) = (verdict.figures(), verdict.stale_refused, verdict.gaps);
+    let outcome = Outcome::new(stage.name, &stage.faults, verdict.violations);
+    Ok(Outcome { figures, stale_refused, gaps, ..outcome })
 }
 
 impl Verdict {
@@ -129,6 +120,35 @@ impl Verdict {
         }
         Ok(())
     }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
+        let availability = 100.0 * self.led_ns as f64 / self.total_ns.max(1) as f64;
+        let without_s = (self.total_ns - self.led_ns) as f64 / 1e9 / self.leases.max(1) as f64;
+        vec![
+            ("worker processes", self.processes.to_string()),
+            ("samples of belief", self.samples.to_string()),
+            ("terms", self.terms.to_string()),
+            ("overlap of belief, ms (must be 0)", ms(self.worst_overlap_ns)),
+            ("  where less is promised, ms (see --help)", ms(self.lesser_overlap_ns)),
+            ("stale writes accepted (must be 0)", self.stale_accepted.to_string()),
+            ("stale writes refused (must be > 0)", self.stale_refused.to_string()),
+            ("guarded writes confirmed", self.guarded.to_string()),
+            ("guarded writes refused", self.guard_refused.to_string()),
+            ("writes of unknown outcome", self.unknown.to_string()),
+            ("availability, %", format!("{availability:.1}")),
+            ("time without a leader, s per slot", format!("{without_s:.1}")),
+        ]
+    }
+}
+
+/// The terms of all processes there were.
+pub(crate) fn terms<J>(crew: &Crew<J>) -> Result<Vec<Term>, Failed> {
+    let mut terms = Vec::new();
+    for (process, (worker, path)) in logs(crew)?.into_iter().enumerate() {
+        terms.extend(oracles::terms(process, worker, &log::read(&path)?));
+    }
+    Ok(terms)
 }
 
 /// The logs of all processes there were, with their worker's number.
@@ -141,14 +161,4 @@ pub(crate) fn logs<J>(crew: &Crew<J>) -> Result<Vec<(usize, PathBuf)>, Failed> {
         logs.extend(worker.map(|worker| (worker, path.clone())));
     }
     Ok(logs)
-}
-
-/// Whether any process has written this word down.
-pub(crate) fn has_said<J>(crew: &Crew<J>, word: &str) -> Result<bool, Failed> {
-    for (_, log) in logs(crew)? {
-        if std::fs::read_to_string(log)?.lines().any(|line| line == word) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

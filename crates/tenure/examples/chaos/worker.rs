@@ -5,7 +5,6 @@
 //! long after it lost leadership: those are the stale writes that the fence must refuse. The process ends in good order
 //! on SIGTERM, and at once when the process that started it is gone.
 
-use std::io::Read;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,11 +13,13 @@ use serde::{Deserialize, Serialize};
 use tenure::port::Takeover;
 use tenure::{Elector, Leadership, Tenure, Token};
 use tenure_testkit::rig::true_boottime_ns;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 
+use crate::Failed;
 use crate::crew::{Job, stop_myself};
 use crate::ledger::{Entry, Ledger, Outcome};
 use crate::log::{Kind, Log, Record};
+use crate::process::insist;
 
 /// What a worker is told to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,13 +74,7 @@ struct Worker {
 }
 
 /// Lives a worker's life.
-pub(crate) async fn run(plan: Plan) -> Result<(), Box<dyn std::error::Error>> {
-    std::thread::spawn(|| {
-        // Our parent holds the other end: it closes however the parent ends.
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(3);
-    });
-    let mut terminate = signal(SignalKind::terminate())?;
+pub(crate) async fn live(plan: Plan, mut terminate: Signal) -> Result<(), Failed> {
     let seats = plan.elections.iter().cloned();
     let seats = seats.map(|election| Seat { election, leading: Mutex::default(), last: Mutex::default() });
     let worker = Arc::new(Worker {
@@ -107,9 +102,9 @@ pub(crate) async fn run(plan: Plan) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 impl Worker {
-    /// Opens a session, as often as it takes: the server may be down just now.
+    /// Opens a session, as often as it takes.
     async fn open(&self) -> Tenure {
-        loop {
+        insist(async || {
             let mut builder = Tenure::builder()
                 .url(&self.plan.url)
                 .name(format!("worker-{}", self.plan.worker))
@@ -118,11 +113,9 @@ impl Worker {
             if let Some(direct) = &self.plan.direct_url {
                 builder = builder.direct_url(direct);
             }
-            match builder.open().await {
-                Ok(tenure) => return tenure,
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
-        }
+            builder.open().await
+        })
+        .await
     }
 
     async fn campaign_everywhere(self: Arc<Self>, tenure: &Tenure) -> Result<(), tenure::Error> {

@@ -11,37 +11,28 @@ mod notes;
 mod operator;
 mod oracles;
 mod plan;
-mod report;
 mod submitter;
 mod verdict;
 mod worker;
 
-use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::Tenure;
-use tenure_core::{Entropy, SplitMix};
-use tenure_testkit::rig::{PgCluster, true_boottime_ns};
+use tenure_core::SplitMix;
 use tokio::runtime::Handle;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 
-use self::nemesis::Nemesis;
 use self::notes::Notebook;
 use self::operator::Operator;
-pub(crate) use self::plan::ClaimPlan;
+pub(crate) use self::plan::Plan;
 use self::plan::Role;
-use self::verdict::{Verdict, judge};
-use crate::crew::{Crew, Hand};
-use crate::report::Progress;
-use crate::servers::migrate;
+use self::verdict::judge;
+use crate::faults::Nemesis;
+use crate::process::open;
+use crate::report::{self, Outcome, Progress};
+use crate::servers::LEASE;
+use crate::site::{self, Site};
 use crate::{Failed, Options};
-
-/// The lease of all processes: short, so that many fit into a run.
-const LEASE: Duration = Duration::from_millis(1500);
-
-/// How long nothing may be finished of what is left once all is healed.
-const STALL: Duration = Duration::from_secs(30);
 
 /// Runs the stages, and tells whether all is well.
 pub(crate) fn run(
@@ -50,116 +41,41 @@ pub(crate) fn run(
     progress: &mut Progress,
     runtime: &Handle,
 ) -> Result<bool, Failed> {
-    let mut streams = [(); 2].map(|()| SplitMix::new(entropy.next_u64()));
-    let [for_servers, for_files] = &mut streams;
-    let mut verdicts = Vec::new();
-    if options.wants("servers") {
-        let cluster = PgCluster::builder().durable().settings(&[("max_connections", "200")]).start()?;
-        runtime.block_on(migrate(&cluster.url()))?;
-        let url = cluster.url();
-        verdicts.push(stage(
-            "servers",
-            &url,
-            Some(&cluster),
-            options.share(0.7),
-            for_servers,
-            progress,
-            runtime,
-        )?);
-    }
-    if options.wants("files") {
-        let folder = tempfile::tempdir()?;
-        let url = format!("sqlite:{}", folder.path().join("chaos.db").display());
-        runtime.block_on(async { Tenure::open(&url).await?.close().await })?;
-        verdicts.push(stage("files", &url, None, options.share(0.3), for_files, progress, runtime)?);
-    }
+    let mut outcomes = site::run(options, entropy, progress, runtime, site::server(), stage)?;
     let controls = if options.wants("controls") { controls::run(progress, runtime)? } else { Vec::new() };
     progress.done();
-    Ok(report::print(&verdicts, &controls, options.seed))
+    report::demand_refusals(
+        &mut outcomes,
+        "no stale settlement was ever refused: the tokens were not put to the test",
+    );
+    let gaps = "recovery, from the last hold of a lost task to its next run, ms";
+    Ok(report::print(&outcomes, Some(gaps), &controls, options.seed))
 }
 
-fn stage(
-    name: &'static str,
-    url: &str,
-    cluster: Option<&PgCluster>,
-    seconds: f64,
-    entropy: &mut SplitMix,
-    progress: &mut Progress,
-    runtime: &Handle,
-) -> Result<Verdict, Failed> {
-    progress.stage(name, seconds);
-    let mut crew = Crew::new()?;
-    let lease_ms = u64::try_from(LEASE.as_millis())?;
+fn stage(site: &mut Site<'_>) -> Result<Outcome, Failed> {
     let roles = [Role::Submits, Role::Submits, Role::Works, Role::Works, Role::Works, Role::Works];
-    for (hand, role) in roles.into_iter().enumerate() {
-        let plan = ClaimPlan { hand, role, url: url.into(), lease_ms, log: Default::default() };
-        crew.hands.push(Hand::new(plan));
-    }
-    let mut operator = Operator::new(url.into(), runtime.clone());
+    let mut crew = site.hire(roles)?;
+    let mut operator = Operator::new(site.url.into(), site.runtime.clone());
     crew.start_all()?;
-    let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
-    let nemesis = Nemesis {
-        crew: &mut crew,
-        cluster,
-        operator: &mut operator,
-        entropy,
-        progress,
-        lease: LEASE,
-        injected: Vec::new(),
-    };
-    let faults = nemesis.rage(until_ns)?;
-    drain(&mut crew, &operator, progress)?;
+    let faults = Nemesis { site, crew: &mut crew, mischief: &mut operator }.rage()?;
+    site.drain(&mut crew, |role| *role == Role::Submits, || operator.unfinished())?;
     crew.end_all();
     let lease_ns = u64::try_from(LEASE.as_nanos())?;
-    runtime.block_on(judge(name, &crew, &operator, &faults, lease_ns))
-}
-
-/// Nothing more is submitted; waits until all that is there is finished, or nothing of it is any more.
-fn drain(crew: &mut Crew<ClaimPlan>, operator: &Operator, progress: &mut Progress) -> Result<(), Failed> {
-    progress.doing("draining");
-    for hand in 0..crew.hands.len() {
-        match crew.hands[hand].plan.role {
-            Role::Submits => drop(crew.end(hand)),
-            Role::Works => crew.start(hand)?,
-        }
-    }
-    let stall_ns = u64::try_from(STALL.as_nanos())?;
-    let (mut least, mut since_ns) = (u64::MAX, true_boottime_ns());
-    while true_boottime_ns() < since_ns + stall_ns {
-        match operator.unfinished() {
-            Ok(0) => break,
-            Ok(left) if left < least => (least, since_ns) = (left, true_boottime_ns()),
-            _ => {}
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        progress.tick();
-    }
-    Ok(())
+    site.runtime.block_on(judge(site.name, &crew, &operator, &faults, lease_ns))
 }
 
 /// Lives the life of a process.
-pub(crate) fn work(plan: &str) -> Result<(), Failed> {
-    let plan: ClaimPlan = serde_json::from_str(plan)?;
+pub(crate) async fn live(plan: Plan, mut terminate: Signal) -> Result<(), Failed> {
     // Handlers panic as they are told.
     std::panic::set_hook(Box::new(|panic| {
         if panic.payload_as_str() != Some(worker::PANIC) {
             eprintln!("{panic}");
         }
     }));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(live(plan))
-}
-
-async fn live(plan: ClaimPlan) -> Result<(), Failed> {
-    std::thread::spawn(|| {
-        // Our parent holds the other end: it closes however the parent ends.
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(3);
-    });
-    let mut terminate = signal(SignalKind::terminate())?;
     let notebook = Arc::new(Notebook::open(&plan.log)?);
+    let name = format!("process-{}", plan.hand);
     let tenure = tokio::select! {
-        tenure = open(&plan) => tenure,
+        tenure = open(&plan.url, &name, LEASE) => tenure,
         _ = terminate.recv() => return Ok(()),
     };
     match plan.role {
@@ -171,18 +87,4 @@ async fn live(plan: ClaimPlan) -> Result<(), Failed> {
     }
     let _ = tokio::time::timeout(Duration::from_secs(3), tenure.close()).await;
     Ok(())
-}
-
-/// Opens a session, as often as it takes: the server may be down just now.
-async fn open(plan: &ClaimPlan) -> Tenure {
-    loop {
-        let builder = Tenure::builder()
-            .url(&plan.url)
-            .name(format!("process-{}", plan.hand))
-            .lease(Duration::from_millis(plan.lease_ms));
-        match builder.open().await {
-            Ok(tenure) => return tenure,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
 }

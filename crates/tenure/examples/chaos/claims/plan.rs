@@ -1,12 +1,10 @@
 //! What the processes of this stage are told, and what the tasks are that they do.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 use tenure::port::{Backoff, Json, NewTask, Parent};
 use tenure_core::{Entropy, SplitMix};
 
-use crate::crew::Job;
+use crate::process;
 
 /// The queue whose order is judged: plain tasks of different priority, in a mode that changes.
 pub(crate) const ORDERS: &str = "orders";
@@ -20,23 +18,12 @@ pub(crate) enum Role {
     Works,
 }
 
+impl process::Role for Role {
+    const WORD: &'static str = "claims-process";
+}
+
 /// What a process is told to do.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ClaimPlan {
-    pub(crate) hand: usize,
-    pub(crate) role: Role,
-    pub(crate) url: String,
-    pub(crate) lease_ms: u64,
-    pub(crate) log: PathBuf,
-}
-
-impl Job for ClaimPlan {
-    const ROLE: &'static str = "claims-process";
-
-    fn log_to(&mut self, path: PathBuf) {
-        self.log = path;
-    }
-}
+pub(crate) type Plan = process::Plan<Role>;
 
 /// What a task asks of its handler.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! From notes and tasks to a verdict on one stage.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use tenure::port::{TaskState, TaskView};
 
@@ -10,49 +10,44 @@ use super::oracles::{
     Acknowledged, Holding, Overlap, Recovery, claims_past_the_mode, holdings, recoveries, shared_keys,
     shared_tasks, stale_settlements, strict_order,
 };
-use super::plan::{ClaimPlan, Done, ORDERS};
+use super::plan::{Done, ORDERS, Plan};
 use crate::Failed;
 use crate::crew::Crew;
-use crate::oracles::{Gap, Injected};
+use crate::oracles::{Gap, Injected, to_blame};
+use crate::report::Outcome;
 use crate::verdict::logs;
 
 /// What came of a stage.
 #[derive(Default)]
-pub(crate) struct Verdict {
-    pub(crate) stage: &'static str,
-    pub(crate) faults: BTreeMap<&'static str, usize>,
-    pub(crate) processes: usize,
-    pub(crate) submitted: usize,
-    pub(crate) completed: usize,
-    pub(crate) dead: usize,
-    pub(crate) cancelled: usize,
-    pub(crate) unfinished: usize,
-    pub(crate) runs: usize,
-    pub(crate) lost: usize,
-    pub(crate) overlap_ns: u64,
-    pub(crate) key_overlap_ns: u64,
-    pub(crate) epochs: usize,
-    pub(crate) turns: usize,
-    pub(crate) out_of_order: usize,
-    pub(crate) past_the_mode: usize,
-    pub(crate) stale_accepted: usize,
-    pub(crate) stale_refused: usize,
-    pub(crate) recoveries: Vec<Gap>,
-    pub(crate) violations: Vec<String>,
+struct Verdict {
+    processes: usize,
+    submitted: usize,
+    completed: usize,
+    dead: usize,
+    cancelled: usize,
+    unfinished: usize,
+    runs: usize,
+    lost: usize,
+    overlap_ns: u64,
+    key_overlap_ns: u64,
+    epochs: usize,
+    turns: usize,
+    out_of_order: usize,
+    past_the_mode: usize,
+    stale_accepted: usize,
+    stale_refused: usize,
+    violations: Vec<String>,
 }
 
 /// Reads everything and judges it.
 pub(crate) async fn judge(
     stage: &'static str,
-    crew: &Crew<ClaimPlan>,
+    crew: &Crew<Plan>,
     operator: &Operator,
     faults: &[Injected],
     lease_ns: u64,
-) -> Result<Verdict, Failed> {
-    let mut verdict = Verdict { stage, ..Verdict::default() };
-    for fault in faults {
-        *verdict.faults.entry(fault.name).or_default() += 1;
-    }
+) -> Result<Outcome, Failed> {
+    let mut verdict = Verdict::default();
     let (mut all_notes, mut all) = (Vec::new(), Vec::new());
     for (hand, path) in logs(crew)? {
         let notes = notes::read(&path)?;
@@ -65,15 +60,11 @@ pub(crate) async fn judge(
     verdict.judge_tasks(&tasks, &all);
     verdict.judge_holdings(operator, &all, &acknowledged);
     verdict.judge_stale(&all_notes, &tasks);
-    verdict.recoveries = blamed(recoveries(&all), faults, lease_ns);
     verdict.judge_whether_enough_happened();
-    if crew.fallen > 0 {
-        verdict.violations.push(format!("{} processes ended without having been told to", crew.fallen));
-    }
-    for violation in &mut verdict.violations {
-        *violation = format!("{stage}: {violation}");
-    }
-    Ok(verdict)
+    verdict.violations.extend(crew.fallen("processes"));
+    let gaps = blamed(recoveries(&all), faults, lease_ns);
+    let (figures, stale_refused) = (verdict.figures(), verdict.stale_refused);
+    Ok(Outcome { figures, stale_refused, gaps, ..Outcome::new(stage, faults, verdict.violations) })
 }
 
 impl Verdict {
@@ -175,6 +166,28 @@ impl Verdict {
             self.violations.push(format!("too little happened to prove anything: {figures}"));
         }
     }
+
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
+        vec![
+            ("processes", self.processes.to_string()),
+            ("tasks submitted", self.submitted.to_string()),
+            ("  completed", self.completed.to_string()),
+            ("  dead", self.dead.to_string()),
+            ("  cancelled", self.cancelled.to_string()),
+            ("  anything else (must be 0)", self.unfinished.to_string()),
+            ("runs", self.runs.to_string()),
+            ("  whose claim was lost on the way", self.lost.to_string()),
+            ("one task in two hands, ms (must be 0)", ms(self.overlap_ns)),
+            ("one key in two hands, ms (must be 0)", ms(self.key_overlap_ns)),
+            ("times in exclusive mode", self.epochs.to_string()),
+            ("  turns judged", self.turns.to_string()),
+            ("  out of order (must be 0)", self.out_of_order.to_string()),
+            ("claims past the mode (must be 0)", self.past_the_mode.to_string()),
+            ("stale settlements taken (must be 0)", self.stale_accepted.to_string()),
+            ("stale settlements refused (must be > 0)", self.stale_refused.to_string()),
+        ]
+    }
 }
 
 /// What is known of a task that did not come to its end.
@@ -193,15 +206,11 @@ fn unfinished(task: &TaskView, all: &[Holding]) -> String {
     )
 }
 
-/// Each recovery, put down to the latest fault that hit its last worker, or everybody, before the loss.
+/// Each recovery, put down to what is to blame for the loss.
 fn blamed(recoveries: Vec<Recovery>, faults: &[Injected], lease_ns: u64) -> Vec<Gap> {
     let blame = |lost: &Recovery| {
-        let guilty = faults
-            .iter()
-            .filter(|it| it.worker.is_none_or(|worker| worker == lost.hand))
-            .filter(|it| it.from_ns <= lost.lost_ns + 50_000_000 && lost.lost_ns <= it.to_ns + lease_ns)
-            .max_by_key(|it| it.from_ns);
-        Gap { after: guilty.map_or("otherwise", |it| it.name), ns: lost.ns }
+        let after = to_blame(faults, lost.hand, lost.lost_ns, lease_ns).unwrap_or("otherwise");
+        Gap { after, ns: lost.ns }
     };
     recoveries.iter().map(blame).collect()
 }

@@ -14,8 +14,9 @@ use tenure_testkit::rig::true_boottime_ns;
 use tokio::signal::unix::Signal;
 
 use super::notes::{Note, Notebook, Run};
-use super::plan::{ClaimPlan, Does, Done, Errand, MIXED, ORDERS};
+use super::plan::{Does, Done, Errand, MIXED, ORDERS, Plan};
 use crate::Failed;
+use crate::process::insist;
 
 /// What handlers say that panic as they are told.
 pub(crate) const PANIC: &str = "it panics, as it was told";
@@ -36,7 +37,7 @@ struct Shared {
 /// Works until it is told to end.
 pub(crate) async fn work(
     tenure: &Tenure,
-    plan: &ClaimPlan,
+    plan: &Plan,
     notebook: Arc<Notebook>,
     mut terminate: Signal,
 ) -> Result<(), Failed> {
@@ -58,8 +59,8 @@ pub(crate) async fn work(
 }
 
 /// Starts a worker, as often as it takes.
-async fn start(tenure: &Tenure, plan: &ClaimPlan, queue: &str, shared: &Arc<Shared>) -> Worker {
-    loop {
+async fn start(tenure: &Tenure, plan: &Plan, queue: &str, shared: &Arc<Shared>) -> Worker {
+    insist(async || {
         let shared = shared.clone();
         let tags = if plan.hand.is_multiple_of(2) { vec!["even"] } else { vec![] };
         let worker = tenure
@@ -69,11 +70,9 @@ async fn start(tenure: &Tenure, plan: &ClaimPlan, queue: &str, shared: &Arc<Shar
             .concurrency(AT_ONCE)
             .grace(Duration::from_millis(1500))
             .handler(move |task| run(shared.clone(), task));
-        match worker.start().await {
-            Ok(worker) => return worker,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
+        worker.start().await
+    })
+    .await
 }
 
 /// Does a task.

@@ -1,8 +1,4 @@
-//! Negative controls for events: each known mistake, made on purpose, must be reported by the books; and without it, the same script must
-//! leave them in order.
-//!
-//! Each script runs on a database of its own, once rightly and once wrongly. A mistake of the database is put into its functions;
-//! a mistake of a member is made by the script itself.
+//! Negative controls for events: each known mistake must be reported by the books.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,82 +11,37 @@ use tenure::port::{
     Backend, Begin, Committed, Event, GroupKey, Join, ReadAsk, ShareCommit, TakeShares, Taken, TopicSettings,
 };
 use tenure_testkit::conformance::Actor;
-use tenure_testkit::rig::PgCluster;
 use tokio::runtime::Handle;
 
-use super::books::{GROUP, Judged, SLOTS, postgres as books, topic};
+use super::books::{GROUP, SLOTS, postgres as books, topic};
 use super::pools;
 use crate::Failed;
-use crate::controls::Control;
 use crate::report::Progress;
-use crate::servers::migrate;
+use crate::theatre::{Control, Theatre};
 
-/// A mistake of the database: in which function, what is taken out of it, and what is put there instead.
-type Mistake = (&'static str, &'static str, &'static str);
-
-/// Runs all controls on a server of their own.
+/// Plays all controls.
 pub(super) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Control>, Failed> {
-    progress.stage("controls", 10.0);
-    let cluster = PgCluster::start()?;
-    let theatre = Theatre { cluster, runtime: runtime.clone() };
+    let mut theatre = Theatre::open(progress, runtime)?;
     let no_token =
         ("commit_share", "AND s.token = in_token AND s.session IS NOT NULL FOR UPDATE", "FOR UPDATE");
     let no_lock =
         ("place_batch", "pg_advisory_xact_lock(8372, NEW.topic * 1024 + NEW.slot) IS NOT NULL", "true");
     Ok(vec![
-        theatre.control(progress, "an offset outside of the transaction", None, offset_apart)?,
-        theatre.control(progress, "a commit without its token", Some(no_token), stale_commit)?,
-        theatre.control(progress, "a position without its slot's lock", Some(no_lock), late_commit)?,
+        theatre.control("an offset outside of the transaction", &[], judged(offset_apart))?,
+        theatre.control("a commit without its token", &[no_token], judged(stale_commit))?,
+        theatre.control("a position without its slot's lock", &[no_lock], judged(late_commit))?,
     ])
 }
 
-struct Theatre {
-    cluster: PgCluster,
-    runtime: Handle,
-}
-
-impl Theatre {
-    /// Plays a script rightly, and then wrongly.
-    fn control(
-        &self,
-        progress: &mut Progress,
-        mistake: &'static str,
-        change: Option<Mistake>,
-        script: impl AsyncFn(&Scene, bool) -> Result<(), Failed>,
-    ) -> Result<Control, Failed> {
-        progress.doing(mistake);
-        let play = |wrong: bool| {
-            let name = format!("{}_{wrong}", mistake.replace([' ', '\''], "_"));
-            let url = self.cluster.create_database(&name)?;
-            self.runtime.block_on(migrate(&url))?;
-            if let Some(change) = change.filter(|_| wrong) {
-                self.sabotage(&name, change)?;
-            }
-            let limit = Duration::from_secs(20);
-            let play = async {
-                let scene = Scene::open(&url).await?;
-                script(&scene, wrong).await?;
-                books::judge(&scene.pool).await
-            };
-            let judged: Judged = self.runtime.block_on(async { tokio::time::timeout(limit, play).await? })?;
-            Ok::<_, Failed>(judged.lost + judged.reordered + judged.doubled > 0)
-        };
-        let silent_without = !play(false)?;
-        Ok(Control { mistake, caught: play(true)?, silent_without })
-    }
-
-    fn sabotage(&self, database: &str, (function, from, to): Mistake) -> Result<(), Failed> {
-        let sql = format!(
-            "SELECT pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
-             WHERE n.nspname = 'tenure' AND p.proname = '{function}'"
-        );
-        let definition = self.cluster.psql(database, &sql)?;
-        if !definition.contains(from) {
-            let missing = "does not contain";
-            return Err(format!("tenure.{function} {missing} {from:?}: the control controls nothing").into());
-        }
-        self.cluster.psql(database, &definition.replace(from, to))?;
-        Ok(())
+/// A script, and then a look at the books.
+fn judged(
+    script: impl AsyncFn(&Scene, bool) -> Result<(), Failed>,
+) -> impl AsyncFn(&str, bool) -> Result<bool, Failed> {
+    async move |url, wrong| {
+        let scene = Scene::open(url).await?;
+        script(&scene, wrong).await?;
+        let judged = books::judge(&scene.pool).await?;
+        Ok(judged.lost + judged.reordered + judged.doubled > 0)
     }
 }
 

@@ -11,32 +11,24 @@ mod plan;
 mod pools;
 mod process;
 pub(crate) mod reader;
-mod report;
-
-use std::time::Duration;
+mod verdict;
 
 use tenure::port::TopicSettings;
-use tenure_core::{Entropy, SplitMix};
-use tenure_testkit::rig::{PgCluster, true_boottime_ns};
+use tenure_core::SplitMix;
 use tokio::runtime::Handle;
 
 use self::books::{Judged, SLOTS, topic};
-use self::nemesis::Nemesis;
-pub(crate) use self::plan::EventPlan;
+use self::nemesis::Operator;
+pub(crate) use self::plan::Plan;
 use self::plan::Role;
-pub(crate) use self::process::work;
-use self::report::Verdict;
-use crate::crew::{Crew, Hand};
-use crate::report::Progress;
-use crate::servers::migrate;
-use crate::verdict::logs;
+pub(crate) use self::process::live;
+use self::verdict::conclude;
+use crate::faults::Nemesis;
+use crate::process::open;
+use crate::report::{self, Outcome, Progress};
+use crate::servers::LEASE;
+use crate::site::{self, Site};
 use crate::{Failed, Options};
-
-/// The lease of all processes: short, so that many fit into a run.
-const LEASE: Duration = Duration::from_millis(1500);
-
-/// How long nothing may be read of what is left once all is healed.
-const STALL: Duration = Duration::from_secs(30);
 
 /// How many read.
 const MEMBERS: usize = 8;
@@ -48,70 +40,29 @@ pub(crate) fn run(
     progress: &mut Progress,
     runtime: &Handle,
 ) -> Result<bool, Failed> {
-    let mut streams = [(); 2].map(|()| SplitMix::new(entropy.next_u64()));
-    let [for_servers, for_files] = &mut streams;
-    let mut verdicts = Vec::new();
-    if options.wants("servers") {
-        let cluster = PgCluster::builder().durable().settings(&[("max_connections", "200")]).start()?;
-        runtime.block_on(migrate(&cluster.url()))?;
-        let (url, seconds) = (cluster.url(), options.share(0.7));
-        verdicts.push(stage("servers", &url, Some(&cluster), seconds, for_servers, progress, runtime)?);
-    }
-    if options.wants("files") {
-        let folder = tempfile::tempdir()?;
-        let url = format!("sqlite:{}", folder.path().join("chaos.db").display());
-        verdicts.push(stage("files", &url, None, options.share(0.3), for_files, progress, runtime)?);
-    }
+    let outcomes = site::run(options, entropy, progress, runtime, site::server(), stage)?;
     let controls = if options.wants("controls") { controls::run(progress, runtime)? } else { Vec::new() };
     progress.done();
-    Ok(report::print(&verdicts, &controls, options.seed))
+    Ok(report::print(&outcomes, None, &controls, options.seed))
 }
 
-fn stage(
-    name: &'static str,
-    url: &str,
-    cluster: Option<&PgCluster>,
-    seconds: f64,
-    entropy: &mut SplitMix,
-    progress: &mut Progress,
-    runtime: &Handle,
-) -> Result<Verdict, Failed> {
-    progress.stage(name, seconds);
+fn stage(site: &mut Site<'_>) -> Result<Outcome, Failed> {
+    let (url, runtime) = (site.url, site.runtime);
     runtime.block_on(prepare(url))?;
-    let mut crew = Crew::new()?;
-    let lease_ms = u64::try_from(LEASE.as_millis())?;
-    let roles = [Role::Writes(8); 2].into_iter().chain([Role::Reads; MEMBERS]);
-    for (hand, role) in roles.enumerate() {
-        let plan = EventPlan { hand, role, url: url.into(), lease_ms, log: Default::default() };
-        crew.hands.push(Hand::new(plan));
-    }
+    let mut crew = site.hire([Role::Writes(8); 2].into_iter().chain([Role::Reads; MEMBERS]))?;
     crew.start_all()?;
-    let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
-    let nemesis = Nemesis {
-        crew: &mut crew,
-        cluster,
-        url,
-        runtime,
-        entropy,
-        progress,
-        lease: LEASE,
-        injected: Vec::new(),
-    };
-    let faults = nemesis.rage(until_ns)?;
-    drain(&mut crew, url, progress, runtime)?;
+    let mischief = &mut Operator { url, runtime };
+    let faults = Nemesis { site, crew: &mut crew, mischief }.rage()?;
+    site.drain(&mut crew, |role| *role != Role::Reads, || runtime.block_on(unread(url)))?;
+    // Those who are careless have a while to say what is too late.
+    std::thread::sleep(LEASE * 2);
     crew.end_all();
-    let judged = runtime.block_on(judge(url))?;
-    let mut verdict = Verdict::new(name, judged, &faults);
-    for (_, log) in logs(&crew)? {
-        verdict.hear(&std::fs::read_to_string(log)?);
-    }
-    verdict.conclude(crew.fallen);
-    Ok(verdict)
+    conclude(site.name, runtime.block_on(judge(url))?, &faults, &crew)
 }
 
 /// Makes the topic and the books.
 async fn prepare(url: &str) -> Result<(), Failed> {
-    let tenure = process::open(url, "home", LEASE).await;
+    let tenure = open(url, "home", LEASE).await;
     let settings = TopicSettings { slots: SLOTS, ..TopicSettings::default() };
     tenure.store().set_topic(&topic()?, &settings).await?;
     match url.starts_with("sqlite:") {
@@ -129,39 +80,11 @@ async fn judge(url: &str) -> Result<Judged, Failed> {
     }
 }
 
-async fn counts(url: &str) -> Result<(i64, i64), Failed> {
-    match url.starts_with("sqlite:") {
-        true => books::sqlite::counts(&pools::sqlite(url, 1)?).await,
-        false => books::postgres::counts(&pools::postgres(url, 1)?).await,
-    }
-}
-
-/// Nothing more is written; waits until all that is there is read, or nothing of it is any more.
-fn drain(
-    crew: &mut Crew<EventPlan>,
-    url: &str,
-    progress: &mut Progress,
-    runtime: &Handle,
-) -> Result<(), Failed> {
-    progress.doing("draining");
-    for hand in 0..crew.hands.len() {
-        match crew.hands[hand].plan.role {
-            Role::Writes(_) => drop(crew.end(hand)),
-            Role::Reads => crew.start(hand)?,
-        }
-    }
-    let stall_ns = u64::try_from(STALL.as_nanos())?;
-    let (mut most, mut since_ns) = (-1, true_boottime_ns());
-    while true_boottime_ns() < since_ns + stall_ns {
-        match runtime.block_on(counts(url)) {
-            Ok((published, read)) if read >= published => break,
-            Ok((_, read)) if read > most => (most, since_ns) = (read, true_boottime_ns()),
-            _ => {}
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        progress.tick();
-    }
-    // Those who are careless have a while to say what is too late.
-    std::thread::sleep(LEASE * 2);
-    Ok(())
+/// How many events are there that were not read.
+async fn unread(url: &str) -> Result<u64, Failed> {
+    let (published, read) = match url.starts_with("sqlite:") {
+        true => books::sqlite::counts(&pools::sqlite(url, 1)?).await?,
+        false => books::postgres::counts(&pools::postgres(url, 1)?).await?,
+    };
+    Ok(u64::try_from(published - read).unwrap_or(0))
 }

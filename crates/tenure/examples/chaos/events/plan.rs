@@ -1,10 +1,8 @@
 //! What the processes of this stage are told.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
-use crate::crew::Job;
+use crate::process;
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,20 +12,9 @@ pub(crate) enum Role {
     Reads,
 }
 
+impl process::Role for Role {
+    const WORD: &'static str = "events-process";
+}
+
 /// What a process is told to do.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct EventPlan {
-    pub(crate) hand: usize,
-    pub(crate) role: Role,
-    pub(crate) url: String,
-    pub(crate) lease_ms: u64,
-    pub(crate) log: PathBuf,
-}
-
-impl Job for EventPlan {
-    const ROLE: &'static str = "events-process";
-
-    fn log_to(&mut self, path: PathBuf) {
-        self.log = path;
-    }
-}
+pub(crate) type Plan = process::Plan<Role>;

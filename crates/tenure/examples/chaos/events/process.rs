@@ -1,39 +1,24 @@
 //! A process of this stage: writers, or a member of the group.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::Tenure;
 use tenure_core::{Entropy, SplitMix};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 
-use super::plan::{EventPlan, Role};
+use super::plan::{Plan, Role};
 use super::reader::{Tell, Temper};
 use super::{books, reader};
 use crate::Failed;
-
-/// What a log says of a stale commit.
-pub(super) const REFUSED: &str = "refused";
-pub(super) const ACCEPTED: &str = "accepted";
+use crate::process::{insist, open, word};
+use crate::servers::LEASE;
 
 /// Lives the life of a process.
-pub(crate) fn work(plan: &str) -> Result<(), Failed> {
-    let plan: EventPlan = serde_json::from_str(plan)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(live(plan))
-}
-
-async fn live(plan: EventPlan) -> Result<(), Failed> {
-    std::thread::spawn(|| {
-        // Our parent holds the other end: it closes however the parent ends.
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(3);
-    });
+pub(crate) async fn live(plan: Plan, terminate: Signal) -> Result<(), Failed> {
     // There from the start: it counts as a process that lived.
     let log = OpenOptions::new().create(true).append(true).open(&plan.log)?;
-    let terminate = signal(SignalKind::terminate())?;
     match (plan.role, plan.url.starts_with("sqlite:")) {
         (Role::Writes(writers), true) => sqlite::write(&plan, writers, terminate).await,
         (Role::Writes(writers), false) => postgres::write(&plan, writers, terminate).await,
@@ -42,21 +27,10 @@ async fn live(plan: EventPlan) -> Result<(), Failed> {
     }
 }
 
-/// Opens a session, as often as it takes: the server may be down just now.
-pub(super) async fn open(url: &str, name: &str, lease: Duration) -> Tenure {
-    loop {
-        match Tenure::builder().url(url).name(name).lease(lease).open().await {
-            Ok(tenure) => return tenure,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
-}
-
 fn tell(log: File) -> Tell {
     let log = Mutex::new(log);
     Arc::new(move |accepted| {
-        let word = if accepted { ACCEPTED } else { REFUSED };
-        let _ = writeln!(log.lock().unwrap_or_else(PoisonError::into_inner), "{word}");
+        let _ = writeln!(log.lock().unwrap_or_else(PoisonError::into_inner), "{}", word(accepted));
     })
 }
 
@@ -66,7 +40,7 @@ macro_rules! process_on {
             use super::*;
 
             pub(super) async fn write(
-                plan: &EventPlan,
+                plan: &Plan,
                 writers: usize,
                 mut terminate: Signal,
             ) -> Result<(), Failed> {
@@ -90,24 +64,15 @@ macro_rules! process_on {
                 Ok(())
             }
 
-            pub(super) async fn read(
-                plan: &EventPlan,
-                log: File,
-                mut terminate: Signal,
-            ) -> Result<(), Failed> {
-                let lease = Duration::from_millis(plan.lease_ms);
+            pub(super) async fn read(plan: &Plan, log: File, mut terminate: Signal) -> Result<(), Failed> {
                 let pool = super::super::pools::$dialect(&plan.url, 6)?;
                 let (to, lost) = tokio::sync::mpsc::unbounded_channel();
                 let join = async {
-                    let tenure = open(&plan.url, &format!("member-{}", plan.hand), lease).await;
-                    loop {
-                        match reader::$dialect::join(&tenure, &pool, to.clone(), Temper::calm($pause_ms))
-                            .await
-                        {
-                            Ok(consumer) => break (tenure, consumer),
-                            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-                        }
-                    }
+                    let tenure = open(&plan.url, &format!("member-{}", plan.hand), LEASE).await;
+                    let temper = || Temper::calm($pause_ms);
+                    let join = async || reader::$dialect::join(&tenure, &pool, to.clone(), temper()).await;
+                    let consumer = insist(join).await;
+                    (tenure, consumer)
                 };
                 let (tenure, consumer) = tokio::select! {
                     joined = join => joined,

@@ -9,12 +9,13 @@ use tenure_testkit::rig::true_boottime_ns;
 
 use super::member::MemberPlan;
 use super::oracle::{Cut, count};
-use super::{bound, gather, leading, terms};
+use super::{bound, gather, leading};
 use crate::Failed;
-use crate::controls::Control;
 use crate::crew::Crew;
 use crate::report::Progress;
 use crate::script::until;
+use crate::theatre::Control;
+use crate::verdict::terms;
 
 type Play = fn(bool) -> Result<bool, Failed>;
 

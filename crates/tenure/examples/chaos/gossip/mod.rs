@@ -9,7 +9,7 @@ mod controls;
 mod member;
 mod nemesis;
 mod oracle;
-mod report;
+mod verdict;
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use tenure_testkit::sim::soft::HEALING;
 pub(crate) use self::member::{COMMAND, live};
 use self::member::{KILL_AFTER, MemberPlan};
 use self::nemesis::{Broken, Nemesis};
-use self::report::Verdict;
+use self::verdict::conclude;
 use crate::crew::{Crew, Hand};
 use crate::deck::wait;
-use crate::oracles::{self, Term};
-use crate::report::Progress;
-use crate::verdict::logs;
-use crate::{Failed, Options, log};
+use crate::oracles::Term;
+use crate::report::{self, Outcome, Progress};
+use crate::verdict::terms;
+use crate::{Failed, Options};
 
 const MEMBERS: usize = 5;
 
@@ -54,16 +54,16 @@ pub(crate) fn run(
 ) -> Result<bool, Failed> {
     progress.stage("gossip", options.seconds);
     Switch::available().map_err(|why| format!("{why}: without namespaces there is nothing to cut"))?;
-    let verdict = match options.wants("members") {
-        true => Some(stage(options.seconds, entropy, progress)?),
-        false => None,
-    };
+    let mut outcomes = Vec::new();
+    if options.wants("members") {
+        outcomes.push(stage(options.seconds, entropy, progress)?);
+    }
     let controls = if options.wants("controls") { controls::run(progress)? } else { Vec::new() };
     progress.done();
-    Ok(report::print(verdict.as_ref(), &controls, options.seed))
+    Ok(report::print(&outcomes, Some("from one command to the next, ms"), &controls, options.seed))
 }
 
-fn stage(seconds: f64, entropy: &mut SplitMix, progress: &mut Progress) -> Result<Verdict, Failed> {
+fn stage(seconds: f64, entropy: &mut SplitMix, progress: &mut Progress) -> Result<Outcome, Failed> {
     let mut crew = gather(MEMBERS)?;
     // One ranks before the others, whoever is older: when it comes back it takes over.
     crew.hands[0].plan.priority = 5;
@@ -76,8 +76,7 @@ fn stage(seconds: f64, entropy: &mut SplitMix, progress: &mut Progress) -> Resul
     let last = leading(&crew)?;
     let end_ns = true_boottime_ns();
     crew.end_all();
-    let verdict = Verdict::new(&terms(&crew)?, &broken, crew.starts, end_ns - begun_ns);
-    Ok(verdict.conclude(crew.fallen, &last))
+    Ok(conclude(&terms(&crew)?, &broken, &last, end_ns - begun_ns, &crew))
 }
 
 /// Members that know of each other and share a secret; none of them runs yet.
@@ -90,15 +89,6 @@ fn gather(members: usize) -> Result<Crew<MemberPlan>, Failed> {
     crew.hands = (0..members).map(|it| Hand::new(MemberPlan::new(it, &addresses, &secret))).collect();
     crew.switch = Some(switch);
     Ok(crew)
-}
-
-/// What the commands wrote down.
-fn terms(crew: &Crew<MemberPlan>) -> Result<Vec<Term>, Failed> {
-    let mut terms = Vec::new();
-    for (process, (member, path)) in logs(crew)?.into_iter().enumerate() {
-        terms.extend(oracles::terms(process, member, &log::read(&path)?));
-    }
-    Ok(terms)
 }
 
 /// Whose command lives just now, as far as it has said so.

@@ -14,17 +14,15 @@ use super::{HOLD_DOWN, PATIENCE, leading, settled};
 use crate::Failed;
 use crate::crew::Crew;
 use crate::deck::{Deck, below, between, wait};
+use crate::faults::Blow;
 use crate::oracles::Injected;
 use crate::report::Progress;
 
 /// A way to break something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    KillLeader,
-    StopLeader,
-    EndLeader,
-    KillOther,
-    StopOther,
+    Leader(Blow),
+    Other(Blow),
     Netsplit,
     LongNetsplit,
     OneWay,
@@ -33,11 +31,11 @@ enum Fault {
 }
 
 const ALL: [Fault; 10] = [
-    Fault::KillLeader,
-    Fault::StopLeader,
-    Fault::EndLeader,
-    Fault::KillOther,
-    Fault::StopOther,
+    Fault::Leader(Blow::Kill),
+    Fault::Leader(Blow::Stop),
+    Fault::Leader(Blow::End),
+    Fault::Other(Blow::Kill),
+    Fault::Other(Blow::Stop),
     Fault::Netsplit,
     Fault::LongNetsplit,
     Fault::OneWay,
@@ -48,11 +46,8 @@ const ALL: [Fault; 10] = [
 impl Fault {
     fn name(self) -> &'static str {
         match self {
-            Fault::KillLeader => "kill -9 leader",
-            Fault::StopLeader => "SIGSTOP leader",
-            Fault::EndLeader => "SIGTERM leader",
-            Fault::KillOther => "kill -9 anybody",
-            Fault::StopOther => "SIGSTOP anybody",
+            Fault::Leader(blow) => ["kill -9 leader", "SIGSTOP leader", "SIGTERM leader"][blow as usize],
+            Fault::Other(blow) => ["kill -9 anybody", "SIGSTOP anybody", "SIGTERM anybody"][blow as usize],
             Fault::Netsplit => "netsplit",
             Fault::LongNetsplit => "netsplit that lasts",
             Fault::OneWay => "netsplit one way",
@@ -153,20 +148,13 @@ impl Nemesis<'_> {
     fn hit(&mut self, fault: Fault) -> Result<usize, Failed> {
         self.progress.doing(fault.name());
         let anybody = below(self.entropy, self.crew.hands.len());
-        let member = match fault {
-            Fault::KillOther | Fault::StopOther => anybody,
-            _ => self.leader()?.unwrap_or(anybody),
+        let (blow, member) = match fault {
+            Fault::Leader(blow) => (blow, self.leader()?.unwrap_or(anybody)),
+            Fault::Other(blow) => (blow, anybody),
+            _ => return Err(format!("{} hits no process", fault.name()).into()),
         };
         let from_ns = true_boottime_ns();
-        match fault {
-            Fault::KillLeader | Fault::KillOther => self.crew.kill(member),
-            Fault::StopLeader | Fault::StopOther => self.crew.stop(member),
-            _ => {
-                if !self.crew.end(member) {
-                    self.progress.note("a member did not end within 5 s of SIGTERM");
-                }
-            }
-        }
+        blow.hit(self.crew, member, "member", self.progress);
         let injected = Injected { name: fault.name(), worker: Some(member), from_ns, to_ns: u64::MAX };
         self.broken.others.push(injected);
         Ok(self.broken.others.len() - 1)
@@ -174,8 +162,7 @@ impl Nemesis<'_> {
 
     fn mend(&mut self, hit: usize) -> Result<(), Failed> {
         if let Some(member) = self.broken.others[hit].worker {
-            self.crew.go_on(member);
-            self.crew.start(member)?;
+            self.crew.bring_back(member)?;
         }
         self.broken.others[hit].to_ns = true_boottime_ns();
         Ok(())
@@ -236,8 +223,8 @@ impl Nemesis<'_> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(1000);
         let followed = ms(PATIENCE + HOLD_DOWN);
         let bounds = match fault {
-            Fault::StopLeader | Fault::StopOther => (ms(PATIENCE) / 2, followed * 2),
-            Fault::KillLeader | Fault::KillOther | Fault::EndLeader => (100, followed),
+            Fault::Leader(Blow::Stop) | Fault::Other(Blow::Stop) => (ms(PATIENCE) / 2, followed * 2),
+            Fault::Leader(_) | Fault::Other(_) => (100, followed),
             Fault::LongNetsplit => (ms(settled()) * 11 / 10, ms(settled()) * 14 / 10),
             _ => (followed / 2, followed * 2),
         };

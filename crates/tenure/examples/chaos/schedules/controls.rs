@@ -1,8 +1,4 @@
-//! Negative controls for schedules: each known mistake, made on purpose, must be reported by the oracle; and without it, the same script
-//! must leave a history in order.
-//!
-//! Each script runs on a database of its own, once rightly and once wrongly. A mistake of the database is put into its functions; a
-//! mistake of a leader is made by the script itself.
+//! Negative controls for schedules: each known mistake must be reported by the oracle, and without it the history must be in order.
 
 use std::time::Duration;
 
@@ -12,88 +8,43 @@ use tenure::port::{
 };
 use tenure::schedule::{Load, Overlap, plan};
 use tenure::{ScheduleBuilder, Tenure};
-use tenure_testkit::rig::PgCluster;
 use tokio::runtime::Handle;
 
 use super::clock::Clock;
 use super::history::{self, RUNS, TOPIC};
 use crate::Failed;
-use crate::controls::Control;
 use crate::report::Progress;
 use crate::script::{Actor, lead, stand, take_over};
-use crate::servers::migrate;
-
-/// A mistake of the database: in which function, what is taken out of it, and what is put there instead.
-type Mistake = (&'static str, &'static str, &'static str);
+use crate::theatre::{Control, Theatre};
 
 /// How far apart the ticks are.
 const EVERY_MS: i64 = 100;
 
-/// Runs all controls on a server of their own.
+/// Plays all controls.
 pub(super) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Control>, Failed> {
-    progress.stage("controls", 10.0);
-    let cluster = PgCluster::start()?;
-    let theatre = Theatre { cluster, runtime: runtime.clone() };
+    let mut theatre = Theatre::open(progress, runtime)?;
     let no_lease = ("fire", "AND l.token = in_token AND l.session = in_session", "");
     let no_swap =
         ("advance", "AND p.version = g.version AND p.next_at_ms = g.next AND p.paused_at IS NULL", "");
     Ok(vec![
-        theatre.control(progress, "a firing that does not ask who leads", Some(no_lease), old_leader)?,
-        theatre.control(progress, "a firing without compare-and-swap", Some(no_swap), late_decision)?,
-        theatre.control(progress, "a next tick written after the effect", None, effect_apart)?,
-        theatre.control(progress, "a next tick counted from now", None, from_now)?,
-        theatre.control(progress, "a run that does not ask for the one before", None, beside)?,
+        theatre.control("a firing that does not ask who leads", &[no_lease], judged(old_leader))?,
+        theatre.control("a firing without compare-and-swap", &[no_swap], judged(late_decision))?,
+        theatre.control("a next tick written after the effect", &[], judged(effect_apart))?,
+        theatre.control("a next tick counted from now", &[], judged(from_now))?,
+        theatre.control("a run that does not ask for the one before", &[], judged(beside))?,
     ])
 }
 
-struct Theatre {
-    cluster: PgCluster,
-    runtime: Handle,
-}
-
-impl Theatre {
-    /// Plays a script rightly, and then wrongly.
-    fn control(
-        &self,
-        progress: &mut Progress,
-        mistake: &'static str,
-        change: Option<Mistake>,
-        script: impl AsyncFn(&Scene, bool) -> Result<(), Failed>,
-    ) -> Result<Control, Failed> {
-        progress.doing(mistake);
-        let play = |wrong: bool| {
-            let name = format!("{}_{wrong}", mistake.replace([' ', '-'], "_"));
-            let url = self.cluster.create_database(&name)?;
-            self.runtime.block_on(migrate(&url))?;
-            if let Some(change) = change.filter(|_| wrong) {
-                self.sabotage(&name, change)?;
-            }
-            let play = async {
-                let scene = Scene::open(&url).await?;
-                script(&scene, wrong).await?;
-                let judged = history::judge(&scene.tenure, Clock::default()).await?;
-                scene.tenure.close().await?;
-                Ok::<_, Failed>(judged.missed + judged.doubled + judged.astray + judged.overlapping > 0)
-            };
-            let limit = Duration::from_secs(20);
-            self.runtime.block_on(async { tokio::time::timeout(limit, play).await? })
-        };
-        let silent_without = !play(false)?;
-        Ok(Control { mistake, caught: play(true)?, silent_without })
-    }
-
-    fn sabotage(&self, database: &str, (function, from, to): Mistake) -> Result<(), Failed> {
-        let sql = format!(
-            "SELECT pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
-             WHERE n.nspname = 'tenure' AND p.proname = '{function}'"
-        );
-        let definition = self.cluster.psql(database, &sql)?;
-        if !definition.contains(from) {
-            let missing = "does not contain";
-            return Err(format!("tenure.{function} {missing} {from:?}: the control controls nothing").into());
-        }
-        self.cluster.psql(database, &definition.replace(from, to))?;
-        Ok(())
+/// A script, and then a look at the history.
+fn judged(
+    script: impl AsyncFn(&Scene, bool) -> Result<(), Failed>,
+) -> impl AsyncFn(&str, bool) -> Result<bool, Failed> {
+    async move |url, wrong| {
+        let scene = Scene::open(url).await?;
+        script(&scene, wrong).await?;
+        let judged = history::judge(&scene.tenure, Clock::default()).await?;
+        scene.tenure.close().await?;
+        Ok(judged.missed + judged.doubled + judged.astray + judged.overlapping > 0)
     }
 }
 

@@ -12,31 +12,29 @@ pub(crate) mod history;
 mod nemesis;
 mod plan;
 mod process;
-mod report;
+mod verdict;
 
 use std::time::Duration;
 
 use tenure::port::TopicSettings;
 use tenure::{ScheduleBuilder, Tenure};
-use tenure_core::{Entropy, SplitMix};
+use tenure_core::SplitMix;
 use tenure_testkit::rig::{FakeClock, PgCluster, SettableClock, true_boottime_ns};
 use tokio::runtime::Handle;
 
 use self::clock::Clock;
 use self::history::TOPIC;
-use self::nemesis::Nemesis;
-pub(crate) use self::plan::SchedulePlan;
-use self::plan::definitions;
-pub(crate) use self::process::work;
-use self::report::Verdict;
-use crate::crew::{Crew, Hand};
-use crate::report::Progress;
-use crate::servers::migrate;
-use crate::verdict::logs;
+use self::nemesis::Operator;
+pub(crate) use self::plan::Plan;
+use self::plan::{Fires, definitions};
+pub(crate) use self::process::live;
+use self::verdict::conclude;
+use crate::faults::Nemesis;
+use crate::process::open;
+use crate::report::{self, Outcome, Progress};
+use crate::servers::LEASE;
+use crate::site::{self, Site};
 use crate::{Failed, Options};
-
-/// The lease of all processes: short, so that many fit into a run.
-const LEASE: Duration = Duration::from_millis(1500);
 
 /// How long something may be overdue once all is healed.
 const STALL: Duration = Duration::from_secs(40);
@@ -57,92 +55,50 @@ pub(crate) fn run(
     progress: &mut Progress,
     runtime: &Handle,
 ) -> Result<bool, Failed> {
-    let mut streams = [(); 2].map(|()| SplitMix::new(entropy.next_u64()));
-    let [for_servers, for_files] = &mut streams;
-    let mut verdicts = Vec::new();
-    let settable = FakeClock::available();
-    if let Err(why) = &settable {
-        progress.note(&format!("clocks stay as they are: {why}"));
+    let mut server = site::server();
+    match FakeClock::available() {
+        Ok(()) => server = server.settable_clock(),
+        Err(why) => progress.note(&format!("clocks stay as they are: {why}")),
     }
-    if options.wants("servers") {
-        let mut builder = PgCluster::builder().durable().settings(&[("max_connections", "200")]);
-        if settable.is_ok() {
-            builder = builder.settable_clock();
-        }
-        let cluster = builder.start()?;
-        runtime.block_on(migrate(&cluster.url()))?;
-        let (url, seconds) = (cluster.url(), options.share(0.7));
-        verdicts.push(stage("servers", &url, Some(&cluster), seconds, for_servers, progress, runtime)?);
-    }
-    if options.wants("files") {
-        let folder = tempfile::tempdir()?;
-        let url = format!("sqlite:{}", folder.path().join("chaos.db").display());
-        verdicts.push(stage("files", &url, None, options.share(0.3), for_files, progress, runtime)?);
-    }
+    let outcomes = site::run(options, entropy, progress, runtime, server, stage)?;
     let controls = if options.wants("controls") { controls::run(progress, runtime)? } else { Vec::new() };
     progress.done();
-    Ok(report::print(&verdicts, &controls, options.seed))
+    Ok(report::print(&outcomes, None, &controls, options.seed))
 }
 
-fn stage(
-    name: &'static str,
-    url: &str,
-    cluster: Option<&PgCluster>,
-    seconds: f64,
-    entropy: &mut SplitMix,
-    progress: &mut Progress,
-    runtime: &Handle,
-) -> Result<Verdict, Failed> {
-    progress.stage(name, seconds);
-    let operator = runtime.block_on(prepare(url))?;
-    let mut crew = Crew::new()?;
+fn stage(site: &mut Site<'_>) -> Result<Outcome, Failed> {
+    let runtime = site.runtime;
+    let tenure = runtime.block_on(prepare(site.url))?;
+    let mut crew = site.hire([Fires; HANDS])?;
     // Without a server, the clock of a store is that of who asks.
-    let theirs = match cluster {
+    let theirs = match site.cluster {
         None if FakeClock::available().is_ok() => Some(SettableClock::new(crew.workplace.path())?),
         _ => None,
     };
-    for hand in 0..HANDS {
-        let lease_ms = u64::try_from(LEASE.as_millis())?;
-        let plan = SchedulePlan { hand, url: url.into(), lease_ms, log: Default::default() };
-        let mut hand = Hand::new(plan);
-        hand.clock.clone_from(&theirs);
-        crew.hands.push(hand);
-    }
+    crew.hands.iter_mut().for_each(|hand| hand.clock.clone_from(&theirs));
     crew.start_all()?;
-    let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
-    let nemesis = Nemesis {
-        crew: &mut crew,
-        cluster,
-        clock: cluster.and_then(PgCluster::clock).or(theirs.as_ref()),
-        operator: &operator,
+    let mut operator = Operator {
+        tenure: &tenure,
         runtime,
-        entropy,
-        progress,
-        lease: LEASE,
+        clock: site.cluster.and_then(PgCluster::clock).or(theirs.as_ref()),
         offset_s: 0,
         shown: Clock::since(tenure::runtime::wall_ms() - BEFORE_MS),
-        injected: Vec::new(),
     };
-    let (faults, clock, offset_s) = nemesis.rage(until_ns)?;
-    progress.doing("catching up");
-    (0..HANDS).try_for_each(|hand| crew.start(hand))?;
-    let left = catch_up(&operator, offset_s, progress, runtime);
+    let faults = Nemesis { site, crew: &mut crew, mischief: &mut operator }.rage()?;
+    site.progress.doing("catching up");
+    crew.start_all()?;
+    let left = catch_up(&tenure, operator.offset_s, site.progress, runtime);
     // Those who are careless have a while to say what is too late.
     std::thread::sleep(LEASE * 2);
     crew.end_all();
-    let judged = runtime.block_on(history::judge(&operator, clock))?;
-    let _ = runtime.block_on(operator.close());
-    let mut verdict = Verdict::new(name, judged, &faults);
-    for (_, log) in logs(&crew)? {
-        verdict.hear(&std::fs::read_to_string(log)?);
-    }
-    verdict.conclude(crew.fallen, left);
-    Ok(verdict)
+    let judged = runtime.block_on(history::judge(&tenure, operator.shown))?;
+    let _ = runtime.block_on(tenure.close());
+    conclude(site.name, judged, left, &faults, &crew)
 }
 
 /// Makes the topic and the schedules.
 async fn prepare(url: &str) -> Result<Tenure, Failed> {
-    let tenure = process::open(url, "operator", LEASE * 4).await;
+    let tenure = open(url, "operator", LEASE * 4).await;
     let settings = TopicSettings { slots: 4, ..TopicSettings::default() };
     tenure.store().set_topic(&tenure.topic(TOPIC)?, &settings).await?;
     for definition in definitions()? {

@@ -1,196 +1,134 @@
-//! The one who breaks things while schedules fire: one fault at a time, drawn from a seeded deck, each healed again.
+//! What is broken while schedules fire: mostly the leader, and the clock; and an operator pauses and changes.
 //!
-//! Mostly it is the leader that is hit. The clock is the exception to healing: a step ahead stays, since a clock that is set back
-//! brings an hour of silence, in which nothing would be proved; so a step back is followed, after a while, by one ahead.
+//! The clock is the exception to healing: a step ahead stays, since a clock that is set back brings an hour of silence, in which nothing
+//! would be proved; so a step back is followed, after a while, by one ahead.
 
 use std::time::Duration;
 
 use tenure::Tenure;
 use tenure::port::{Pause, ScheduleSet, SetSchedule, scheduler_election};
 use tenure_core::{Entropy, SplitMix};
-use tenure_testkit::rig::{PgCluster, SettableClock, true_boottime_ns};
+use tenure_testkit::rig::SettableClock;
 use tokio::runtime::Handle;
 
 use super::clock::Clock;
-use super::plan::{SchedulePlan, definitions, hand_of};
-use super::process::REFUSED;
+use super::plan::{Plan, definitions, hand_of};
 use crate::Failed;
 use crate::crew::Crew;
-use crate::deck::{Deck, MORE, below, between, wait};
-use crate::oracles::Injected;
-use crate::report::Progress;
-use crate::verdict::has_said;
+use crate::faults::{Blow, Fault, Hold, LEASE_MS, Mischief};
+use crate::process::Heard;
 
 /// By how much the clock is stepped.
 const STEP_S: i64 = 3_600;
 
-/// A way to break something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    KillLeader,
-    StopLeader,
-    EndLeader,
-    KillOther,
+/// Who is hit.
+#[derive(Clone, Copy)]
+pub(super) enum Whom {
+    Leader,
+    Anybody,
+}
+
+/// What is done to the clock, and what the operator does.
+#[derive(Clone, Copy)]
+pub(super) enum Own {
     ClockAhead,
     ClockBack,
     Pause,
     Change,
-    RestartServer,
-    KillServer,
-    FreezeServer,
-    EndConnections,
 }
 
-/// What can be broken everywhere.
-const EVERYWHERE: [Fault; 9] = [
-    Fault::KillLeader,
-    Fault::KillLeader,
-    Fault::StopLeader,
-    Fault::StopLeader,
-    Fault::StopLeader,
-    Fault::EndLeader,
-    Fault::KillOther,
-    Fault::Pause,
-    Fault::Change,
-];
-
-/// What libfaketime adds.
-const OF_CLOCK: [Fault; 2] = [Fault::ClockAhead, Fault::ClockBack];
-
-/// What a server adds.
-const OF_SERVER: [Fault; 4] =
-    [Fault::RestartServer, Fault::KillServer, Fault::FreezeServer, Fault::EndConnections];
-
-impl Fault {
-    fn name(self) -> &'static str {
-        match self {
-            Fault::KillLeader => "kill -9 leader",
-            Fault::StopLeader => "SIGSTOP leader",
-            Fault::EndLeader => "SIGTERM leader",
-            Fault::KillOther => "kill -9 anybody",
-            Fault::ClockAhead => "clock an hour ahead",
-            Fault::ClockBack => "clock an hour back",
-            Fault::Pause => "operator: pause",
-            Fault::Change => "operator: change",
-            Fault::RestartServer => "restart server",
-            Fault::KillServer => "kill -9 server",
-            Fault::FreezeServer => "freeze server",
-            Fault::EndConnections => "end connections",
-        }
-    }
-}
-
-/// Breaks things for a while.
-pub(super) struct Nemesis<'a> {
-    pub(super) crew: &'a mut Crew<SchedulePlan>,
-    pub(super) cluster: Option<&'a PgCluster>,
-    pub(super) clock: Option<&'a SettableClock>,
-    pub(super) operator: &'a Tenure,
+/// Who sets the clock, and pauses and changes schedules.
+pub(super) struct Operator<'a> {
+    pub(super) tenure: &'a Tenure,
     pub(super) runtime: &'a Handle,
-    pub(super) entropy: &'a mut SplitMix,
-    pub(super) progress: &'a mut Progress,
-    pub(super) lease: Duration,
+    /// The clock, if libfaketime is there.
+    pub(super) clock: Option<&'a SettableClock>,
     /// How far the clock is ahead, and when it was so how far.
     pub(super) offset_s: i64,
     pub(super) shown: Clock,
-    pub(super) injected: Vec<Injected>,
 }
 
-impl Nemesis<'_> {
-    /// Breaks and heals until this moment, and tells what was broken when, what the clock showed when, and how far ahead it is since.
-    pub(super) fn rage(mut self, until_ns: u64) -> Result<(Vec<Injected>, Clock, i64), Failed> {
-        let mut kinds = EVERYWHERE.to_vec();
-        kinds.extend(self.clock.iter().flat_map(|_| OF_CLOCK));
-        kinds.extend(self.cluster.iter().flat_map(|_| OF_SERVER));
-        let mut deck = Deck::new(kinds);
-        self.wait(self.lease.mul_f64(1.5));
-        while true_boottime_ns() < until_ns {
-            if let Some(fault) = deck.draw(self.entropy, |_| true) {
-                self.break_and_heal(fault)?;
-            }
-            self.breathe();
-        }
-        for _ in 0..MORE {
-            if has_said(self.crew, REFUSED)? {
-                break;
-            }
-            self.break_and_heal(Fault::StopLeader)?;
-            self.breathe();
-        }
-        Ok((self.injected, self.shown, self.offset_s))
+impl Mischief for Operator<'_> {
+    type Job = Plan;
+    type Whom = Whom;
+    type Own = Own;
+
+    const PROCESS: &'static str = "process";
+    const PAUSE: Hold = (150, 1_050);
+    const TEST: Fault<Whom, Own> = Fault::Hit(Blow::Stop, Whom::Leader);
+
+    fn kinds(&self) -> Vec<Fault<Whom, Own>> {
+        let mut kinds = vec![
+            Fault::Hit(Blow::Kill, Whom::Leader),
+            Fault::Hit(Blow::Kill, Whom::Leader),
+            Fault::Hit(Blow::Stop, Whom::Leader),
+            Fault::Hit(Blow::Stop, Whom::Leader),
+            Fault::Hit(Blow::Stop, Whom::Leader),
+            Fault::Hit(Blow::End, Whom::Leader),
+            Fault::Hit(Blow::Kill, Whom::Anybody),
+            Fault::Own(Own::Pause),
+            Fault::Own(Own::Change),
+        ];
+        kinds.extend(self.clock.iter().flat_map(|_| [Own::ClockAhead, Own::ClockBack].map(Fault::Own)));
+        kinds
     }
 
-    fn breathe(&mut self) {
-        let pause = between(self.entropy, (150, 1_050));
-        self.wait(pause);
+    fn hits(whom: Whom) -> [&'static str; 3] {
+        match whom {
+            Whom::Leader => ["kill -9 leader", "SIGSTOP leader", "SIGTERM leader"],
+            Whom::Anybody => ["kill -9 anybody", "SIGSTOP anybody", "SIGTERM anybody"],
+        }
     }
 
-    fn break_and_heal(&mut self, fault: Fault) -> Result<(), Failed> {
-        self.progress.doing(fault.name());
-        let from_ns = true_boottime_ns();
-        let hand = match self.inject(fault) {
-            Ok(hand) => hand,
-            Err(why) => {
-                self.progress.note(&format!("could not inject {}: {why}", fault.name()));
-                return Ok(());
-            }
+    fn name(own: Own) -> &'static str {
+        match own {
+            Own::ClockAhead => "clock an hour ahead",
+            Own::ClockBack => "clock an hour back",
+            Own::Pause => "operator: pause",
+            Own::Change => "operator: change",
+        }
+    }
+
+    fn hold(fault: Fault<Whom, Own>) -> Hold {
+        match fault {
+            Fault::Own(Own::ClockAhead) => (0, 1),
+            Fault::Own(Own::ClockBack) => (LEASE_MS / 2, LEASE_MS * 2),
+            Fault::Own(Own::Pause) => (500, 2_500),
+            other => other.hold(),
+        }
+    }
+
+    fn find(&self, whom: Whom, crew: &Crew<Plan>, entropy: &mut SplitMix) -> Result<usize, Failed> {
+        let leader = match whom {
+            Whom::Leader => self.leader(),
+            Whom::Anybody => None,
         };
-        let hold = self.hold(fault);
-        self.wait(hold);
-        self.heal(fault, hand)?;
-        self.injected.push(Injected { name: fault.name(), worker: hand, from_ns, to_ns: true_boottime_ns() });
-        Ok(())
+        Ok(leader.unwrap_or_else(|| crew.someone(entropy, |_| true)))
     }
 
-    /// Does it, and tells whom it hit.
-    fn inject(&mut self, fault: Fault) -> Result<Option<usize>, Failed> {
-        let no_server = "there is no server here";
-        let anybody = self.below(self.crew.hands.len());
-        let hand = match fault {
-            Fault::KillLeader | Fault::StopLeader | Fault::EndLeader => {
-                Some(self.leader().unwrap_or(anybody))
-            }
-            Fault::KillOther => Some(anybody),
-            _ => None,
-        };
-        match (fault, hand) {
-            (Fault::KillLeader | Fault::KillOther, Some(hand)) => self.crew.kill(hand),
-            (Fault::StopLeader, Some(hand)) => self.crew.stop(hand),
-            (Fault::EndLeader, Some(hand)) => {
-                if !self.crew.end(hand) {
-                    self.progress.note("a process did not end within 5 s of SIGTERM");
-                }
-            }
-            (Fault::ClockAhead, _) => self.step(STEP_S)?,
-            (Fault::ClockBack, _) => self.step(-STEP_S)?,
-            (Fault::Pause, _) => self.pause(true)?,
-            (Fault::Change, _) => self.change()?,
-            (Fault::RestartServer, _) => self.cluster.ok_or(no_server)?.restart()?,
-            (Fault::KillServer, _) => self.cluster.ok_or(no_server)?.kill9()?,
-            (Fault::FreezeServer, _) => self.cluster.ok_or(no_server)?.freeze()?,
-            (Fault::EndConnections, _) => {
-                self.cluster.ok_or(no_server)?.terminate_backends("postgres")?;
-            }
-            (_, None) => return Err("there is nobody to hit".into()),
+    fn begin(&mut self, own: Own, entropy: &mut SplitMix) -> Result<(), Failed> {
+        match own {
+            Own::ClockAhead => self.step(STEP_S),
+            Own::ClockBack => self.step(-STEP_S),
+            Own::Pause => self.pause(true),
+            Own::Change => self.change(entropy.next_u64()),
         }
-        Ok(hand)
     }
 
-    fn heal(&mut self, fault: Fault, hand: Option<usize>) -> Result<(), Failed> {
-        if let Some(hand) = hand {
-            self.crew.go_on(hand);
-            self.crew.start(hand)?;
+    fn end(&mut self, own: Own) -> Result<(), Failed> {
+        match own {
+            Own::ClockBack => self.step(STEP_S),
+            Own::Pause => self.pause(false),
+            Own::ClockAhead | Own::Change => Ok(()),
         }
-        match (fault, self.cluster) {
-            (Fault::KillServer, Some(cluster)) => cluster.start_again()?,
-            (Fault::FreezeServer, Some(cluster)) => cluster.thaw()?,
-            (Fault::ClockBack, _) => self.step(STEP_S)?,
-            (Fault::Pause, _) => self.pause(false)?,
-            _ => {}
-        }
-        Ok(())
     }
 
+    fn is_tested(&self, crew: &Crew<Plan>) -> Result<bool, Failed> {
+        Ok(Heard::of(crew)?.refused > 0)
+    }
+}
+
+impl Operator<'_> {
     fn step(&mut self, by_s: i64) -> Result<(), Failed> {
         self.offset_s += by_s;
         let before_ms = tenure::runtime::wall_ms();
@@ -201,7 +139,7 @@ impl Nemesis<'_> {
 
     /// Who fires, as far as the store can tell just now.
     fn leader(&self) -> Option<usize> {
-        let store = self.operator.store();
+        let store = self.tenure.store();
         let (limit, election) = (Duration::from_secs(1), scheduler_election());
         let look = async { tokio::time::timeout(limit, store.election(&election)).await };
         let view = self.runtime.block_on(look).ok()?.ok()??;
@@ -209,19 +147,19 @@ impl Nemesis<'_> {
     }
 
     /// Pauses or resumes every schedule, as often as it takes.
-    fn pause(&mut self, pause: bool) -> Result<(), Failed> {
-        let store = self.operator.store();
+    fn pause(&self, pause: bool) -> Result<(), Failed> {
+        let store = self.tenure.store();
         let why = Pause { by: "chaos".into(), reason: String::new(), at_ms: tenure::runtime::wall_ms() };
         for definition in definitions()? {
-            let key = self.operator.schedules().key(definition.name.as_str())?;
+            let key = self.tenure.schedules().key(definition.name.as_str())?;
             self.insist(async || store.set_schedule_paused(&key, pause.then_some(&why)).await.map(drop))?;
         }
         Ok(())
     }
 
     /// Gives every schedule another payload: another version, and the same times.
-    fn change(&mut self) -> Result<(), Failed> {
-        let (store, number) = (self.operator.store(), self.entropy.next_u64());
+    fn change(&self, number: u64) -> Result<(), Failed> {
+        let store = self.tenure.store();
         for mut definition in definitions()? {
             definition.payload = tenure::port::Json::of(&number)?;
             let wish = SetSchedule {
@@ -252,28 +190,5 @@ impl Nemesis<'_> {
                 }
             }
         })
-    }
-
-    /// How long a fault lasts.
-    fn hold(&mut self, fault: Fault) -> Duration {
-        let lease = u64::try_from(self.lease.as_millis()).unwrap_or(1000);
-        let (least, most) = match fault {
-            Fault::StopLeader => (lease * 6 / 5, lease * 2),
-            Fault::KillLeader | Fault::EndLeader | Fault::KillOther => (100, lease),
-            Fault::FreezeServer => (lease / 3, lease * 3 / 2),
-            Fault::ClockAhead => (0, 1),
-            Fault::ClockBack => (lease / 2, lease * 2),
-            Fault::Pause => (500, 2_500),
-            _ => (50, 300),
-        };
-        between(self.entropy, (least, most))
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        below(self.entropy, bound)
-    }
-
-    fn wait(&mut self, time: Duration) {
-        wait(self.progress, time);
     }
 }

@@ -1,31 +1,23 @@
 //! What the processes of this stage are told, and the schedules that they fire.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 use tenure::ScheduleBuilder;
 use tenure::schedule::{Definition, Overlap};
 
 use super::history::{QUEUE, RUNS, TOPIC};
 use crate::Failed;
-use crate::crew::Job;
+use crate::process;
+
+/// What a process does: all fire.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Fires;
+
+impl process::Role for Fires {
+    const WORD: &'static str = "schedules-process";
+}
 
 /// What a process is told to do.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SchedulePlan {
-    pub(crate) hand: usize,
-    pub(crate) url: String,
-    pub(crate) lease_ms: u64,
-    pub(crate) log: PathBuf,
-}
-
-impl Job for SchedulePlan {
-    const ROLE: &'static str = "schedules-process";
-
-    fn log_to(&mut self, path: PathBuf) {
-        self.log = path;
-    }
-}
+pub(crate) type Plan = process::Plan<Fires>;
 
 /// What a process is called.
 pub(super) fn name_of(hand: usize) -> String {

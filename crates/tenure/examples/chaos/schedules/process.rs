@@ -4,58 +4,37 @@
 //! to stay as it is. That changes nothing even if it counts, and must be refused all the same.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use tenure::port::{Fire, Firing, ScheduleKey, scheduler_election};
 use tenure::{Name, Scheduler, SessionId, TaskContext, Tenure, Token};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 use super::history::RUNS;
-use super::plan::{SchedulePlan, definitions, name_of};
+use super::plan::{Plan, definitions, name_of};
 use crate::Failed;
-
-/// What a log says of what was said under an old token.
-pub(super) const REFUSED: &str = "refused";
-pub(super) const ACCEPTED: &str = "accepted";
+use crate::process::{insist, open, word};
+use crate::servers::LEASE;
 
 /// Lives the life of a process.
-pub(crate) fn work(plan: &str) -> Result<(), Failed> {
-    let plan: SchedulePlan = serde_json::from_str(plan)?;
-    // The I/O driver is what lets timers work under a faked clock.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(live(plan))
-}
-
-async fn live(plan: SchedulePlan) -> Result<(), Failed> {
-    std::thread::spawn(|| {
-        // Our parent holds the other end: it closes however the parent ends.
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(3);
-    });
+pub(crate) async fn live(plan: Plan, mut terminate: Signal) -> Result<(), Failed> {
     // There from the start: it counts as a process that lived.
     let log = OpenOptions::new().create(true).append(true).open(&plan.log)?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let lease = Duration::from_millis(plan.lease_ms);
     let start = async {
-        let tenure = open(&plan.url, &name_of(plan.hand), lease).await;
-        loop {
-            match tenure.scheduler().start().await {
-                Ok(scheduler) => break (tenure, scheduler),
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
-        }
+        let tenure = open(&plan.url, &name_of(plan.hand), LEASE).await;
+        let scheduler = insist(async || tenure.scheduler().start().await).await;
+        (tenure, scheduler)
     };
     let (tenure, scheduler) = tokio::select! {
         started = start => started,
         _ = terminate.recv() => return Ok(()),
     };
-    let runs = tokio::spawn(runs(tenure.clone()));
     tokio::select! {
         _ = terminate.recv() => {}
+        () = runs(&tenure) => {}
         careless = careless(&tenure, &scheduler, log) => careless?,
     }
-    runs.abort();
     let leave = async {
         let _ = scheduler.stop().await;
         let _ = tenure.close().await;
@@ -65,26 +44,13 @@ async fn live(plan: SchedulePlan) -> Result<(), Failed> {
 }
 
 /// Does the tasks that take a while, as soon as that is possible. A process that is hit leaves them in the middle.
-async fn runs(tenure: Tenure) {
+async fn runs(tenure: &Tenure) {
     let work = |task: TaskContext| async move {
         tokio::time::sleep(Duration::from_millis(100 + task.id().0 * 37 % 900)).await;
     };
-    loop {
-        match tenure.worker(RUNS).concurrency(2).prefetch(0).kind("run", work).start().await {
-            Ok(_worker) => std::future::pending::<()>().await,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
-}
-
-/// Opens a session, as often as it takes: the server may be down just now.
-pub(super) async fn open(url: &str, name: &str, lease: Duration) -> Tenure {
-    loop {
-        match Tenure::builder().url(url).name(name).lease(lease).open().await {
-            Ok(tenure) => return tenure,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
+    let start = async || tenure.worker(RUNS).concurrency(2).prefetch(0).kind("run", work).start().await;
+    let _worker = insist(start).await;
+    std::future::pending::<()>().await;
 }
 
 async fn careless(tenure: &Tenure, scheduler: &Scheduler, mut log: File) -> Result<(), Failed> {
@@ -100,7 +66,7 @@ async fn careless(tenure: &Tenure, scheduler: &Scheduler, mut log: File) -> Resu
         match &led {
             Some((session, token)) if now.token > *token => {
                 let Ok(Some(accepted)) = repeat(tenure, &key, session, *token).await else { continue };
-                writeln!(log, "{}", if accepted { ACCEPTED } else { REFUSED })?;
+                writeln!(log, "{}", word(accepted))?;
                 led = None;
             }
             _ if scheduler.fires() && holder.is_some() && holder == tenure.session() => {
