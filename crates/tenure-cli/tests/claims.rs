@@ -10,6 +10,7 @@ mod pool;
 mod readme;
 #[path = "support/readme.rs"]
 mod readme_blocks;
+#[macro_use]
 mod support;
 #[path = "claims/tasks.rs"]
 mod tasks;
@@ -24,7 +25,7 @@ use pool::{
     a_pool_hands_out_what_fits_and_takes_it_back, a_request_can_be_left_waiting,
     a_request_ends_with_who_waits_for_it,
 };
-use support::World;
+use support::{World, refused, said};
 use tasks::{
     a_claim_is_settled_once_and_only_under_its_token, a_file_of_tasks_is_submitted_with_its_graph,
     bulk_orders_move_a_queue, lists_and_stories_are_told, tasks_are_submitted_as_the_options_say,
@@ -36,15 +37,6 @@ use work::{
     a_killed_worker_leaves_no_orphan_and_its_task_returns, it_ends_when_nothing_is_left,
     told_once_it_finishes_and_told_twice_it_gives_back,
 };
-
-/// Makes one test per store of a claim about a world.
-macro_rules! on_every_store {
-    ($($claim:ident),* $(,)?) => {
-        mod sqlite { $(#[test] fn $claim() { super::$claim(&super::World::sqlite()); })* }
-        mod postgres { $(#[test] fn $claim() { super::$claim(&super::World::postgres()); })* }
-        mod http { $(#[test] fn $claim() { super::$claim(&super::World::http()); })* }
-    };
-}
 
 on_every_store!(
     tasks_are_submitted_as_the_options_say,
@@ -65,21 +57,6 @@ on_every_store!(
     a_killed_worker_leaves_no_orphan_and_its_task_returns,
     a_command_is_ended_when_its_task_is_called_off_or_takes_too_long,
 );
-
-/// What a command printed on either stream.
-fn said(output: &std::process::Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
-}
-
-/// A command that is refused: its code, and words of its message.
-fn refused(world: &World, args: &[&str], code: i32, words: &[&str]) {
-    let output = world.run(args);
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
-    for word in words {
-        assert!(text.contains(word), "{args:?} should say {word:?}: {text}");
-    }
-}
 
 #[test]
 fn bad_input_names_itself_and_the_remedy() {

@@ -12,6 +12,7 @@ mod publish;
 mod readme;
 #[path = "support/readme.rs"]
 mod readme_blocks;
+#[macro_use]
 mod support;
 #[path = "events/tail.rs"]
 mod tail;
@@ -29,18 +30,9 @@ use groups::{
     groups_are_shown_slot_by_slot,
 };
 use publish::{a_file_of_events_is_published_in_order, events_are_published_as_the_options_say};
-use support::World;
+use support::{World, refused, said};
 use tail::{a_tail_begins_where_it_is_told, a_tail_follows};
 use topics::topics_are_made_set_and_deleted;
-
-/// Makes one test per store of a claim about a world.
-macro_rules! on_every_store {
-    ($($claim:ident),* $(,)?) => {
-        mod sqlite { $(#[test] fn $claim() { super::$claim(&super::World::sqlite()); })* }
-        mod postgres { $(#[test] fn $claim() { super::$claim(&super::World::postgres()); })* }
-        mod http { $(#[test] fn $claim() { super::$claim(&super::World::http()); })* }
-    };
-}
 
 on_every_store!(
     topics_are_made_set_and_deleted,
@@ -59,21 +51,6 @@ on_every_store!(
     a_killed_member_leaves_no_orphan_and_its_event_is_handled_again,
     two_members_share_the_slots,
 );
-
-/// What a command printed on either stream.
-fn said(output: &std::process::Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
-}
-
-/// A command that is refused: its code, and words of its message.
-fn refused(world: &World, args: &[&str], code: i32, words: &[&str]) {
-    let output = world.run(args);
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
-    for word in words {
-        assert!(text.contains(word), "{args:?} should say {word:?}: {text}");
-    }
-}
 
 /// Publishes; the number of the event.
 fn publish(world: &World, args: &[&str]) -> String {

@@ -14,6 +14,7 @@ mod hand;
 mod readme;
 #[path = "support/readme.rs"]
 mod readme_blocks;
+#[macro_use]
 mod support;
 
 use apply::{a_file_is_applied_once_and_again, what_a_file_no_longer_has_is_pruned_on_request};
@@ -25,16 +26,7 @@ use firing::{
     a_killed_leader_is_followed_by_another_and_no_tick_is_lost_or_doubled, what_is_due_fires_with_its_token,
 };
 use hand::{a_pause_says_who_and_why, a_schedule_is_triggered_by_hand, past_ticks_are_filled_in_once};
-use support::World;
-
-/// Makes one test per store of a claim about a world.
-macro_rules! on_every_store {
-    ($($claim:ident),* $(,)?) => {
-        mod sqlite { $(#[test] fn $claim() { super::$claim(&super::World::sqlite()); })* }
-        mod postgres { $(#[test] fn $claim() { super::$claim(&super::World::postgres()); })* }
-        mod http { $(#[test] fn $claim() { super::$claim(&super::World::http()); })* }
-    };
-}
+use support::{World, refused, said};
 
 on_every_store!(
     schedules_are_made_changed_and_deleted,
@@ -60,21 +52,6 @@ mod databases {
     #[test]
     fn a_killed_leader_is_followed_by_another_on_postgres() {
         followed(&World::postgres());
-    }
-}
-
-/// What a command printed on either stream.
-fn said(output: &std::process::Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
-}
-
-/// A command that is refused: its code, and words of its message.
-fn refused(world: &World, args: &[&str], code: i32, words: &[&str]) {
-    let output = world.run(args);
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
-    for word in words {
-        assert!(text.contains(word), "{args:?} should say {word:?}: {text}");
     }
 }
 

@@ -49,10 +49,7 @@ async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
     let store = store::open(global).await?;
     screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.queues((!listing.all_namespaces).then_some(&namespace)).await?;
-        Ok(match global.output {
-            Format::Json => screen::json(&views),
-            Format::Table => table(&views, listing.all_namespaces),
-        })
+        Ok(screen::drawn(global, &views, |views| table(views, listing.all_namespaces)))
     })
     .await
 }
@@ -108,10 +105,7 @@ async fn show(global: &Global, queue: &str, watch: bool) -> Result<u8, Failure> 
     let store = store::open(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let view = existing(store.as_ref(), &key).await?;
-        Ok(match global.output {
-            Format::Json => screen::json(&view),
-            Format::Table => picture(&view, wall_ms()),
-        })
+        Ok(screen::drawn(global, &view, |view| picture(view, wall_ms())))
     })
     .await
 }

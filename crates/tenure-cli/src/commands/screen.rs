@@ -59,6 +59,14 @@ pub(crate) async fn show(
     }
 }
 
+/// What a look brought: a line for scripts, or a picture for people.
+pub(crate) fn drawn<T: Serialize>(global: &Global, seen: &T, picture: impl FnOnce(&T) -> String) -> String {
+    match global.output {
+        Format::Json => json(seen),
+        Format::Table => picture(seen),
+    }
+}
+
 /// A line for scripts.
 pub(crate) fn json(value: &impl Serialize) -> String {
     // All that we print are plain data structures, which cannot fail to serialize.

@@ -1,10 +1,7 @@
 //! What the README says about work, as it is written, each from an empty folder.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-
-use crate::readme_blocks::{block, runs_as_written};
-use crate::support::{Server, World, until};
+use crate::readme_blocks::{Program, block, runs_as_written};
+use crate::support::{Server, World};
 
 /// The README's program, letter by letter.
 mod example {
@@ -46,33 +43,9 @@ fn example_role() {
 
 #[test]
 fn the_rust_of_the_readme_runs_as_written() {
-    assert_eq!(
-        block(SECTION, "rust", "main").code,
-        include_str!("example.rs"),
-        "the README and the program that is tested"
-    );
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut program = Command::new(std::env::current_exe().expect("this test"));
-    program.args(["readme::example_role", "--exact", "--nocapture", "--test-threads=1"]);
-    program.env("README_EXAMPLE", "1").current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut program = program.spawn().expect("it runs");
-    let mut lines = BufReader::new(program.stdout.take().expect("its output")).lines().map_while(Result::ok);
-    let line = lines.find(|line| line.contains("welcome"));
-    assert!(line.is_some_and(|line| line.contains("welcome \"ada\", under token 1")));
-    let told = Command::new("kill").args(["-INT", &program.id().to_string()]).status();
-    assert!(told.expect("kill runs").success());
-    let mut code = None;
-    until(
-        "it ends",
-        || {
-            code = program.try_wait().expect("waiting");
-            code.is_some()
-        },
-        String::new,
-    );
-    assert!(code.is_some_and(|code| code.success()));
-    let mut world = World::sqlite();
-    world.store = format!("sqlite:{}", folder.path().join("tenure.db").display());
+    let mut program = Program::start(SECTION, include_str!("example.rs"));
+    assert!(program.line_with("welcome").is_some_and(|line| line.contains("welcome \"ada\", under token 1")));
+    let world = program.end();
     let task = world.json(&["tasks", "show", "1", "-o", "json"]);
     assert_eq!(
         (task["state"].as_str(), task["output"].as_str()),

@@ -1,14 +1,13 @@
 //! What the README says about events, as it is written, each from an empty folder.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::json;
 
 use crate::all;
-use crate::readme_blocks::{block, outside, runs_as_written};
-use crate::support::{World, until};
+use crate::readme_blocks::{Program, block, outside, runs_as_written};
+use crate::support::World;
 
 const SECTION: &str = "Publish events";
 
@@ -131,33 +130,11 @@ fn example_role() {
 
 #[test]
 fn the_rust_of_the_readme_runs_as_written() {
-    assert_eq!(
-        block(SECTION, "rust", "main").code,
-        include_str!("example.rs"),
-        "the README and the program that is tested"
+    let mut program = Program::start(SECTION, include_str!("example.rs"));
+    assert!(
+        program.line_with("order.paid").is_some_and(|line| line.contains("order.paid of Some(\"order-7\")"))
     );
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut program = Command::new(std::env::current_exe().expect("this test"));
-    program.args(["readme::example_role", "--exact", "--nocapture", "--test-threads=1"]);
-    program.env("README_EXAMPLE", "1").current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut program = program.spawn().expect("it runs");
-    let mut lines = BufReader::new(program.stdout.take().expect("its output")).lines().map_while(Result::ok);
-    let line = lines.find(|line| line.contains("order.paid"));
-    assert!(line.is_some_and(|line| line.contains("order.paid of Some(\"order-7\")")));
-    let told = Command::new("kill").args(["-INT", &program.id().to_string()]).status();
-    assert!(told.expect("kill runs").success());
-    let mut code = None;
-    until(
-        "it ends",
-        || {
-            code = program.try_wait().expect("waiting");
-            code.is_some()
-        },
-        String::new,
-    );
-    assert!(code.is_some_and(|code| code.success()));
-    let mut world = World::sqlite();
-    world.store = format!("sqlite:{}", folder.path().join("tenure.db").display());
+    let world = program.end();
     let group = world.json(&["events", "groups", "show", "orders", "books", "-o", "json"]);
     let unread: u64 =
         group["slots"].as_array().expect("slots").iter().filter_map(|slot| slot["lag"].as_u64()).sum();

@@ -12,6 +12,16 @@ use tenure_testkit::rig::{
     EtcdCluster, FreshDatabase, KubeApi, free_port, fresh_database, prepared_database, real_kubernetes,
 };
 
+/// Makes one test per store of a claim about a world.
+#[allow(unused_macros, reason = "not every program of tests has such claims")]
+macro_rules! on_every_store {
+    ($($claim:ident),* $(,)?) => {
+        mod sqlite { $(#[test] fn $claim() { super::$claim(&crate::support::World::sqlite()); })* }
+        mod postgres { $(#[test] fn $claim() { super::$claim(&crate::support::World::postgres()); })* }
+        mod http { $(#[test] fn $claim() { super::$claim(&crate::support::World::http()); })* }
+    };
+}
+
 /// How long a test waits for something that must happen. Only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -326,6 +336,21 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// What a command printed on either stream.
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+}
+
+/// A command that is refused: its code, and words of its message.
+pub fn refused(world: &World, args: &[&str], code: i32, words: &[&str]) {
+    let output = world.run(args);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+    for word in words {
+        assert!(text.contains(word), "{args:?} should say {word:?}: {text}");
     }
 }
 

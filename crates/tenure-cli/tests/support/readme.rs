@@ -1,7 +1,10 @@
 //! What the README says, as it is written.
 
+use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
+
+use crate::support::{Candidate, World};
 
 /// A block of code, and what it prints.
 pub struct Block {
@@ -58,4 +61,41 @@ pub fn runs_as_written(block: &Block, folder: &Path, variables: &[(&str, &str)])
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), block.prints, "{}\n{errors}", block.code);
     assert!(output.status.success(), "{errors}");
+}
+
+/// A section's program in Rust, as a process of its own in an empty folder: the test `readme::example_role` is its `main`.
+pub struct Program {
+    process: Candidate,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// Its folder, and its store there.
+    pub world: World,
+}
+
+impl Program {
+    /// Starts it; what is tested is what the README has.
+    pub fn start(section: &str, code: &str) -> Program {
+        assert_eq!(block(section, "rust", "main").code, code, "the README and the program that is tested");
+        let world = World::sqlite();
+        let mut program = Command::new(std::env::current_exe().expect("this test"));
+        program.args(["readme::example_role", "--exact", "--nocapture", "--test-threads=1"]);
+        program.env("README_EXAMPLE", "1").current_dir(world.folder.path());
+        let mut process = program.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it runs");
+        let lines = BufReader::new(process.stdout.take().expect("its output")).lines();
+        Program { process: Candidate { process, name: "the program".into() }, lines, world }
+    }
+
+    /// The next line that it prints with this word.
+    pub fn line_with(&mut self, word: &str) -> Option<String> {
+        self.lines.by_ref().map_while(Result::ok).find(|line| line.contains(word))
+    }
+
+    /// Tells it to end, and it ends well; what it leaves behind.
+    pub fn end(self) -> World {
+        let Program { mut process, lines, world } = self;
+        process.signal("INT");
+        // What it prints while it ends must not keep it from ending.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        assert_eq!(process.wait(), Some(0));
+        world
+    }
 }

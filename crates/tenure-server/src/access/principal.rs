@@ -88,6 +88,11 @@ impl Principal {
             "somebody with admin rights can grant it: `tenure token create --name NAME --grant {realm}:{verb}`"
         )))
     }
+
+    /// Whether it may list what is in this namespace. Without one nobody is refused: the list has what they may read.
+    pub fn must_list(&self, namespace: Option<&Name>) -> Result<(), Problem> {
+        namespace.map_or(Ok(()), |namespace| self.must(Verb::Read, Some(namespace)))
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Principal {

@@ -47,6 +47,7 @@ pub(crate) use self::schedules::{
     none as no_such_schedule, set_schedule, trigger_now,
 };
 pub(crate) use self::sessions::short;
+pub(crate) use self::tasks::{CANCELLED, RETRIED};
 pub(crate) use self::topics::none as no_such_topic;
 use crate::route::{Need, Routes};
 

@@ -15,7 +15,7 @@ use tenure::port::{
 };
 use tenure::{Name, SessionId, Token};
 use tenure_core::claim::{check_pool, check_request, check_resources};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::campaign::plausible_token;
@@ -23,7 +23,7 @@ use super::claims::{check_hold, check_life, patient};
 use super::deeds::{By, record_of};
 use super::given::{At, Given, In, MaybeGiven};
 use super::sense::of_ask;
-use super::sessions::{Within, short, signed, unfit};
+use super::sessions::{Whose, Within, short, signed, unfit};
 use crate::App;
 use crate::access::{Principal, Slot};
 use crate::problem::Problem;
@@ -48,15 +48,6 @@ pub(crate) fn routes() -> Routes {
         .api(work, routes!(look_again))
         .api(work, routes!(release))
         .api(work, routes!(extend))
-}
-
-/// Which pools.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// The tenant; without one, all that you may read.
-    namespace: Option<Name>,
 }
 
 /// Pools.
@@ -156,16 +147,14 @@ pub(crate) struct Extension {
 /// List pools
 ///
 /// With their resources, who has them, and who waits.
-#[utoipa::path(get, path = "/v1/pools", tag = "pools", params(Which), responses((status = 200, body = PoolList)))]
+#[utoipa::path(get, path = "/v1/pools", tag = "pools", params(Whose), responses((status = 200, body = PoolList)))]
 pub(crate) async fn list(
     State(app): State<App>,
     principal: Principal,
-    In(which): In<Which>,
+    In(whose): In<Whose>,
 ) -> Result<Json<PoolList>, Problem> {
-    if let Some(namespace) = &which.namespace {
-        principal.must(Verb::Read, Some(namespace))?;
-    }
-    let mut pools = app.store.pools(which.namespace.as_ref()).await?;
+    principal.must_list(whose.namespace.as_ref())?;
+    let mut pools = app.store.pools(whose.namespace.as_ref()).await?;
     pools.retain(|pool| principal.may(Verb::Read, Some(&pool.key.namespace)));
     Ok(Json(PoolList { pools }))
 }

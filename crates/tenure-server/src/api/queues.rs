@@ -17,7 +17,7 @@ use super::elections::{number, place};
 use super::given::{At, Given, In, MaybeGiven};
 use super::operate::Nothing;
 use super::sense::of_ask;
-use super::sessions::{Within, short, signed, unfit};
+use super::sessions::{Within, doer, short, unfit};
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
@@ -142,9 +142,7 @@ pub(crate) async fn list(
 ) -> Result<Json<Queues>, Problem> {
     let limit = number("limit", which.limit, PAGE)? as usize;
     let after = which.after.as_deref().map(place).transpose()?;
-    if let Some(namespace) = &which.namespace {
-        principal.must(Verb::Read, Some(namespace))?;
-    }
+    principal.must_list(which.namespace.as_ref())?;
     let all: Vec<QueueView> = match which.consistent {
         true => app.store.queues(which.namespace.as_ref()).await?,
         false => app.floor.queues().await?.queues.values().map(|track| track.view.clone()).collect(),
@@ -324,11 +322,10 @@ impl PauseWork {
     /// The pause, by whoever asks for it.
     pub(super) fn pause(self, app: &App, principal: &Principal) -> Result<Pause, Problem> {
         short("reason", &self.reason)?;
-        let who = self.by.unwrap_or_else(|| principal.name.to_string());
-        short("by", &who)?;
+        let by = doer(principal, self.by)?;
         // Between 1970 and the year 9999: what no calendar has can not be shown.
         let at_ms = self.at_ms.map_or_else(|| app.runtime.wall_ms(), |at| at.clamp(0, LATEST_MS));
-        Ok(Pause { by: signed(principal, &who), reason: self.reason, at_ms })
+        Ok(Pause { by, reason: self.reason, at_ms })
     }
 }
 

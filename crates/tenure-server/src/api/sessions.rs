@@ -75,6 +75,15 @@ pub(super) struct Within {
     pub(super) namespace: Name,
 }
 
+/// Whose things are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Whose {
+    /// The tenant; without one, all that you may read.
+    pub(super) namespace: Option<Name>,
+}
+
 /// Opens a session for whoever asks. Its first beat counts, from before the request was sent.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSession,
     responses((status = 200, body = Pulse), (status = 403, body = Problem),
@@ -222,6 +231,13 @@ pub(super) fn sees(principal: &Principal, namespace: &Name) -> bool {
 pub(super) fn signed(principal: &Principal, by: &str) -> String {
     let known = &*principal.name;
     if known == "local" || known == by { by.to_owned() } else { format!("{by} ({known})") }
+}
+
+/// Who is to be named for a deed: whom the request names, or else who sends it.
+pub(super) fn doer(principal: &Principal, by: Option<String>) -> Result<String, Problem> {
+    let by = by.unwrap_or_else(|| principal.name.to_string());
+    short("by", &by)?;
+    Ok(signed(principal, &by))
 }
 
 fn check_session(session: &NewSession) -> Result<(), Problem> {

@@ -36,10 +36,10 @@ const IDS_MAX: usize = 1000;
 const PAGES_MAX: usize = 25;
 
 /// What can be called off.
-const CANCELLED: [TaskState; 5] =
+pub(crate) const CANCELLED: [TaskState; 5] =
     [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Held, TaskState::Claimed];
 /// What can be tried again.
-const RETRIED: [TaskState; 3] = [TaskState::Dead, TaskState::Cancelled, TaskState::Scheduled];
+pub(crate) const RETRIED: [TaskState; 3] = [TaskState::Dead, TaskState::Cancelled, TaskState::Scheduled];
 
 pub(crate) fn routes() -> Routes {
     let (read, admin) = (Need::In(Verb::Read), Need::In(Verb::Admin));

@@ -121,9 +121,7 @@ pub(crate) async fn list(
 ) -> Result<Json<Topics>, Problem> {
     let limit = number("limit", which.limit, PAGE)? as usize;
     let after = which.after.as_deref().map(place).transpose()?;
-    if let Some(namespace) = &which.namespace {
-        principal.must(Verb::Read, Some(namespace))?;
-    }
+    principal.must_list(which.namespace.as_ref())?;
     let from = after.map(|key| TopicKey::new(key.namespace, key.name));
     let mut names = app.store.topic_names(which.namespace.as_ref()).await?;
     names.retain(|key| {

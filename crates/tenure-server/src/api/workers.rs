@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenure::port::{NewWorker, Verb, WorkerView};
 use tenure::{Name, SessionId};
 use tenure_core::claim::check_worker;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use super::deeds::{By, record_of};
@@ -16,7 +16,7 @@ use super::operate::Nothing;
 use super::owned::{owned, plausible};
 use super::queues::Changed;
 use super::sense::of_ask;
-use super::sessions::{Within, short, signed, unfit};
+use super::sessions::{Whose, Within, doer, unfit};
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
@@ -28,15 +28,6 @@ pub(crate) fn routes() -> Routes {
         .api(Need::In(Verb::Claim), routes!(register))
         .api(Need::In(Verb::Admin), routes!(approve))
         .api(Need::In(Verb::Admin), routes!(disapprove))
-}
-
-/// Which workers.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// The tenant; without one, all that you may read.
-    namespace: Option<Name>,
 }
 
 /// Workers.
@@ -80,16 +71,14 @@ pub(crate) struct Approval {
 /// List workers
 ///
 /// What each has and does, whether it lives, and whether it is approved.
-#[utoipa::path(get, path = "/v1/workers", tag = "workers", params(Which), responses((status = 200, body = Workers)))]
+#[utoipa::path(get, path = "/v1/workers", tag = "workers", params(Whose), responses((status = 200, body = Workers)))]
 pub(crate) async fn list(
     State(app): State<App>,
     principal: Principal,
-    In(which): In<Which>,
+    In(whose): In<Whose>,
 ) -> Result<Json<Workers>, Problem> {
-    if let Some(namespace) = &which.namespace {
-        principal.must(Verb::Read, Some(namespace))?;
-    }
-    let mut workers = app.store.workers(which.namespace.as_ref()).await?;
+    principal.must_list(whose.namespace.as_ref())?;
+    let mut workers = app.store.workers(whose.namespace.as_ref()).await?;
     workers.retain(|worker| principal.may(Verb::Read, Some(&worker.namespace)));
     Ok(Json(Workers { workers }))
 }
@@ -135,9 +124,7 @@ pub(crate) async fn approve(
     MaybeGiven(approval): MaybeGiven<Approval>,
 ) -> Result<Json<Changed>, Problem> {
     named(&worker)?;
-    let who = approval.by.unwrap_or_else(|| principal.name.to_string());
-    short("by", &who)?;
-    let who = signed(&principal, &who);
+    let who = doer(&principal, approval.by)?;
     let changed = app.store.approve(&within.namespace, &worker, Some(&who)).await?;
     if changed {
         record_of(&app, &by, "worker.approve", &within.namespace, &worker, String::new()).await;

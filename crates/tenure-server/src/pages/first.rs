@@ -19,28 +19,24 @@ pub(super) fn lesson(visit: &Visit) -> Markup {
         "/v1/elections/nightly/campaign",
         r#"{"id": "me", "lease_ms": 60000, "wait_ms": 2000}"#,
     );
-    html! {
-        section.card aria-labelledby="first" {
-            header { h2 #first { "Nobody has stood for an election yet" } }
-            div.body {
-                p { "An election appears here as soon as somebody stands for it. Try one; this page will show it by itself." }
-                ol.steps {
-                    li { div {
-                        p { span.strong { "Run something as the leader." } " It starts once this process is elected, and ends if it no longer is." }
-                        (parts::command("run", &run))
-                        (token(visit, "lead"))
-                    } }
-                    li { div {
-                        p { span.strong { "Run the same in another terminal." } " It waits, and takes over when the first one is gone." }
-                    } }
-                    li { div {
-                        p { span.strong { "Or stand with plain HTTP." } " The answer says whether you lead, under which token, and for how long." }
-                        (parts::command("curl", &curl))
-                    } }
-                }
-            }
-        }
-    }
+    card(
+        "Nobody has stood for an election yet",
+        "An election appears here as soon as somebody stands for it. Try one; this page will show it by itself.",
+        &[
+            html! {
+                p { span.strong { "Run something as the leader." } " It starts once this process is elected, and ends if it no longer is." }
+                (parts::command("run", &run))
+                (token(visit, "lead"))
+            },
+            html! {
+                p { span.strong { "Run the same in another terminal." } " It waits, and takes over when the first one is gone." }
+            },
+            html! {
+                p { span.strong { "Or stand with plain HTTP." } " The answer says whether you lead, under which token, and for how long." }
+                (parts::command("curl", &curl))
+            },
+        ],
+    )
 }
 
 /// The first tasks, while there are no queues.
@@ -52,30 +48,26 @@ pub(super) fn work(visit: &Visit) -> Markup {
     let work = format!("{program} work mail --store {origin} -- sh -c 'cat; sleep 1'");
     let curl =
         curl(visit, "POST", "/v1/queues/mail/tasks", r#"{"kind": "welcome", "payload": {"to": "ada"}}"#);
-    html! {
-        section.card aria-labelledby="first" {
-            header { h2 #first { "Nothing was ever submitted" } }
-            div.body {
-                p { "A queue appears here with its first task. Try one; this page will show it by itself." }
-                ol.steps {
-                    li { div {
-                        p { span.strong { "Submit a task." } " It waits in its queue until a worker claims it." }
-                        (parts::command("submit", &submit))
-                        (token(visit, "claim"))
-                    } }
-                    li { div {
-                        p { span.strong { "Start a worker." } " It runs a command for each task, with the payload on its standard input. A task whose worker dies goes back to the queue." }
-                        (parts::command("work", &work))
-                    } }
-                    li { div {
-                        p { span.strong { "Or submit with plain HTTP," } " or by hand." }
-                        (parts::command("curl", &curl))
-                        @if visit.may(Verb::Claim, Some(&Name::default_namespace())) { p { a.button href="/tasks/new" { "Submit by hand" } } }
-                    } }
-                }
-            }
-        }
-    }
+    card(
+        "Nothing was ever submitted",
+        "A queue appears here with its first task. Try one; this page will show it by itself.",
+        &[
+            html! {
+                p { span.strong { "Submit a task." } " It waits in its queue until a worker claims it." }
+                (parts::command("submit", &submit))
+                (token(visit, "claim"))
+            },
+            html! {
+                p { span.strong { "Start a worker." } " It runs a command for each task, with the payload on its standard input. A task whose worker dies goes back to the queue." }
+                (parts::command("work", &work))
+            },
+            html! {
+                p { span.strong { "Or submit with plain HTTP," } " or by hand." }
+                (parts::command("curl", &curl))
+                @if visit.may(Verb::Claim, Some(&Name::default_namespace())) { p { a.button href="/tasks/new" { "Submit by hand" } } }
+            },
+        ],
+    )
 }
 
 /// The first topic, while there is none.
@@ -92,33 +84,29 @@ pub(super) fn events(visit: &Visit) -> Markup {
         "/v1/topics/orders/events",
         r#"{"key": "customer-7", "type": "order.paid", "payload": {"total": 42}}"#,
     );
-    html! {
-        section.card aria-labelledby="first" {
-            header { h2 #first { "There is no topic yet" } }
-            div.body {
-                p { "A topic keeps what has happened, in order, for as many groups of readers as there are. Try one; this page will show it by itself." }
-                ol.steps {
-                    li { div {
-                        p { span.strong { "Make a topic." } " It is never made by accident: whoever publishes to one that is not there is told so." }
-                        (parts::command("make", &make))
-                        (token(visit, "admin"))
-                    } }
-                    li { div {
-                        p { span.strong { "Publish an event." } " In a program it is part of the transaction that it tells of: " code { "SELECT tenure.publish('orders', …)" } ", or the library." }
-                        (parts::command("publish", &publish))
-                    } }
-                    li { div {
-                        p { span.strong { "Watch it," } " from another terminal." }
-                        (parts::command("tail", &tail))
-                    } }
-                    li { div {
-                        p { span.strong { "Or publish with plain HTTP." } }
-                        (parts::command("curl", &curl))
-                    } }
-                }
-            }
-        }
-    }
+    card(
+        "There is no topic yet",
+        "A topic keeps what has happened, in order, for as many groups of readers as there are. Try one; this page will show it by itself.",
+        &[
+            html! {
+                p { span.strong { "Make a topic." } " It is never made by accident: whoever publishes to one that is not there is told so." }
+                (parts::command("make", &make))
+                (token(visit, "admin"))
+            },
+            html! {
+                p { span.strong { "Publish an event." } " In a program it is part of the transaction that it tells of: " code { "SELECT tenure.publish('orders', …)" } ", or the library." }
+                (parts::command("publish", &publish))
+            },
+            html! {
+                p { span.strong { "Watch it," } " from another terminal." }
+                (parts::command("tail", &tail))
+            },
+            html! {
+                p { span.strong { "Or publish with plain HTTP." } }
+                (parts::command("curl", &curl))
+            },
+        ],
+    )
 }
 
 /// The first schedule, while there is none.
@@ -132,29 +120,25 @@ pub(super) fn schedules(visit: &Visit) -> Markup {
         r#"{"when": "every 10s", "target": {"task": {"queue": "beats"}}}"#,
     );
     let work = format!("{program} work beats --store {origin} -- sh -c 'echo $TENURE_TASK_KEY'");
-    html! {
-        section.card aria-labelledby="first" {
-            header { h2 #first { "There is no schedule yet" } }
-            div.body {
-                p { "A schedule says when something happens, by a cron expression or an interval, in a time zone: an event, a task, or a call of an address. Each of its ticks happens once, however many servers there are." }
-                ol.steps {
-                    li { div {
-                        p { span.strong { "Make a schedule." } " This one submits a task every ten seconds." }
-                        (parts::command("create", &create))
-                        (token(visit, "admin"))
-                    } }
-                    li { div {
-                        p { span.strong { "Do what it asks for," } " in another terminal. Each task tells its tick." }
-                        (parts::command("work", &work))
-                    } }
-                    li { div {
-                        p { span.strong { "Or make it with plain HTTP." } }
-                        (parts::command("curl", &put))
-                    } }
-                }
-            }
-        }
-    }
+    card(
+        "There is no schedule yet",
+        "A schedule says when something happens, by a cron expression or an interval, in a time zone: an event, a task, or a call of an address. Each of its ticks happens once, however many servers there are.",
+        &[
+            html! {
+                p { span.strong { "Make a schedule." } " This one submits a task every ten seconds." }
+                (parts::command("create", &create))
+                (token(visit, "admin"))
+            },
+            html! {
+                p { span.strong { "Do what it asks for," } " in another terminal. Each task tells its tick." }
+                (parts::command("work", &work))
+            },
+            html! {
+                p { span.strong { "Or make it with plain HTTP." } }
+                (parts::command("curl", &put))
+            },
+        ],
+    )
 }
 
 /// The first resources, while there are no pools.
@@ -167,25 +151,21 @@ pub(super) fn pools(visit: &Visit) -> Markup {
         "/v1/pools/hosts/requests",
         r#"{"key": "build-1", "requires": ["ssd"], "hold_ms": 60000, "wait_ms": 2000}"#,
     );
-    html! {
-        section.card aria-labelledby="first" {
-            header { h2 #first { "There is no pool yet" } }
-            div.body {
-                p { "A pool holds resources that are few: hosts, devices, licences. Whoever needs one asks for it, and gets it as soon as one is free that fits." }
-                ol.steps {
-                    li { div {
-                        p { span.strong { "Put a resource into a pool." } " The pool is made with it." }
-                        (parts::command("add", &add))
-                        (token(visit, "admin"))
-                    } }
-                    li { div {
-                        p { span.strong { "Ask for one." } " The answer names the resource, the token of the claim and its deadline. Asked again under the same key, it is the same claim." }
-                        (parts::command("request", &request))
-                    } }
-                }
-            }
-        }
-    }
+    card(
+        "There is no pool yet",
+        "A pool holds resources that are few: hosts, devices, licences. Whoever needs one asks for it, and gets it as soon as one is free that fits.",
+        &[
+            html! {
+                p { span.strong { "Put a resource into a pool." } " The pool is made with it." }
+                (parts::command("add", &add))
+                (token(visit, "admin"))
+            },
+            html! {
+                p { span.strong { "Ask for one." } " The answer names the resource, the token of the claim and its deadline. Asked again under the same key, it is the same claim." }
+                (parts::command("request", &request))
+            },
+        ],
+    )
 }
 
 /// The first worker, while there is none.
@@ -198,6 +178,19 @@ pub(super) fn workers(visit: &Visit) -> Markup {
                 p { "A worker appears here when it starts. This one runs a command for each task of the queue " code { "mail" } ":" }
                 (parts::command("work", &work))
                 (token(visit, "claim"))
+            }
+        }
+    }
+}
+
+/// What there is to know at first, and what to try, step by step.
+fn card(title: &str, about: &str, steps: &[Markup]) -> Markup {
+    html! {
+        section.card aria-labelledby="first" {
+            header { h2 #first { (title) } }
+            div.body {
+                p { (about) }
+                ol.steps { @for step in steps { li { div { (step) } } } }
             }
         }
     }

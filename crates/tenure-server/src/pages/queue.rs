@@ -15,6 +15,7 @@ use super::frame::{Visit, page, trouble};
 use super::given::Got;
 use super::{audit, chart, parts, queues, words, workers};
 use crate::App;
+use crate::api::{CANCELLED, RETRIED};
 use crate::floor::{STATISTICS, Track};
 use crate::problem::Problem;
 
@@ -292,8 +293,8 @@ fn bulk(view: &QueueView, which: &Which) -> Markup {
     let to = |action: &str| format!("{}{}", parts::queue_href(&view.key, action), which.query());
     html! {
         div.buttons role="group" aria-label="What an operator can do to these" {
-            @if any(&super::queue_act::RETRIED) { a.button.slim data-key="retry" data-confirm href=(to("retry")) { "Retry these…" } }
-            @if any(&super::queue_act::CANCELLED) { a.button.slim data-key="cancel" data-confirm href=(to("cancel")) { "Cancel these…" } }
+            @if any(&RETRIED) { a.button.slim data-key="retry" data-confirm href=(to("retry")) { "Retry these…" } }
+            @if any(&CANCELLED) { a.button.slim data-key="cancel" data-confirm href=(to("cancel")) { "Cancel these…" } }
         }
     }
 }

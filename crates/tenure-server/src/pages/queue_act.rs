@@ -21,13 +21,9 @@ use super::queue::{Asked, Which, unknown};
 use super::queues::{Where, no_such_action};
 use super::words;
 use crate::App;
+use crate::api::{CANCELLED, RETRIED};
 use crate::problem::Problem;
 
-/// What can be called off.
-pub(super) const CANCELLED: [TaskState; 5] =
-    [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Held, TaskState::Claimed];
-/// What can be tried again.
-pub(super) const RETRIED: [TaskState; 3] = [TaskState::Dead, TaskState::Cancelled, TaskState::Scheduled];
 /// How many tasks are dealt with in one call, and how many calls one deed makes.
 const BATCH: (u32, u32) = (500, 40);
 

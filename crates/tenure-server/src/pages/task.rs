@@ -14,10 +14,10 @@ use super::frame::{Visit, go, page, trouble};
 use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::pretty::Laid;
-use super::queue_act::{CANCELLED, RETRIED};
 use super::queues::{Where, no_such_action};
 use super::{graph, words};
 use crate::App;
+use crate::api::{CANCELLED, RETRIED};
 use crate::floor::Life;
 use crate::problem::Problem;
 

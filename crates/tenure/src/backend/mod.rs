@@ -15,6 +15,8 @@ pub mod kubernetes;
 pub mod memory;
 pub mod migrations;
 pub mod paired;
+#[cfg(any(feature = "gossip", feature = "raft"))]
+mod place;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -48,10 +48,7 @@ async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
     let store = store::open(global).await?;
     screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.topics((!listing.all_namespaces).then_some(&namespace)).await?;
-        Ok(match global.output {
-            Format::Json => screen::json(&views),
-            Format::Table => table(&views, listing.all_namespaces, wall_ms()),
-        })
+        Ok(screen::drawn(global, &views, |views| table(views, listing.all_namespaces, wall_ms())))
     })
     .await
 }
@@ -95,10 +92,7 @@ async fn show(global: &Global, topic: &str, watch: bool) -> Result<u8, Failure> 
     let store = store::open(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let view = existing(store.as_ref(), &key).await?;
-        Ok(match global.output {
-            Format::Json => screen::json(&view),
-            Format::Table => picture(&view, wall_ms()),
-        })
+        Ok(screen::drawn(global, &view, |view| picture(view, wall_ms())))
     })
     .await
 }

@@ -14,7 +14,7 @@ use crate::api::deeds::By;
 use crate::api::given::{At, Given, In, MaybeGiven};
 use crate::api::operate::Nothing;
 use crate::api::queues::{Changed, PauseWork};
-use crate::api::sessions::{Within, short, signed, unfit};
+use crate::api::sessions::{Within, doer, unfit};
 use crate::problem::Problem;
 
 /// How many ticks of a range one request fires at most.
@@ -137,10 +137,8 @@ pub(crate) async fn trigger(
     MaybeGiven(wish): MaybeGiven<TriggerWish>,
 ) -> Result<Json<HandFired>, Problem> {
     let key = ScheduleKey::new(within.namespace, schedule);
-    let who = wish.by.unwrap_or_else(|| principal.name.to_string());
-    short("by", &who)?;
-    let hand =
-        Hand { key, ticks: None, payload: wish.payload, by: signed(&principal, &who), dry_run: wish.dry_run };
+    let who = doer(&principal, wish.by)?;
+    let hand = Hand { key, ticks: None, payload: wish.payload, by: who, dry_run: wish.dry_run };
     trigger_now(&app, &by, &hand).await.map(Json)
 }
 
@@ -170,10 +168,8 @@ pub(crate) async fn backfill(
     Given(wish): Given<BackfillWish>,
 ) -> Result<Json<Backfilled>, Problem> {
     let key = ScheduleKey::new(within.namespace, schedule);
-    let who = wish.by.unwrap_or_else(|| principal.name.to_string());
-    short("by", &who)?;
-    let mut hand =
-        Hand { key, ticks: None, payload: wish.payload, by: signed(&principal, &who), dry_run: wish.dry_run };
+    let who = doer(&principal, wish.by)?;
+    let mut hand = Hand { key, ticks: None, payload: wish.payload, by: who, dry_run: wish.dry_run };
     match (wish.from_ms, wish.to_ms, wish.ticks) {
         (Some(from_ms), Some(to_ms), None) => {
             backfill_range(&app, &by, hand, Range { from_ms, to_ms }).await.map(Json)

@@ -10,6 +10,7 @@ use tenure_core::port::{StoreError, Trouble};
 use tenure_core::soft::Pace;
 
 use super::limits;
+use crate::backend::place::{self, is_here};
 use crate::runtime;
 
 const FORM: &str =
@@ -242,11 +243,7 @@ fn with_port(text: &str) -> Result<String, StoreError> {
 }
 
 fn place(text: &str) -> Result<String, StoreError> {
-    let port = text
-        .rsplit_once(':')
-        .filter(|(host, _)| !host.is_empty())
-        .and_then(|(_, port)| port.parse::<u16>().ok());
-    port.map(|_| text.to_owned()).ok_or_else(|| refused(format!("{text:?} is no host and port")))
+    place::checked(text).map_err(refused)
 }
 
 /// `250ms` or `3s`.
@@ -258,12 +255,6 @@ fn duration(text: &str) -> Result<Duration, StoreError> {
         (Some(number), "s") => Ok(Duration::from_secs(number)),
         _ => Err(refused(format!("{text:?} is no time; say 250ms or 3s"))),
     }
-}
-
-/// Whether a place is on this machine.
-fn is_here(place: &str) -> bool {
-    let host = place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn refused(message: impl std::fmt::Display) -> StoreError {

@@ -1,13 +1,13 @@
 //! Which member we are, or that we are none, and where the members are.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use tenure_core::port::{StoreError, Trouble};
 
 use super::types::NodeId;
+use crate::backend::place;
 
 const FORM: &str = "give raft:FOLDER for a cluster of one, raft:FOLDER?node=1&peers=1@HOST:PORT,2@HOST:PORT,3@HOST:PORT for a \
                     member, or raft:?peers=1@HOST:PORT,2@HOST:PORT,3@HOST:PORT to use a cluster without being one of it";
@@ -89,17 +89,7 @@ fn members(list: &str) -> Result<BTreeMap<NodeId, String>, StoreError> {
 }
 
 fn place(text: &str) -> Result<String, StoreError> {
-    let port = text
-        .rsplit_once(':')
-        .filter(|(host, _)| !host.is_empty())
-        .and_then(|(_, port)| port.parse::<u16>().ok());
-    port.map(|_| text.to_owned()).ok_or_else(|| refused(format!("{text:?} is no host and port")))
-}
-
-/// Whether a place is on this machine.
-pub(super) fn is_here(place: &str) -> bool {
-    let host = place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    place::checked(text).map_err(refused)
 }
 
 fn refused(message: impl std::fmt::Display) -> StoreError {
@@ -140,12 +130,5 @@ mod tests {
                 "{url}: {error}"
             );
         }
-    }
-
-    #[test]
-    fn what_is_on_this_machine_is_known() {
-        assert!(
-            is_here("127.0.0.1:1") && is_here("[::1]:1") && is_here("localhost:1") && !is_here("10.0.0.1:1")
-        );
     }
 }

@@ -47,7 +47,7 @@ use tenure_core::port::{
 use tenure_core::{ElectionKey, Token};
 use tokio::sync::mpsc;
 
-use self::address::{Address, SECRET_ENV, is_here};
+use self::address::{Address, SECRET_ENV};
 use self::disk::Folder;
 use self::ground::{Ground, Seat};
 pub use self::members::{Member, Status};
@@ -57,6 +57,7 @@ pub use self::store::PROMISES;
 use self::tcp::Tcp;
 use self::types::{Change, Entry, Look, NodeId, Outcome, Put};
 use super::StoreOptions;
+use super::place::is_here;
 use crate::runtime::{Runtime, System};
 
 /// How long a client waits before it listens again.
