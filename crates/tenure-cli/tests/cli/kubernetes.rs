@@ -139,7 +139,12 @@ fn client_go_itself_and_tenure_hand_one_lease_to_each_other() {
     let mut second = tenure("ours-1");
     until("ours-1 sees who leads", || said("ours-1").contains("go-1"), || world.logs());
     assert!(!ours.exists() && spec()["holderIdentity"] == "go-1");
-    // client-go releases what it leaves.
+    // client-go releases what it leaves; older ones only if nobody, like a candidate that came, has changed the Lease since it renewed.
+    let renewed = || {
+        let before = spec()["renewTime"].clone();
+        until("client-go renews", || spec()["renewTime"] != before, || world.logs());
+    };
+    renewed();
     first.signal("TERM");
     we_lead();
     first.wait();
@@ -156,6 +161,7 @@ fn client_go_itself_and_tenure_hand_one_lease_to_each_other() {
     assert_eq!(spec()["leaseTransitions"], 2);
     let _fourth = tenure("ours-2");
     until("ours-2 sees who leads", || said("ours-2").contains("go-2"), || world.logs());
+    renewed();
     third.signal("TERM");
     we_lead();
     third.wait();
