@@ -219,7 +219,12 @@ impl World {
         let voters = leader.members.iter().filter(|member| member.votes);
         let mut followed = voters.filter_map(|member| statuses.get(&member.node)).map(|status| status.leader);
         if !followed.all(|followed| followed == leader.leader) {
-            return Err(format!("not all members follow m{}", leader.node));
+            let seen = statuses.values().map(|seen| {
+                let follows = seen.leader.map_or("nobody".into(), |leader| format!("m{leader}"));
+                format!("m{} follows {follows} in term {} at {}", seen.node, seen.term, seen.index)
+            });
+            let seen = seen.collect::<Vec<_>>().join("; ");
+            return Err(format!("not all members follow m{}: {seen}", leader.node));
         }
         if let Some(election) =
             (0..self.stage.plan.elections).find(|election| !self.oracle().is_led(*election))

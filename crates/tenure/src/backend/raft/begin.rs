@@ -28,7 +28,7 @@ pub(super) async fn begin(
     id: NodeId,
     peers: BTreeMap<NodeId, String>,
 ) {
-    let mut warned = false;
+    let (mut warned, mut silent) = (false, Vec::new());
     loop {
         let Some(node) = me.upgrade() else { return };
         if node.is_fit.load(Ordering::Acquire) {
@@ -46,7 +46,15 @@ pub(super) async fn begin(
                 node.take_part();
                 node.found(&peers).await;
             }
-            Stand::Waits => {}
+            Stand::Waits(others) if others == silent => {}
+            Stand::Waits(others) => {
+                tracing::info!(
+                    node = id,
+                    "waits to be told by most of the others what they know of it; not heard of yet: {}",
+                    others.join(", ")
+                );
+                silent = others;
+            }
             Stand::Lost if warned => {}
             Stand::Lost => {
                 // For good: those who know may be gone the next time.
@@ -81,8 +89,8 @@ enum Stand {
     Takes,
     /// It begins the cluster: a majority of those who are to be its members has never promised anything, and nobody else has.
     Begins,
-    /// Nobody knows yet.
-    Waits,
+    /// Nobody knows yet: these have not been heard.
+    Waits(Vec<String>),
     /// It has forgotten something.
     Lost,
 }
@@ -103,6 +111,8 @@ impl Node {
             within(self.runtime.as_ref(), STAND_LIMIT, self.lines.greet(**other, place))
         });
         let greetings = futures_util::future::join_all(greetings).await;
+        let silent = others.iter().zip(&greetings).filter(|(_, greeting)| greeting.is_err());
+        let silent = silent.map(|((other, place), _)| format!("{other} at {place}")).collect();
         let heard: Vec<Greeting> = greetings.into_iter().filter_map(Result::ok).collect();
         // One may be behind the others, so a majority is asked; and a majority without itself by who has nothing: what was agreed on while it had another
         // folder was agreed on by it and as few others as make a majority with it, and it has to meet one of those.
@@ -114,7 +124,7 @@ impl Node {
             _ if self.log.has_forgotten() || heard.iter().any(|greeting| self.has_forgotten(greeting)) => {
                 Stand::Lost
             }
-            false => Stand::Waits,
+            false => Stand::Waits(silent),
             true if !is_new || heard.iter().any(|greeting| !greeting.pristine) => Stand::Takes,
             // One of them begins, so that they do not stand against each other.
             true if heard.iter().any(|greeting| greeting.node < self.id) => Stand::Takes,

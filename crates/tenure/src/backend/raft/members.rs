@@ -8,7 +8,7 @@ use openraft::{BasicNode, ChangeMembers};
 use tenure_core::port::{StoreError, Trouble};
 
 use super::net::{Question, within};
-use super::node::{ANSWER_LIMIT, Node, SILENCE_MS};
+use super::node::{ANSWER_LIMIT, MEMBERS_LIMIT, Node, SILENCE_MS};
 use super::types::{NodeId, Outcome};
 
 /// How long another member may take to lead.
@@ -134,13 +134,23 @@ impl Node {
         if leader != self.id {
             return self.pass_on(leader, &place, &question).await;
         }
-        let done = match question {
-            Question::Admit(id, place) => self.admit(id, &place).await,
-            Question::Dismiss(id) => self.dismiss(id).await,
-            Question::Transfer(id) => self.transfer(id).await,
-            _ => Err(StoreError::new(Trouble::Request, "that is nothing to do about members")),
+        let doing = async {
+            match question {
+                Question::Admit(id, place) => self.admit(id, &place).await,
+                Question::Dismiss(id) => self.dismiss(id).await,
+                Question::Transfer(id) => self.transfer(id).await,
+                _ => Err(StoreError::new(Trouble::Request, "that is nothing to do about members")),
+            }
         };
-        done.map(|()| Outcome::nothing())
+        // Who asked for a change and leads no longer when it is made may never be told.
+        tokio::select! {
+            biased;
+            done = doing => done.map(|()| Outcome::nothing()),
+            () = self.runtime.sleep_until(self.runtime.now() + MEMBERS_LIMIT) => Err(StoreError::new(
+                Trouble::Unavailable,
+                format!("that was not done within {MEMBERS_LIMIT:?}, and may be yet: see `tenure raft status`, and ask again"),
+            )),
+        }
     }
 
     pub(super) async fn elect(&self) -> Outcome {

@@ -36,7 +36,7 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 const GATHERING_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a change of the members may take: a new one learns everything first.
-const MEMBERS_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const MEMBERS_LIMIT: Duration = Duration::from_secs(60);
 
 /// After how many entries the state is written down and the log cut.
 const SNAPSHOT_EVERY: u64 = 5_000;
@@ -167,7 +167,10 @@ impl Node {
         question: &Question,
     ) -> Result<Outcome, StoreError> {
         let limit = match question {
-            Question::Admit(..) | Question::Dismiss(_) | Question::Transfer(_) => MEMBERS_LIMIT,
+            // Its own word comes first.
+            Question::Admit(..) | Question::Dismiss(_) | Question::Transfer(_) => {
+                MEMBERS_LIMIT + ANSWER_LIMIT
+            }
             _ => ANSWER_LIMIT,
         };
         within(self.runtime.as_ref(), limit, self.lines.ask(id, place, question)).await.map_err(|error| {
