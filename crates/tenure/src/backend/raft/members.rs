@@ -58,7 +58,8 @@ impl Node {
         });
         Status {
             node: self.id,
-            leader: metrics.current_leader,
+            // One that has stopped says for ever what it said last.
+            leader: metrics.current_leader.filter(|_| metrics.running_state.is_ok()),
             term: metrics.current_term,
             index: metrics.last_log_index.unwrap_or(0),
             members: members.collect(),

@@ -128,6 +128,7 @@ impl Node {
                 served.map_err(|error| unfit(format!("node {id} can not listen on {place}: {error}")))?;
             tasks.push(spawn(served));
         }
+        tasks.push(spawn(tell_of_its_end(id, node.raft.clone())));
         tasks.push(spawn(begin(me, time, id, peers)));
         *node.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
         Ok(node)
@@ -247,6 +248,22 @@ impl Node {
                 "no majority of the cluster has answered in time: fewer than half of the members can be reached",
             )),
         }
+    }
+}
+
+/// Raft stops for good when it can not read or write what it has to. openraft also does (0.9.25: "replication channel closed") if a member that is to be sent a
+/// snapshot votes for another in that very moment: nothing is lost by that, and a start mends it.
+async fn tell_of_its_end(id: NodeId, raft: Raft) {
+    let mut metrics = raft.metrics();
+    // In the end it says why, and then nothing any more.
+    while metrics.borrow_and_update().running_state.is_ok() && metrics.changed().await.is_ok() {}
+    if let Err(why) = &metrics.borrow().running_state
+        && !matches!(why, openraft::error::Fatal::Stopped)
+    {
+        tracing::error!(
+            node = id,
+            "this member has stopped, and takes no part until its process is started again: {why}"
+        );
     }
 }
 
