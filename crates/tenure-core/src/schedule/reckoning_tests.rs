@@ -303,9 +303,9 @@ fn jumps_that_are_known_by_name_agree_too() {
     }
 }
 
-/// Every minute of four decades in every zone. Minutes long: `cargo test --release -- --ignored every_minute`.
+/// Every minute of four decades in every zone.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: cargo test --release -p tenure-core -- --ignored"]
 fn every_minute_of_four_decades_agrees_in_every_zone() {
     let random = &mut SplitMix::new(2026);
     let years = |year: i64| (year - 1970) * 365 * DAY;
