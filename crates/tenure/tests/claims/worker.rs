@@ -176,15 +176,12 @@ fn a_drain_waits_for_a_claim_that_is_under_way_and_gives_back_what_it_brings() {
         let worker = tenure.worker("mail").handler(gate.handler()).start().await.unwrap();
         clock.settle().await;
         assert_eq!(state_of(&store, id).await.state, TaskState::Claimed, "and nobody here knows");
-        let leaving = tokio::spawn(async move {
-            worker.drain().await.unwrap();
-            tenure.close().await.unwrap();
-        });
+        let draining = tokio::spawn(worker.drain());
         clock.settle().await;
-        assert!(!leaving.is_finished());
+        assert!(!draining.is_finished());
         store.fault("claim", None);
         clock.settle().await;
-        leaving.await.unwrap();
+        draining.await.unwrap().unwrap();
         let view = state_of(&store, id).await;
         assert_eq!((view.state, view.attempt, gate.ends()), (TaskState::Ready, 0, vec![]));
     });
