@@ -177,10 +177,11 @@ fn reckoned(zone: &TimeZone, text: &str, from: i64, to: i64) -> [Vec<i64>; 4] {
             left_out = left_out.checked_add(1.minute()).unwrap();
             later += MINUTE;
         }
-        // Only what is shown for some hours can be shown again.
+        // Only what was shown some hours ago can be shown again.
         let again = !seen.insert(shown);
         if seen.len() > 10_000 {
-            seen.clear();
+            let yesterday = shown.checked_sub(1.day()).unwrap();
+            seen.retain(|seen| *seen > yesterday);
         }
         if meaning.means(shown) {
             for (ticks, (_, fold)) in ticks.iter_mut().zip(POLICIES) {
