@@ -188,6 +188,41 @@ async fn singletons_move_to_who_comes_with_their_state_and_back_when_it_leaves_o
     assert!(restarted.iter().all(|start| start.state.is_none()));
 }
 
+/// After a netsplit two members ran each singleton under the same number. The one that had to stop left its state behind, and when
+/// the other died, the next run began at once with that stale state.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_the_run_that_loses_a_netsplit_reaches_no_later_run() {
+    let log = Log::default();
+    let a = member("a", &[]).await;
+    let _on_a = working(&a, &log).start().await.unwrap();
+    let process = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let logged = log.clone();
+    process.spawn(async move {
+        let b = member("b", &[]).await;
+        let _on_b = working(&b, &logged).start().await.unwrap();
+        let _ = tell.send(b);
+        std::future::pending::<()>().await;
+    });
+    let b = told.await.unwrap();
+    until("each side runs all", async || {
+        log.running().len() == 6 && log.running().values().all(|at| at.len() == 2)
+    })
+    .await;
+
+    // The netsplit heals: one member knows both sides.
+    let c = member("c", &[&a, &b]).await;
+    all_see(3, &[&a, &b, &c]).await;
+    until("each runs once, where it belongs", async || placed(&log, &["a", "b"])).await;
+    until("the runs that stopped left nothing", async || c.entries("tenure/hand/").is_empty()).await;
+
+    let before = log.starts().len();
+    process.shutdown_background();
+    until("what ran there runs here", async || placed(&log, &["a"])).await;
+    let restarted = log.starts().split_off(before);
+    assert!(!restarted.is_empty() && restarted.iter().all(|start| start.state.is_none()), "{restarted:?}");
+}
+
 /// A member may say a mebibyte. What it can not say that it runs does not run, and keeps nothing else from running.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_singleton_that_can_not_be_told_of_is_started_when_it_can() {

@@ -38,12 +38,18 @@ pub(super) struct Duty {
     due: BTreeMap<Name, Moment>,
     /// What was left here, and under which number, until it is taken.
     leaving: BTreeMap<Name, u64>,
+    /// The greatest run number seen per singleton. A member that is cut off or dead takes its entries along, so the entries
+    /// of live members alone would let a number be used twice.
+    numbers: BTreeMap<String, u64>,
 }
 
 /// A singleton that runs here.
 struct Underway {
     number: u64,
     finish: watch::Sender<bool>,
+    /// Another member ran the singleton too when this run was told to stop: the network had split, the other run goes on,
+    /// and the state of this run must reach nobody.
+    superseded: bool,
 }
 
 /// Who runs what.
@@ -86,6 +92,7 @@ impl Duty {
             tasks: JoinSet::new(),
             due: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            numbers: BTreeMap::new(),
         })
     }
 
@@ -114,9 +121,13 @@ impl Duty {
         if self.gossip.roster().me().is_some_and(|me| !me.is_live()) {
             return Err(Error::Closed);
         }
-        let duties = duties(self.gossip.id(), &self.members(), &self.running());
+        let running = self.running();
+        let duties = duties(self.gossip.id(), &self.members(), &running);
         for name in names(&duties.stop) {
-            if let Some(run) = self.runs.get(&name) {
+            let elsewhere = |run: &Running| run.singleton == name.as_str() && run.member != self.gossip.id();
+            let superseded = running.iter().any(elsewhere);
+            if let Some(run) = self.runs.get_mut(&name) {
+                run.superseded |= superseded;
                 run.finish.send_replace(true);
             }
         }
@@ -128,7 +139,7 @@ impl Duty {
         for name in start {
             let since = *self.due.entry(name.clone()).or_insert(now);
             let handed = said::left(&self.gossip, &name);
-            let last = said::last_number(&self.gossip, &name);
+            let last = self.last_number(&name);
             // Whoever ran it last says that it has stopped: nobody needs to be waited for.
             let handed = handed.filter(|handed| handed.number == last);
             if handed.is_some() || now.since(since) >= self.gossip.pace().hold_down() {
@@ -154,12 +165,24 @@ impl Duty {
         offers.iter().filter_map(member).collect()
     }
 
-    fn running(&self) -> Vec<Running> {
-        let run = |entry: crate::backend::gossip::Entry| {
-            let singleton = entry.key.strip_prefix(RUN)?.to_owned();
-            Some(Running { singleton, member: entry.member.id.clone() })
-        };
-        self.gossip.entries(RUN).into_iter().filter_map(run).collect()
+    /// Which live member says that it runs what. Remembers the run numbers.
+    fn running(&mut self) -> Vec<Running> {
+        let mut running = Vec::new();
+        for entry in self.gossip.entries(RUN) {
+            let Some(singleton) = entry.key.strip_prefix(RUN) else { continue };
+            if let Some(Runs { number, .. }) = heard(&entry) {
+                let last = self.numbers.entry(singleton.to_owned()).or_default();
+                *last = number.max(*last);
+            }
+            running.push(Running { singleton: singleton.to_owned(), member: entry.member.id.clone() });
+        }
+        running
+    }
+
+    /// The greatest number of any run of this singleton that this member ever saw.
+    fn last_number(&self, name: &Name) -> u64 {
+        let seen = self.numbers.get(name.as_str()).copied().unwrap_or_default();
+        said::last_number(&self.gossip, name).max(seen)
     }
 
     async fn start(&mut self, name: Name, number: u64, handed: Option<Left>) -> Result<(), Error> {
@@ -173,7 +196,8 @@ impl Duty {
         }
         let (finish, told) = watch::channel(false);
         self.tasks.spawn(run(name.clone(), program, state, told, self.settings.grace));
-        self.runs.insert(name, Underway { number, finish });
+        self.numbers.insert(name.to_string(), number);
+        self.runs.insert(name, Underway { number, finish, superseded: false });
         Ok(())
     }
 
@@ -181,6 +205,12 @@ impl Duty {
     async fn ended(&mut self, ended: Option<(Name, Option<Vec<u8>>)>) {
         let Some((name, state)) = ended else { return };
         let Some(run) = self.runs.remove(&name) else { return };
+        if run.superseded {
+            metrics::handoff(FOOTING, "superseded");
+            tracing::info!(singleton = %name, "state discarded: another member kept running after the netsplit");
+            let _ = hush(&self.gossip, &format!("{RUN}{name}")).await;
+            return;
+        }
         let left = Left { number: run.number, state };
         match said::leave(&self.gossip, &name, &left).await {
             Ok(()) => drop(self.leaving.insert(name.clone(), run.number)),
@@ -197,7 +227,7 @@ impl Duty {
     async fn forget_what_was_taken(&mut self) {
         let mut taken = Vec::new();
         for (name, number) in &self.leaving {
-            if all(&self.gossip).contains_key(name) && said::last_number(&self.gossip, name) > *number {
+            if all(&self.gossip).contains_key(name) && self.last_number(name) > *number {
                 taken.push(name.clone());
             }
         }
