@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) trouble: Mutex<Option<StoreError>>,
     /// Who waits for hints about work.
     pub(crate) bells: Bells,
+    /// Wakes every task that waits until this process may stand in an election again.
+    pub(crate) withdrawn: tokio::sync::Notify,
 }
 
 pub(crate) struct Driver {
@@ -432,6 +434,7 @@ impl Driver {
                 if let Some(place) = self.seats.remove(&election) {
                     place.leaving.into_iter().for_each(confirm);
                     place.standing.into_iter().for_each(|reply| drop(reply.send(Err(Error::Closed))));
+                    self.shared.withdrawn.notify_waiters();
                 }
                 self.stop_if_empty();
             }
@@ -460,6 +463,7 @@ impl Driver {
             self.begin_finish(&election);
         } else if let Some(place) = self.seats.remove(&election) {
             place.leaving.into_iter().for_each(confirm);
+            self.shared.withdrawn.notify_waiters();
             self.stop_if_empty();
         }
     }

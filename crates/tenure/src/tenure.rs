@@ -176,6 +176,7 @@ impl TenureBuilder {
             session: watch::Sender::new(None),
             trouble: Mutex::new(None),
             bells: Bells::new(),
+            withdrawn: tokio::sync::Notify::new(),
         });
         let (driver, inbox) =
             Driver::new(machine, timing, store.clone(), self.runtime.clone(), shared.clone());

@@ -209,3 +209,34 @@ fn what_can_not_be_is_refused_before_anything_is_done() {
         assert_eq!(names(&a).await, ["printer"]);
     });
 }
+
+/// `register_within` ignored its patience inside one process: a name that was dropped a moment ago, or that another task had,
+/// was refused at once as taken by the process itself.
+#[test]
+fn tasks_of_one_process_wait_for_the_same_name() {
+    block_on(async {
+        let world = World::new();
+        let process = world.process("a").await;
+        let first = waits_for_the_printer(&process, Duration::ZERO);
+        world.clock.advance(15 * SECOND).await;
+        let first = first.await.unwrap().unwrap();
+        let refused = registry(&process).register("printer", NOTHING).await;
+        assert!(matches!(refused, Err(RegistryError::Taken { .. })), "no patience: {refused:?}");
+        let waiting = [(); 2].map(|()| waits_for_the_printer(&process, 60 * SECOND));
+        world.clock.advance(5 * SECOND).await;
+        assert!(waiting.iter().all(|task| !task.is_finished()), "somebody has it");
+        let token = first.token();
+        drop(first);
+        world.clock.advance(15 * SECOND).await;
+        let (done, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(JoinHandle::is_finished);
+        assert_eq!((done.len(), waiting.len()), (1, 1), "one of them has it now");
+        for task in done {
+            let second = task.await.unwrap().unwrap();
+            assert!(second.is_registered() && second.token() > token);
+        }
+        world.clock.advance(15 * SECOND).await;
+        for task in waiting {
+            assert!(task.await.unwrap().unwrap().is_registered(), "and then the other");
+        }
+    });
+}

@@ -4,6 +4,7 @@
 //! From then on its keeper looks at every change: whoever finds that the name is another's gives it up.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use futures_util::StreamExt as _;
 use tenure_core::cluster::{
     Claim, ClaimId, Entry, Metadata, NameMap, NameView, Resolver, Ruling, Verdict, Which, holder, settle,
 };
-use tenure_core::{Name, SessionId};
-use tokio::sync::{mpsc, oneshot, watch};
+use tenure_core::{Moment, Name, SessionId};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::Soft;
 use super::said::{NAME, heard, hush, say};
@@ -26,9 +27,28 @@ const RULING_KEPT: u32 = 10;
 /// Names that members of this process have or are about to: each once.
 static HELD: LazyLock<Mutex<BTreeSet<(String, Name)>>> = LazyLock::new(Mutex::default);
 
+/// Wakes every task that waits for a name that another task of this process has.
+static FREED: Notify = Notify::const_new();
+
 struct Held(String, Name);
 
 impl Held {
+    /// Waits until no other task of this process has the name, until then at most.
+    async fn wait_for(member: &str, name: &Name, until: Moment) -> Option<Held> {
+        loop {
+            let mut freed = pin!(FREED.notified());
+            freed.as_mut().enable();
+            let held = Held::take(member, name);
+            if held.is_some() || runtime::now() >= until {
+                return held;
+            }
+            tokio::select! {
+                () = freed => {}
+                () = runtime::sleep_until(until) => {}
+            }
+        }
+    }
+
     fn take(member: &str, name: &Name) -> Option<Held> {
         let key = (member.to_owned(), name.clone());
         let new = HELD.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
@@ -40,6 +60,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let key = (std::mem::take(&mut self.0), self.1.clone());
         HELD.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        FREED.notify_waiters();
     }
 }
 
@@ -96,8 +117,8 @@ pub(super) async fn register(
 ) -> Result<Registered<Soft>, RegistryError> {
     let gossip = &on.gossip;
     let taken = |holder: &str| RegistryError::Taken { name: name.clone(), holder: holder.to_owned() };
-    let held = Held::take(gossip.id(), &name).ok_or_else(|| taken(gossip.name()))?;
     let until = runtime::now() + patience;
+    let held = Held::wait_for(gossip.id(), &name, until).await.ok_or_else(|| taken(gossip.name()))?;
     let mut rosters = gossip.watch();
     while let Some(other) = all(gossip, on.resolver).get(&name) {
         if runtime::now() >= until {

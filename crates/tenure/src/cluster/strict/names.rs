@@ -4,10 +4,11 @@
 //! died: for that all who register stand, as observers, in one election of the namespace, where each sees the others' beats, and
 //! whoever is silent for long is declared dead, which frees its names.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use tenure_core::Name;
 use tenure_core::cluster::{MEMBERS_ELECTION, Metadata, NameView};
+use tenure_core::{Moment, Name};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Hold, Strict};
@@ -25,22 +26,45 @@ pub(super) async fn register(
     patience: Duration,
 ) -> Result<Registered<Strict>, RegistryError> {
     attend(on).await?;
-    let builder = on.tenure.elector(name.as_str()).namespace(on.namespace.as_str());
-    let builder = metadata.into_iter().fold(builder, |builder, (key, value)| builder.metadata(key, value));
-    let elector = match builder.start().await {
-        Ok(elector) => elector,
-        // One process, one candidate.
-        Err(Error::AlreadyStanding(_)) => {
-            return Err(RegistryError::Taken { name, holder: on.tenure.name().to_owned() });
-        }
-        Err(error) => return Err(error.into()),
-    };
-    match granted(on, &elector, &name, patience).await {
+    let patient_until = on.tenure.runtime().now() + patience;
+    let elector = stand(on, &name, &metadata, patient_until).await?;
+    match granted(on, &elector, &name, patient_until).await {
         Ok(leadership) => Ok(kept(name, elector, leadership)),
         Err(refusal) => {
             // It may have been granted this very moment; either way nothing is left behind.
             elector.stop().await?;
             Err(refusal)
+        }
+    }
+}
+
+/// Stands for the name. A process is one candidate per election: where another task of this process has the name or waits for
+/// it, this waits until that task is done with it.
+async fn stand(
+    on: &Strict,
+    name: &Name,
+    metadata: &Metadata,
+    patient_until: Moment,
+) -> Result<Elector, RegistryError> {
+    let (runtime, withdrawn) = (on.tenure.runtime(), &on.tenure.hub().shared.withdrawn);
+    loop {
+        // Listens before it asks: a candidate that withdraws in between is noticed.
+        let mut freed = pin!(withdrawn.notified());
+        freed.as_mut().enable();
+        let builder = on.tenure.elector(name.as_str()).namespace(on.namespace.as_str());
+        let builder = metadata.iter().fold(builder, |builder, (key, value)| builder.metadata(key, value));
+        match builder.start().await {
+            Ok(elector) => return Ok(elector),
+            Err(Error::AlreadyStanding(_)) if runtime.now() < patient_until => {}
+            Err(Error::AlreadyStanding(_)) => {
+                let holder = on.tenure.name().to_owned();
+                return Err(RegistryError::Taken { name: name.clone(), holder });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        tokio::select! {
+            () = freed => {}
+            () = runtime.sleep_until(patient_until) => {}
         }
     }
 }
@@ -62,11 +86,11 @@ async fn granted(
     on: &Strict,
     elector: &Elector,
     name: &Name,
-    patience: Duration,
+    patient_until: Moment,
 ) -> Result<Leadership, RegistryError> {
     let runtime = on.tenure.runtime();
     let begun = runtime.now();
-    let (patient_until, limit) = (begun + patience, on.tenure.timing().lease() + GRANT + patience);
+    let limit = on.tenure.timing().lease() + GRANT + patient_until.since(begun);
     let mut views = elector.views();
     loop {
         let holder = views.borrow_and_update().as_ref().and_then(|view| NameView::of(view));
