@@ -58,7 +58,7 @@ impl Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let code = match error.kind {
-            Trouble::Request | Trouble::Address => USAGE,
+            Trouble::Request | Trouble::Address | Trouble::Unsupported => USAGE,
             _ => STORE,
         };
         Failure::new(code, error.message)

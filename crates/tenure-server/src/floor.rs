@@ -92,7 +92,10 @@ impl Floor {
         let task = tokio::spawn(async move {
             loop {
                 let seen = watcher.look(IDLE).await;
-                let unfit = seen.trouble.as_ref().is_some_and(|error| error.kind == Trouble::Unfit);
+                let unfit = seen
+                    .trouble
+                    .as_ref()
+                    .is_some_and(|error| matches!(error.kind, Trouble::Unfit | Trouble::Unsupported));
                 let pause = if unfit { UNFIT } else { IDLE };
                 watcher.sweep();
                 watcher.runtime.sleep_until(watcher.runtime.now() + pause).await;

@@ -150,7 +150,10 @@ impl Gauge {
         let task = tokio::spawn(async move {
             loop {
                 let seen = watcher.look(IDLE).await;
-                let unfit = seen.trouble.as_ref().is_some_and(|error| error.kind == Trouble::Unfit);
+                let unfit = seen
+                    .trouble
+                    .as_ref()
+                    .is_some_and(|error| matches!(error.kind, Trouble::Unfit | Trouble::Unsupported));
                 let pause = if unfit { UNFIT } else { IDLE };
                 let now = watcher.runtime.now();
                 watcher.recent.sweep(now);

@@ -119,6 +119,10 @@ impl From<StoreError> for Problem {
             Trouble::Request => {
                 return Problem::told(StatusCode::UNPROCESSABLE_ENTITY, "refused-by-store", &error.message);
             }
+            // About what the store is for, which is no secret and does not pass.
+            Trouble::Unsupported => {
+                return Problem::told(StatusCode::NOT_IMPLEMENTED, "unsupported", &error.message);
+            }
             Trouble::Timeout => {
                 let detail = "the store did not answer the server in time";
                 Problem::new(StatusCode::GATEWAY_TIMEOUT, "store-timeout", detail)
@@ -185,6 +189,10 @@ mod tests {
             let noted = answer.extensions().get::<Cause>().expect("a cause for the log");
             assert!(noted.0.contains("db-7"));
         }
+        // What the store is not for does not pass: no status that a client would try again after.
+        let problem = Problem::from(StoreError::new(Trouble::Unsupported, "no tasks here; use sqlite:"));
+        assert_eq!((problem.status.as_u16(), problem.code, problem.retry_after), (501, "unsupported", None));
+        assert_eq!((&*problem.detail, problem.remedy.as_deref()), ("no tasks here", Some("use sqlite:")));
         // What was wrong with the request is for whoever sent it.
         let problem = Problem::from(StoreError::new(Trouble::Request, "a lease is at most an hour"));
         assert_eq!((&*problem.detail, &problem.cause), ("a lease is at most an hour", &None));

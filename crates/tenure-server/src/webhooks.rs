@@ -91,7 +91,7 @@ async fn run(app: &App, tenure: &Tenure) {
                 let failed = adjust(tenure, &poster, &mut pushed, wanted).await;
                 if failed { LOOK_EVERY / 5 } else { LOOK_EVERY }
             }
-            Err(error) if error.kind == Trouble::Unfit => UNFIT,
+            Err(error) if matches!(error.kind, Trouble::Unfit | Trouble::Unsupported) => UNFIT,
             // What is pushed goes on: it has the same trouble, and waits itself.
             Err(_) => LOOK_EVERY,
         };

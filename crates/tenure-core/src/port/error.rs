@@ -41,6 +41,8 @@ pub enum Trouble {
     SchemaVersion,
     /// The store can not be used safely as it is: network file system, read-only server.
     Unfit,
+    /// The store does not have this capability: it elects leaders and keeps no tasks, say. Does not pass; nothing was done.
+    Unsupported,
     /// The store is full, read-only or broken for now. May pass.
     Unavailable,
     /// What was asked makes no sense to the store: no such election or candidate.
@@ -59,6 +61,7 @@ impl fmt::Display for Trouble {
             Trouble::SchemaMissing => "schema missing",
             Trouble::SchemaVersion => "schema version",
             Trouble::Unfit => "unfit store",
+            Trouble::Unsupported => "unsupported",
             Trouble::Unavailable => "unavailable",
             Trouble::Request => "bad request",
             Trouble::Other => "error",

@@ -275,7 +275,7 @@ pub trait Pools: Send + Sync + 'static {
 
 fn only_elects<T>() -> Result<T, StoreError> {
     Err(StoreError::new(
-        Trouble::Unfit,
+        Trouble::Unsupported,
         "this store elects leaders and keeps no tasks; use sqlite:, postgres:// or a Tenure server on one of them",
     ))
 }

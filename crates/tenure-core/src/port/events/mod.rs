@@ -249,7 +249,7 @@ pub trait Bureau: Send + Sync + 'static {
 
 fn no_events<T>() -> Result<T, StoreError> {
     Err(StoreError::new(
-        Trouble::Unfit,
+        Trouble::Unsupported,
         "this store elects leaders and keeps no events; use sqlite:, postgres:// or a Tenure server on one of them",
     ))
 }

@@ -144,7 +144,7 @@ pub trait Calendar: Send + Sync + 'static {
 
 fn no_schedules<T>() -> Result<T, StoreError> {
     Err(StoreError::new(
-        Trouble::Unfit,
+        Trouble::Unsupported,
         "this store elects leaders and keeps no schedules; use sqlite:, postgres:// or a Tenure server on one of them",
     ))
 }

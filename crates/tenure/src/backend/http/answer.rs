@@ -125,6 +125,7 @@ impl Answer {
             ),
             (StatusCode::TOO_MANY_REQUESTS, _) => (Trouble::Unavailable, String::new()),
             (StatusCode::GATEWAY_TIMEOUT, _) => (Trouble::Timeout, String::new()),
+            (StatusCode::NOT_IMPLEMENTED, "unsupported") => (Trouble::Unsupported, String::new()),
             (_, "store-unfit") => (Trouble::Unfit, String::new()),
             (status, _) if status.is_server_error() => (Trouble::Unavailable, String::new()),
             (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, "no-such-path" | "no-such-method") => {
@@ -181,6 +182,7 @@ mod tests {
         assert_eq!(error.message, "the server at http://h:1: what happened (lease_ms); do this");
         assert_eq!(problem(503, "store-unavailable").into_error().kind, Trouble::Unavailable);
         assert_eq!(problem(503, "store-unfit").into_error().kind, Trouble::Unfit);
+        assert_eq!(problem(501, "unsupported").into_error().kind, Trouble::Unsupported);
         assert_eq!(problem(504, "store-timeout").into_error().kind, Trouble::Timeout);
         assert_eq!(problem(429, "too-many").into_error().kind, Trouble::Unavailable);
         assert!(problem(410, "session-gone").is_gone() && !problem(410, "other").is_gone());
