@@ -9,12 +9,15 @@ use tenure::{ElectionKey, ElectorBuilder, Tenure, TenureBuilder};
 use crate::args::{Global, Standing, TakeoverMode};
 use crate::exit::Failure;
 
+/// The store that `--store`, `$TENURE_STORE` or `$DATABASE_URL` names, in this order.
+pub(crate) fn configured_store(global: &Global) -> Option<String> {
+    global.store.clone().or_else(|| std::env::var("DATABASE_URL").ok()).filter(|url| !url.is_empty())
+}
+
 /// The options of `--store`, or of what stands in its place.
 pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
-    let given =
-        global.store.clone().or_else(|| std::env::var("DATABASE_URL").ok()).filter(|url| !url.is_empty());
     // The embedded default: one file for each user, wherever the command is typed.
-    let url = given.unwrap_or_else(|| "sqlite:".to_owned());
+    let url = configured_store(global).unwrap_or_else(|| "sqlite:".to_owned());
     Ok(StoreOptions {
         url,
         direct_url: global.direct_url.clone(),

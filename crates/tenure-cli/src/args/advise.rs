@@ -141,3 +141,28 @@ pub(crate) enum Load {
     /// More than one database can take
     Heavy,
 }
+
+impl Have {
+    /// What the environment shows to be there: the configured store, and Kubernetes where this runs in a pod.
+    pub(crate) fn configured(store: Option<&str>, in_pod: bool) -> Vec<Have> {
+        let scheme = store.and_then(|address| address.split_once(':')).map(|(scheme, _)| scheme);
+        let store = match scheme {
+            Some("postgres" | "postgresql") => Some(Have::Postgres),
+            Some("etcd" | "etcds") => Some(Have::Etcd),
+            Some("k8s") => Some(Have::Kubernetes),
+            _ => None,
+        };
+        let pod = in_pod.then_some(Have::Kubernetes).filter(|pod| store != Some(*pod));
+        store.into_iter().chain(pod).collect()
+    }
+
+    /// How to say so on the command line, and where it is known from.
+    pub(crate) fn assumed(self) -> &'static str {
+        match self {
+            Have::Postgres => "--have postgres, from the configured store",
+            Have::Kubernetes => "--have kubernetes, since this runs there or the store is there",
+            Have::Etcd => "--have etcd, from the configured store",
+            Have::Nothing => "--have nothing",
+        }
+    }
+}

@@ -9,7 +9,7 @@
 //! | strict order, availability, contention, load? | [`mode`]: exclusive or distributed, and how many replicas |
 
 use serde::Serialize;
-use tenure::backend::{etcd, memory, postgres, raft, sqlite};
+use tenure::backend::{etcd, http, kubernetes, memory, postgres, raft, sqlite};
 use tenure::port::Promises;
 
 use crate::args::advise::{Have, Load, Need, Order, Place, Two, Wishes};
@@ -30,20 +30,26 @@ pub(crate) struct Case {
 
 impl Case {
     /// What was said, and for the rest what is safe to assume. And which parts were assumed.
-    pub(crate) fn of(wishes: &Wishes) -> (Case, Vec<&'static str>) {
+    ///
+    /// `configured` is what the environment shows to be there; it counts where nobody said what there is.
+    pub(crate) fn of(wishes: &Wishes, configured: &[Have]) -> (Case, Vec<&'static str>) {
         let mut assumed = Vec::new();
+        let have = if wishes.have.is_empty() { configured } else { &wishes.have };
         let case = Case {
             need: or(wishes.need, Need::Leader, "--need leader", &mut assumed),
             place: or(wishes.place, Place::Many, "--where many", &mut assumed),
             two: or(wishes.two, Two::Never, "--two never", &mut assumed),
-            have: wishes.have.iter().copied().filter(|have| *have != Have::Nothing).collect(),
-            writes_to_postgres: wishes.writes_to_postgres && wishes.have.contains(&Have::Postgres),
+            have: have.iter().copied().filter(|have| *have != Have::Nothing).collect(),
+            writes_to_postgres: wishes.writes_to_postgres && have.contains(&Have::Postgres),
             state: wishes.state,
             order: or(wishes.order, Order::Any, "--order any", &mut assumed),
             load: or(wishes.load, Load::Available, "--load available", &mut assumed),
         };
         if wishes.have.is_empty() && case.place == Place::Many {
-            assumed.push("--have nothing");
+            assumed.extend(match case.have.first() {
+                None => vec!["--have nothing"],
+                Some(_) => case.have.iter().map(|have| have.assumed()).collect(),
+            });
         }
         (case, assumed)
     }
@@ -101,20 +107,14 @@ impl Rung {
             Rung::Postgres => postgres::PROMISES,
             Rung::Etcd => etcd::PROMISES,
             Rung::Raft => raft::PROMISES,
-            Rung::Kubernetes => Promises {
-                backend: "Kubernetes",
-                at_most_one: "yes, for clock rates within 1.2x; interoperable with client-go",
-                netsplit: "who can not reach the API server does not lead",
-                after_crash: "a lease",
-            },
+            Rung::Kubernetes => kubernetes::PROMISES,
             Rung::Gossip => Promises {
                 backend: "gossip",
                 at_most_one: "no: a soft leader, with no token",
                 netsplit: "each side has one, and after it heals one of them stops",
                 after_crash: "as soon as the others notice, and a hold-down",
             },
-            // The only one: as its file.
-            Rung::Server => sqlite::PROMISES,
+            Rung::Server => http::PROMISES,
         }
     }
 
@@ -177,14 +177,21 @@ fn rung(case: &Case) -> (Rung, Vec<&'static str>) {
         Place::Many => {}
     }
     if case.is_work() {
-        return match case.has(Have::Postgres) {
-            true => {
+        return match (case.has(Have::Postgres), case.load) {
+            (true, _) => {
                 (Rung::Postgres, vec!["work is kept where it can be changed together with your own data"])
             }
-            false => (
+            (false, Load::Light) => (
                 Rung::Server,
                 vec![
                     "work needs a database; without PostgreSQL, one server keeps it in a file, and the others ask it",
+                ],
+            ),
+            (false, _) => (
+                Rung::Postgres,
+                vec![
+                    "work needs a database, and a file on one machine stops when that machine does: \
+                     set up PostgreSQL, best with a standby or as a managed service",
                 ],
             ),
         };
@@ -283,7 +290,8 @@ fn configuration(case: &Case, rung: Rung, mode: &str) -> Vec<String> {
             lines.push("tenure serve --store sqlite:/var/lib/tenure/tenure.db --listen 0.0.0.0:8368 --auth --tls-cert cert.pem --tls-key key.pem".into());
         }
         Rung::Kubernetes => lines.push("kubectl apply -f deploy/kubernetes/".into()),
-        Rung::Sqlite | Rung::Etcd | Rung::Gossip => {}
+        Rung::Gossip => lines.push("export TENURE_GOSSIP_SECRET=…   # the same on every machine".into()),
+        Rung::Sqlite | Rung::Etcd => {}
     }
     lines.push(format!("export TENURE_STORE='{store}'"));
     let replicas = if case.load == Load::Light { 1 } else { 3 };
@@ -322,7 +330,9 @@ fn mind(case: &Case, rung: Rung) -> Vec<&'static str> {
             "work of a soft leader may be done twice: make it idempotent, and never use it where money moves",
         ),
         Rung::Raft => mind.push("three survive the loss of one, five of two; an even number gains nothing"),
-        Rung::Server => mind.push("one machine keeps everything: with PostgreSQL, any number of servers do"),
+        Rung::Server => mind.push(
+            "nothing goes on while the server's machine is down: with PostgreSQL, any number of servers do it",
+        ),
         Rung::Etcd => mind.push("every beat is a revision: start etcd with --auto-compaction-retention=1h"),
         Rung::Kubernetes => mind.push(
             "its own database is not fenced by a Lease: give --elect k8s:… --store postgres://…, and it is",

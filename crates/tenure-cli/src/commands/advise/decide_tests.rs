@@ -4,7 +4,7 @@ use super::decide::{Advice, Case, Rung, decide};
 use crate::args::advise::{Have, Load, Need, Order, Place, Two, Wishes};
 
 fn advised(wishes: Wishes) -> Advice {
-    decide(&Case::of(&wishes).0)
+    decide(&Case::of(&wishes, &[]).0)
 }
 
 fn many(need: Need, have: &[Have]) -> Wishes {
@@ -87,20 +87,55 @@ fn contended_resources_are_handed_out_by_a_leader() {
     assert!(paired.mind.iter().any(|line| line.contains("--elect")), "{paired:?}");
 }
 
+/// One SQLite server was advised where work must go on when a machine dies.
 #[test]
-fn work_without_a_database_goes_to_a_server_with_a_file() {
-    let tasks = advised(many(Need::Tasks, &[Have::Etcd]));
-    assert_eq!(tasks.backend, Rung::Server, "etcd only elects");
-    assert!(tasks.configuration[0].starts_with("tenure serve --store sqlite:"), "{tasks:?}");
+fn work_without_a_database_goes_to_a_server_with_a_file_only_if_it_may_stop_with_its_machine() {
+    let tasks = |load| advised(Wishes { load: Some(load), ..many(Need::Tasks, &[Have::Etcd]) });
+    let light = tasks(Load::Light);
+    assert_eq!(light.backend, Rung::Server, "etcd only elects");
+    assert!(light.configuration[0].starts_with("tenure serve --store sqlite:"), "{light:?}");
+    for load in [Load::Available, Load::Contended, Load::Heavy] {
+        assert_eq!(tasks(load).backend, Rung::Postgres);
+    }
+}
+
+/// Without a terminal, Raft was advised although PostgreSQL was configured.
+#[test]
+fn what_is_configured_is_there() {
+    let configured = |store: &str, pod| Have::configured(Some(store), pod);
+    assert_eq!(configured("postgres://app@db/app", false), [Have::Postgres]);
+    assert_eq!(configured("k8s:prod", true), [Have::Kubernetes]);
+    assert_eq!(configured("sqlite:tenure.db", true), [Have::Kubernetes]);
+    assert!(Have::configured(None, false).is_empty());
+    let (case, assumed) = Case::of(&Wishes::default(), &[Have::Postgres]);
+    assert_eq!(decide(&case).backend, Rung::Postgres);
+    assert!(assumed.iter().any(|assumed| assumed.contains("--have postgres")), "{assumed:?}");
+    // What somebody says about it counts for more.
+    let said = Wishes { have: vec![Have::Nothing], ..Wishes::default() };
+    assert_eq!(decide(&Case::of(&said, &[Have::Postgres]).0).backend, Rung::Raft);
+}
+
+/// A server with a file promised what its file promises to the processes of one machine.
+#[test]
+fn what_is_printed_are_the_promises_of_the_store_that_is_advised() {
+    for (rung, promises) in [
+        (Rung::Server, tenure::backend::http::PROMISES),
+        (Rung::Kubernetes, tenure::backend::kubernetes::PROMISES),
+        (Rung::Postgres, tenure::backend::postgres::PROMISES),
+    ] {
+        assert_eq!(rung.promises(), promises);
+    }
+    let soft = advised(Wishes { two: Some(Two::Tolerable), ..many(Need::Leader, &[]) });
+    assert!(soft.configuration[0].contains("TENURE_GOSSIP_SECRET"), "members without a secret do not start");
 }
 
 #[test]
 fn what_is_not_said_is_assumed_to_be_the_dangerous_case_and_told() {
-    let (case, assumed) = Case::of(&Wishes::default());
+    let (case, assumed) = Case::of(&Wishes::default(), &[]);
     assert_eq!((case.place, case.two), (Place::Many, Two::Never));
     assert!(assumed.contains(&"--two never") && assumed.contains(&"--have nothing"), "{assumed:?}");
     let said = Wishes { two: Some(Two::Never), ..Wishes::default() };
-    assert!(!Case::of(&said).1.contains(&"--two never"));
+    assert!(!Case::of(&said, &[]).1.contains(&"--two never"));
 }
 
 /// However the questions are answered, what is advised where two would do harm promises one leader, under a token.

@@ -11,10 +11,11 @@ use serde_json::json;
 use tenure::port::{Finding, Promises, Verdict};
 
 pub(crate) use self::decide::{Advice, Case, Rung, decide};
-use crate::args::advise::{AdviseArgs, Place, Two, Wishes};
+use crate::args::advise::{AdviseArgs, Have, Place, Two, Wishes};
 use crate::args::{Format, Global};
 use crate::exit::Failure;
 use crate::output::{self, Ink, Table, paint};
+use crate::store::configured_store;
 
 pub(crate) fn run(global: &Global, args: AdviseArgs) -> Result<u8, Failure> {
     let mut wishes = args.wishes;
@@ -22,7 +23,7 @@ pub(crate) fn run(global: &Global, args: AdviseArgs) -> Result<u8, Failure> {
     if !wishes.are_told() && input.is_terminal() && prompt.is_terminal() {
         wishes = questions::ask(&mut input.lock(), &mut prompt.lock())?;
     }
-    let (case, assumed) = Case::of(&wishes);
+    let (case, assumed) = Case::of(&wishes, &Have::configured(configured_store(global).as_deref(), in_pod()));
     let advice = decide(&case);
     let promises = advice.backend.promises();
     if global.output == Format::Json {
@@ -69,8 +70,11 @@ fn render(advice: &Advice, promises: &Promises, assumed: &[&str]) -> String {
 
 /// For `tenure doctor`: whether the store that is used is the one to use. Nothing if nothing was said and nothing can be told.
 pub(crate) fn check(wishes: &Wishes, used: &Promises) -> Option<Finding> {
-    let in_pods = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    judge(wishes, used, in_pods)
+    judge(wishes, used, in_pod())
+}
+
+fn in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
 fn judge(wishes: &Wishes, used: &Promises, in_pods: bool) -> Option<Finding> {
@@ -81,12 +85,10 @@ fn judge(wishes: &Wishes, used: &Promises, in_pods: bool) -> Option<Finding> {
         return (in_pods && local.is_some())
             .then(|| Finding::new("choice", used.backend, Verdict::Fair, advice));
     }
-    let (case, _) = Case::of(wishes);
+    let (case, _) = Case::of(wishes, &[]);
     let advice = decide(&case);
     let advised = advice.backend.promises();
-    // A server promises what its own store does, which doctor sees from here only as a server.
-    if advised.backend == used.backend || advice.backend == Rung::Server && used.backend == "a Tenure server"
-    {
+    if advised.backend == used.backend {
         return Some(Finding::new("choice", format!("{}, as advised", used.backend), Verdict::Good, ""));
     }
     let why = advice.why.first().copied().unwrap_or_default();
@@ -109,7 +111,6 @@ mod tests {
     use tenure::backend::{etcd, postgres, sqlite};
 
     use super::*;
-    use crate::args::advise::Have;
 
     #[test]
     fn a_store_is_held_against_the_advice() {

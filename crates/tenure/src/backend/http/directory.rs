@@ -44,15 +44,18 @@ struct Examined {
     findings: Option<Vec<Finding>>,
 }
 
+/// What a Tenure server promises to those who ask it.
+pub const PROMISES: Promises = Promises {
+    backend: "a Tenure server",
+    at_most_one: "as its own store",
+    netsplit: "as its own store; a client that reaches no server stops in time",
+    after_crash: "after a lease; a server's crash costs nothing while another server answers",
+};
+
 #[async_trait]
 impl Directory for Http {
     fn promises(&self) -> Promises {
-        Promises {
-            backend: "a Tenure server",
-            at_most_one: "as its own store",
-            netsplit: "as its own store; whoever reaches no server stops in time",
-            after_crash: "after a lease; a server's crash costs nothing while another one answers",
-        }
+        PROMISES
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {

@@ -50,6 +50,8 @@ mod proof;
 mod schedules;
 mod store;
 
+pub use self::directory::PROMISES;
+
 use std::sync::Arc;
 
 use futures_core::future::BoxFuture;

@@ -18,15 +18,18 @@ const MARK: &str = "tenure--identity";
 /// How many objects of sessions are no trouble.
 const SESSIONS_MANY: usize = 1000;
 
+/// What elections on Kubernetes promise.
+pub const PROMISES: Promises = Promises {
+    backend: "Kubernetes",
+    at_most_one: "yes, for clock rates within 1.2x; interoperable with client-go",
+    netsplit: "a candidate that cannot reach the API server does not lead",
+    after_crash: "a lease",
+};
+
 #[async_trait]
 impl Directory for Kubernetes {
     fn promises(&self) -> Promises {
-        Promises {
-            backend: "Kubernetes",
-            at_most_one: "yes, for clock rates within 1.2x; interoperable with client-go",
-            netsplit: "who can not reach the API server does not lead",
-            after_crash: "a lease",
-        }
+        PROMISES
     }
 
     async fn identity(&self) -> Result<String, StoreError> {

@@ -56,6 +56,8 @@ mod sessions;
 mod store;
 mod writing;
 
+pub use self::directory::PROMISES;
+
 use std::sync::Arc;
 
 use futures_core::future::BoxFuture;
