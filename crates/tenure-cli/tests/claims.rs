@@ -34,8 +34,8 @@ use tasks::{
 
 use work::{
     a_command_is_ended_when_its_task_is_called_off_or_takes_too_long, a_command_runs_for_each_task,
-    a_killed_worker_leaves_no_orphan_and_its_task_returns, it_ends_when_nothing_is_left,
-    told_once_it_finishes_and_told_twice_it_gives_back,
+    a_killed_worker_leaves_no_orphan_and_its_task_returns, it_ends_though_tasks_for_other_workers_are_left,
+    it_ends_when_nothing_is_left, told_once_it_finishes_and_told_twice_it_gives_back,
 };
 
 on_every_store!(
@@ -53,6 +53,7 @@ on_every_store!(
     a_request_ends_with_who_waits_for_it,
     a_command_runs_for_each_task,
     it_ends_when_nothing_is_left,
+    it_ends_though_tasks_for_other_workers_are_left,
     told_once_it_finishes_and_told_twice_it_gives_back,
     a_killed_worker_leaves_no_orphan_and_its_task_returns,
     a_command_is_ended_when_its_task_is_called_off_or_takes_too_long,

@@ -91,6 +91,22 @@ pub fn it_ends_when_nothing_is_left(world: &World) {
     assert_eq!(task(world, &id)["attempt"], 0);
 }
 
+/// `--until-empty` never ended while a ready task was meant for another worker.
+pub fn it_ends_though_tasks_for_other_workers_are_left(world: &World) {
+    let mine = submit(world, &["jobs"]);
+    let others =
+        [submit(world, &["jobs", "--worker", "somebody-else"]), submit(world, &["jobs", "--require", "gpu"])];
+    let done = world.run(&["work", "jobs", "--worker", "w", "--until-empty", "--", "true"]);
+    assert!(done.status.success(), "{}", said(&done));
+    assert_eq!(task(world, &mine)["state"], "completed");
+    for other in &others {
+        assert_eq!(task(world, other)["state"], "ready");
+    }
+    let done = world.run(&["work", "jobs", "--worker", "w", "--tag", "gpu", "--until-empty", "--", "true"]);
+    assert!(done.status.success(), "{}", said(&done));
+    assert_eq!(task(world, &others[1])["state"], "completed", "what this worker can do, it does");
+}
+
 pub fn told_once_it_finishes_and_told_twice_it_gives_back(world: &World) {
     let script = r#"
         echo $$ >"$PLACE/pid.$TENURE_TASK.tmp"; mv "$PLACE/pid.$TENURE_TASK.tmp" "$PLACE/pid.$TENURE_TASK"

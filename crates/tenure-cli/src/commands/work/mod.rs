@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::port::{Backend, Json, QueueKey, TaskState};
+use tenure::port::{Backend, Json, Profile, QueueKey, StoreError, TaskFilter, TaskState};
 use tenure::runtime::{host_name, wall_ms};
 use tenure::{TaskContext, TaskError, Tenure, Worker};
 use tokio::sync::watch;
@@ -29,6 +29,8 @@ use crate::store;
 
 /// How often an emptying queue is looked at.
 const GLANCE: Duration = Duration::from_millis(250);
+/// How many tasks are read at once.
+const PAGE: u32 = 100;
 /// A drain waits for commands for as long as they take; who does not want to wait says it twice.
 const PATIENCE: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -71,7 +73,12 @@ pub(crate) async fn run(global: &Global, args: WorkArgs) -> Result<u8, Failure> 
     });
     let worker = worker(&tenure, &args, &queue, &shop).await?;
     output::note(global, Ink::Green, &format!("{} works on {queue}", plain(tenure.name())));
-    let ended = until_told(&shop, &queue, args.until_empty, &mut signals).await;
+    let until_empty = args.until_empty.then(|| Profile {
+        name: tenure.name().to_owned(),
+        kinds: args.kinds.clone(),
+        tags: args.tags.clone(),
+    });
+    let ended = until_told(&shop, &queue, until_empty, &mut signals).await;
     let drained = drain(global, worker, &shop, &mut signals).await;
     tokio::select! {
         closed = tenure.close() => closed?,
@@ -128,14 +135,14 @@ async fn worker(
 async fn until_told(
     shop: &Shop,
     queue: &QueueKey,
-    until_empty: bool,
+    until_empty: Option<Profile>,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let mut unfit = shop.unfit.subscribe();
     let empty = async {
         match until_empty {
-            true => emptied(shop.store.as_ref(), queue).await,
-            false => std::future::pending().await,
+            Some(worker) => emptied(shop.store.as_ref(), queue, &worker).await,
+            None => std::future::pending().await,
         }
     };
     tokio::select! {
@@ -148,16 +155,42 @@ async fn until_told(
     }
 }
 
-/// Completes when nothing of the queue can be claimed, and nothing is.
-async fn emptied(store: &dyn Backend, queue: &QueueKey) {
-    const BUSY: [TaskState; 3] = [TaskState::Ready, TaskState::Held, TaskState::Claimed];
+/// Completes when the queue has no task that this worker could claim, now or when another worker returns it.
+async fn emptied(store: &dyn Backend, queue: &QueueKey, worker: &Profile) {
     loop {
-        match store.queue(queue).await {
-            Ok(Some(view)) if BUSY.iter().any(|state| view.count(*state) > 0) => {}
-            Ok(_) => return,
+        match has_task_for(store, queue, worker).await {
+            Ok(true) => {}
+            Ok(false) => return,
             Err(error) => tracing::warn!("cannot see whether {queue} is empty: {error}"),
         }
         tokio::time::sleep(GLANCE).await;
+    }
+}
+
+/// Whether a ready, held or claimed task of the queue suits the worker. The counts answer for an empty queue; otherwise the
+/// tasks are read page by page until one suits.
+async fn has_task_for(store: &dyn Backend, queue: &QueueKey, worker: &Profile) -> Result<bool, StoreError> {
+    const BUSY: [TaskState; 3] = [TaskState::Ready, TaskState::Held, TaskState::Claimed];
+    match store.queue(queue).await? {
+        Some(view) if BUSY.iter().any(|state| view.count(*state) > 0) => {}
+        _ => return Ok(false),
+    }
+    let mut filter = TaskFilter {
+        namespace: Some(queue.namespace.clone()),
+        queue: Some(queue.name.clone()),
+        states: BUSY.to_vec(),
+        limit: PAGE,
+        ..TaskFilter::default()
+    };
+    loop {
+        let tasks = store.tasks(&filter).await?;
+        if tasks.iter().any(|task| task.suits(worker)) {
+            return Ok(true);
+        }
+        match tasks.last() {
+            Some(last) if tasks.len() == PAGE as usize => filter.before = Some(last.id),
+            _ => return Ok(false),
+        }
     }
 }
 

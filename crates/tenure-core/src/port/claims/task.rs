@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Json;
+use super::{Json, Profile};
 use crate::{Name, SessionId, Token};
 
 /// The longest payload or output, in bytes.
@@ -320,6 +320,17 @@ pub struct TaskView {
     pub deadline_ms: Option<i64>,
     /// When it was completed, given up or called off.
     pub finished_at_ms: Option<i64>,
+}
+
+impl TaskView {
+    /// Whether this worker may ever claim the task: it knows the kind, has the tags, and is one of those it is meant for.
+    pub fn suits(&self, worker: &Profile) -> bool {
+        let knows = self.kind.is_empty() || worker.kinds.is_empty() || worker.kinds.contains(&self.kind);
+        let has = self.requires.iter().all(|tag| worker.tags.contains(tag));
+        let meant =
+            self.workers.is_empty() || self.workers.iter().any(|name| name == "*" || *name == worker.name);
+        knows && has && meant
+    }
 }
 
 /// An attempt that failed.
