@@ -79,7 +79,7 @@ impl Server {
         let standing = standing.await.map_err(StartError::Replica)?;
         app.serve_as(tenure.clone());
         // Whoever leads hands out what is exclusive, and recovers what was lost: for those, too, who have only HTTP.
-        tenure.claims().stand().await.map_err(StartError::Replica)?;
+        tenure.claims().stand_with_priority(settings.priority).await.map_err(StartError::Replica)?;
         let scheduler = schedule(&settings, &tenure, app.store.as_ref()).await?;
         let listening = listen::serve(listeners, tls, &app, &settings);
         let drain = settings.timeouts.drain;

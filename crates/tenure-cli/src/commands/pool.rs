@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure::Name;
 use tenure::port::{
-    Backend, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId, RequestState,
+    Backend, Handle, Mode, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId, RequestState,
     RequestView, ResourceView,
 };
 use tenure::runtime::{random, wall_ms};
@@ -180,8 +180,12 @@ fn picture(view: &PoolView, now_ms: i64) -> String {
         Some(pause) => paint(&plain(&format!("paused by {}", pause.by)), Ink::Yellow),
         None => paint("open", Ink::Green),
     };
+    let fallback = match settings.mode {
+        Mode::Exclusive => format!(", fallback {}", settings.fallback.as_str()),
+        Mode::Distributed => String::new(),
+    };
     let mut text = format!(
-        "{}  {headline}, {}{rest}\n{}\n\n",
+        "{}  {headline}, {}{fallback}{rest}\n{}\n\n",
         paint(&view.key.to_string(), Ink::Bold),
         settings.mode.as_str(),
         paint(&format!("priority = {}", settings.priority), Ink::Dim)

@@ -1,5 +1,6 @@
 //! Which request gets which resource.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::Name;
@@ -28,7 +29,8 @@ pub struct Free<'a> {
 }
 
 /// Gives free resources to requests: by priority, the highest first, then in the order of their numbers; each gets, of those
-/// that have all it requires, the one with the most tags that it prefers, then the first by name. In the order of giving.
+/// that have all it requires, the one with the most tags that it prefers, then the least capable one (with the fewest tags, so that
+/// what is special stays free for requests that require it), then the first by name. In the order of giving.
 ///
 /// ```
 /// use tenure_core::claim::{Free, Wish, assign};
@@ -45,7 +47,7 @@ pub struct Free<'a> {
 /// ```
 pub fn assign(wishes: &[Wish<'_>], free: &[Free<'_>]) -> Vec<(RequestId, Name)> {
     let mut wishes: Vec<&Wish<'_>> = wishes.iter().collect();
-    wishes.sort_by_key(|wish| (std::cmp::Reverse(wish.priority), wish.id));
+    wishes.sort_by_key(|wish| (Reverse(wish.priority), wish.id));
     let mut left: BTreeMap<&Name, &[String]> = free.iter().map(|it| (it.name, it.tags)).collect();
     let mut given = Vec::new();
     for wish in wishes {
@@ -55,7 +57,8 @@ pub fn assign(wishes: &[Wish<'_>], free: &[Free<'_>]) -> Vec<(RequestId, Name)> 
         let fitting = left.iter().filter(|(_, tags)| wish.requires.iter().all(|tag| tags.contains(tag)));
         let liked = |tags: &[String]| wish.prefers.iter().filter(|tag| tags.contains(tag)).count();
         // Of equals, `max_by_key` takes the last: the names go backwards.
-        let best = fitting.rev().max_by_key(|(_, tags)| liked(tags)).map(|(name, _)| *name);
+        let best = fitting.rev().max_by_key(|(_, tags)| (liked(tags), Reverse(tags.len())));
+        let best = best.map(|(name, _)| *name);
         if let Some(name) = best {
             left.remove(name);
             given.push((wish.id, name.clone()));
@@ -78,6 +81,17 @@ mod tests {
 
     fn fits(requires: &[String], tags: &[String]) -> bool {
         requires.iter().all(|tag| tags.contains(tag))
+    }
+
+    /// A request without requirements took the GPU host while a plain one was free.
+    #[test]
+    fn a_request_that_requires_nothing_leaves_the_special_resource_alone() {
+        let (gpu_host, plain_host): (Name, Name) = ("a-gpu".parse().unwrap(), "z-plain".parse().unwrap());
+        let gpu = ["gpu".to_owned()];
+        let free = [Free { name: &gpu_host, tags: &gpu }, Free { name: &plain_host, tags: &[] }];
+        let wish = Wish { id: RequestId(1), priority: 0, requires: &[], prefers: &[] };
+        assert_eq!(assign(&[wish], &free), [(RequestId(1), plain_host.clone())]);
+        assert_eq!(assign(&[Wish { prefers: &gpu, ..wish }], &free), [(RequestId(1), gpu_host)]);
     }
 
     proptest! {
@@ -104,12 +118,10 @@ mod tests {
             for (place, (id, name)) in given.iter().enumerate() {
                 prop_assert!(fits(wish(*id).requires, tags_of(name)), "it fits");
                 let liked = |name: &Name| wish(*id).prefers.iter().filter(|t| tags_of(name).contains(t)).count();
+                let rank = |name: &Name| (liked(name), Reverse(tags_of(name).len()), Reverse(name.clone()));
                 // Of those that were left when it was served, none was better.
                 for (_, later) in &given[place + 1..] {
-                    if fits(wish(*id).requires, tags_of(later)) {
-                        let better = (liked(later), std::cmp::Reverse(later)) > (liked(name), std::cmp::Reverse(name));
-                        prop_assert!(!better);
-                    }
+                    prop_assert!(!(fits(wish(*id).requires, tags_of(later)) && rank(later) > rank(name)));
                 }
             }
             // Who got nothing fits nothing that is left, nor anything that went to somebody of lower rank.

@@ -65,3 +65,20 @@ async fn replicas_see_one_another_and_one_keeps_house() {
     })
     .await;
 }
+
+/// `serve --priority` did not reach the election of the process that hands out exclusive work.
+#[tokio::test]
+async fn the_priority_of_a_server_counts_in_all_its_elections() {
+    let first = house(Settings { name: "a".into(), priority: 5, ..settings() }).await;
+    let second = Settings { name: "b".into(), priority: 50, ..settings() };
+    let second =
+        tenure_server::Server::start(second, crate::support::shared(&first.store)).await.expect("a server");
+    for election in ["servers", "claims", "scheduler"] {
+        until("the highest priority leads", async || {
+            let found = first.get(&format!("/v1/elections/{election}/leader?namespace=tenure")).await;
+            found.status == 200 && found.json()["id"] == "b"
+        })
+        .await;
+    }
+    second.shutdown().await;
+}

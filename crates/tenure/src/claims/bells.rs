@@ -24,6 +24,8 @@ pub(crate) struct Bells {
     pools: Mutex<HashMap<PoolKey, Weak<Bell>>>,
     topics: Mutex<HashMap<TopicKey, Weak<Bell>>>,
     groups: Mutex<HashMap<GroupKey, Weak<Bell>>>,
+    /// Something changed in any pool, for the keeper.
+    pub(crate) any_pool: Bell,
     /// Elections of a namespace changed.
     namespaces: Mutex<HashMap<Name, Weak<Bell>>>,
     /// Claims of our own session were called off.
@@ -43,6 +45,7 @@ impl Bells {
             pools: Mutex::default(),
             topics: Mutex::default(),
             groups: Mutex::default(),
+            any_pool: Bell::new(()),
             namespaces: Mutex::default(),
             recalled: Bell::new(()),
             election: Bell::new(()),
@@ -63,7 +66,10 @@ impl Bells {
         }
         match wake {
             Wake::Work(queue) => ring_one(&self.queues, queue),
-            Wake::Pool(pool) => ring_one(&self.pools, pool),
+            Wake::Pool(pool) => {
+                ring_one(&self.pools, pool);
+                swing(&self.any_pool);
+            }
             Wake::Events(topic) => ring_one(&self.topics, topic),
             Wake::Group(group) => ring_one(&self.groups, group),
             Wake::Recalled(whose) if Some(whose) == session => swing(&self.recalled),
@@ -78,6 +84,7 @@ impl Bells {
             Wake::Resync => {
                 ring_all(&self.queues);
                 ring_all(&self.pools);
+                swing(&self.any_pool);
                 ring_all(&self.topics);
                 ring_all(&self.groups);
                 swing(&self.recalled);

@@ -31,7 +31,7 @@ const TEND_MAX: u32 = 1_000;
 /// The least time between two calls: what is due by the store's clock may not be by ours.
 const BREATH: Duration = Duration::from_millis(10);
 
-/// How often pools are looked at for requests that nobody waits on.
+/// How often pools are looked at for requests that nobody waits on, though no notification says that one changed.
 const POOLS_EVERY: Duration = Duration::from_secs(2);
 
 /// How often events are looked at that may be forgotten.
@@ -45,7 +45,7 @@ const REQUESTS_TRIED: usize = 100;
 pub(crate) struct Standing(tokio::sync::Mutex<bool>);
 
 /// Stands, if this process does not yet, for as long as its session.
-pub(crate) async fn stand(tenure: &Tenure) -> Result<(), Error> {
+pub(crate) async fn stand(tenure: &Tenure, priority: i32) -> Result<(), Error> {
     let hub = tenure.hub();
     if hub.store.routes_claims() || !hub.store.keeps_work() {
         // The server does, or there is nothing to keep.
@@ -56,8 +56,8 @@ pub(crate) async fn stand(tenure: &Tenure) -> Result<(), Error> {
         return Ok(());
     }
     let election = claims_election();
-    let elector =
-        tenure.elector(election.name.as_str()).namespace(election.namespace.as_str()).start().await?;
+    let elector = tenure.elector(election.name.as_str()).namespace(election.namespace.as_str());
+    let elector = elector.priority(priority).start().await?;
     *stands = true;
     let seat = elector.unattended();
     hub.handle.spawn(announce(hub.clone(), seat.clone()));
@@ -200,8 +200,15 @@ async fn tend(hub: &Hub, session: &SessionId, token: Token, news: &Notify, clock
 /// Who asks has what is free handed out, and looks again while it waits. A request whose owner only asks now and then how it stands
 /// has nobody who does.
 async fn match_pools(hub: &Arc<Hub>) {
+    let mut changed = hub.shared.bells.any_pool.subscribe();
     loop {
-        hub.pause(POOLS_EVERY).await;
+        tokio::select! {
+            // The sender lives in the hub.
+            _ = changed.changed() => hub.pause(BREATH).await,
+            () = hub.pause(POOLS_EVERY) => {}
+        }
+        // Changes from here on are for the next look.
+        changed.mark_unchanged();
         let pools = match hub.bounded(hub.store.pools(None)).await {
             Ok(pools) => pools,
             Err(error) => {

@@ -150,6 +150,11 @@ impl Claims {
     /// Stands for the election of the one that hands out what is exclusive and recovers what was lost, once per process and for
     /// as long as its session. Workers and servers call it; a process that only submits need not.
     pub async fn stand(&self) -> Result<(), Error> {
-        keeper::stand(&self.tenure).await
+        self.stand_with_priority(0).await
+    }
+
+    /// Like [`stand`](Self::stand), as a candidate of this priority. Has no effect if this process stands already.
+    pub async fn stand_with_priority(&self, priority: i32) -> Result<(), Error> {
+        keeper::stand(&self.tenure, priority).await
     }
 }

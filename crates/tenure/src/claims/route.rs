@@ -126,7 +126,7 @@ impl Hub {
                 self.delegate(&connection, queue, seat, until).await
             }
             Leader::Nowhere => {
-                tracing::debug!(%queue, worker = seat.worker.name, "no leader for claims can be reached; using fallback");
+                tracing::debug!(%queue, worker = seat.worker.name, "the broker cannot be reached; the queue's fallback decides");
                 let soon = until.min(self.runtime.now() + FALLBACK_FOR);
                 match self.line(queue, Lane::Fallback).ask(self, seat.clone(), soon).await {
                     Outcome::Refused(ClaimRefusal::Mode(Mode::Exclusive)) => Step::NotNow,
@@ -224,7 +224,7 @@ impl Hub {
                         Told::Tasks(_) | Told::Lost => Err(ClaimRefusal::NotLeader),
                     },
                     Leader::Nowhere => {
-                        tracing::debug!(%pool, "no leader for claims can be reached; using fallback");
+                        tracing::debug!(%pool, "the broker cannot be reached; the pool's fallback decides");
                         // Refused as exclusive: it waits for the leader.
                         return self.match_as(pool, Authority::Fallback, Some(request)).await;
                     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::backend::memory::Memory;
 use tenure::port::*;
-use tenure::{Error, Name, Stop};
+use tenure::{Error, Name, Stop, Tenure};
 use tenure_testkit::block_on;
 
 use crate::spy::{Fault, Spy};
@@ -121,6 +121,38 @@ fn what_can_not_be_given_back_at_once_is_given_back_later() {
     });
 }
 
+fn request_of(tenure: &Tenure) -> NewRequest {
+    NewRequest {
+        key: "k".into(),
+        owner: "ada".into(),
+        requires: Vec::new(),
+        prefers: Vec::new(),
+        base: BASE_PRIORITY,
+        session: tenure.session(),
+        hold_ms: None,
+        max_wait_ms: None,
+    }
+}
+
+/// A resource that became free reached a request that no process waits on only at the next poll.
+#[test]
+fn a_free_resource_reaches_a_request_that_nobody_waits_on_at_once() {
+    block_on(async {
+        let (clock, store) = hand_driven();
+        let tenure = process(&clock, &store, "a").await;
+        tenure.claims().stand().await.unwrap();
+        clock.advance(15 * SECOND).await;
+        let pool = tenure.pool("hosts").unwrap();
+        pool.set(&PoolSettings::default()).await.unwrap();
+        let made = store.store.request(pool.key(), &request_of(&tenure)).await.unwrap();
+        clock.advance(15 * SECOND).await;
+        pool.add("h1", ["gpu"]).await.unwrap();
+        clock.advance(Duration::from_millis(100)).await;
+        let now = store.store.pool_request(&pool.key().namespace, made.id).await.unwrap().unwrap();
+        assert_eq!(now.state, RequestState::Granted);
+    });
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_nobody_waits_on_is_granted_by_the_keeper() {
     let store = Spy::new(Memory::new());
@@ -129,16 +161,7 @@ async fn a_request_that_nobody_waits_on_is_granted_by_the_keeper() {
     for (name, mode) in [("shared", Mode::Distributed), ("strict", Mode::Exclusive)] {
         let pool = tenure.pool(name).unwrap();
         pool.set(&PoolSettings { mode, ..PoolSettings::default() }).await.unwrap();
-        let request = NewRequest {
-            key: "k".into(),
-            owner: "ada".into(),
-            requires: Vec::new(),
-            prefers: Vec::new(),
-            base: BASE_PRIORITY,
-            session: tenure.session(),
-            hold_ms: None,
-            max_wait_ms: None,
-        };
+        let request = request_of(&tenure);
         let made = store.store.request(pool.key(), &request).await.unwrap();
         pool.add("h1", ["gpu"]).await.unwrap();
         until("it is granted", async || {
