@@ -69,8 +69,12 @@ pub struct Election {
 /// A lease, as it is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The token of the last grant.
+    /// The token of the last grant, whoever granted it.
     pub token: Token,
+    /// The last token that this store granted itself, while `token` is one that another elector granted. Tokens of
+    /// different electors do not compare, so the store's own tokens go on from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<Token>,
     /// Who holds it.
     pub session: Option<SessionId>,
     /// Whom the last holder named as its successor.
@@ -302,10 +306,11 @@ impl Book {
         }
         let id = election.candidates.get(&take.session).map(|(c, _)| c.id.clone())?;
         let lease = &mut election.leases[take.slot as usize];
-        let token = lease.token.next(self.timeline).max(number);
+        let token = lease.own.unwrap_or(lease.token).next(self.timeline).max(number);
         let via = if over { Via::Takeover } else { lease.via };
         *lease = Lease {
             token,
+            own: None,
             session: Some(take.session.clone()),
             reserved: None,
             via,
@@ -475,8 +480,12 @@ impl Election {
         let lease = &mut self.leases[slot];
         let token = lease.token;
         (lease.session, lease.reserved, lease.via) = (None, successor, via);
+        // The token of another elector is gone with its leader: a free lease shows this store's own.
+        lease.token = lease.own.take().unwrap_or(token);
         self.asks.retain(|ask| ask.token != token || ask.slot as usize != slot);
-        let term = self.terms.iter_mut().find(|term| term.slot as usize == slot && term.token == token);
+        // A term ends once: another elector's token may be equal to one that was granted here.
+        let open = |term: &&mut Term| term.slot as usize == slot && term.token == token && term.end.is_none();
+        let term = self.terms.iter_mut().find(open);
         if let Some(term) = term {
             (term.ended_at_ms, term.end) = (Some(wall_ms), Some(how.into()));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::support::{Candidate, World, until};
+use super::support::{Candidate, Server, World, until};
 
 const LEASE: &str = "2s";
 
@@ -139,4 +139,48 @@ fn the_tokens_of_both_are_told() {
         (&line["change"], &line["token"], &line["and_token"]),
         (&"leading".into(), &2.into(), &2.into())
     );
+}
+
+/// A run that another store elected lowered the store's own tokens: SQLite granted 2 and 3 a second time, and PostgreSQL could never grant
+/// one again.
+#[test]
+fn tokens_only_grow_around_a_run_that_another_store_elected() {
+    for world in [World::sqlite(), World::postgres()] {
+        let elector = World::sqlite();
+        let run = |extra: &[&str]| {
+            let token =
+                world.ok(&[&["run", "nightly"], extra, &["--", "sh", "-c", "echo $TENURE_TOKEN"]].concat());
+            token.trim().parse::<u64>().expect("a token")
+        };
+        let mut tokens: Vec<u64> = (0..3).map(|_| run(&[])).collect();
+        assert_eq!(run(&["--elect", &elector.store]), 1, "the elector's own token");
+        tokens.extend((0..2).map(|_| run(&[])));
+        assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    }
+}
+
+/// The same happened to the election of the scheduler, and no schedule fired any more.
+#[test]
+fn servers_that_another_store_elected_do_not_stop_the_schedules() {
+    let (world, elector) = (World::postgres(), World::sqlite());
+    let token = || {
+        let lease = "SELECT coalesce(max(token), 0) FROM tenure.leases WHERE name = 'scheduler' AND session IS NOT NULL";
+        world.psql(lease).ok().and_then(|token| token.parse::<u64>().ok()).unwrap_or_default()
+    };
+    let mut last = 0;
+    for (name, extra) in
+        [("one", &[][..]), ("two", &[]), ("apart", &["--elect", &elector.store]), ("three", &[])]
+    {
+        let mut server =
+            Server::start_with(&world, name, &[&["--listen", "127.0.0.1:0"], extra].concat(), &[]);
+        if extra.is_empty() {
+            until("the scheduler leads under a greater token", || token() > last, || world.logs());
+            last = token();
+        } else {
+            until("the scheduler leads", || token() > 0, || world.logs());
+        }
+        server.signal("TERM");
+        server.process.wait().expect("it ends");
+        until("its lease is free", || token() == 0, || world.logs());
+    }
 }

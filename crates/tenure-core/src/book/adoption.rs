@@ -24,8 +24,11 @@ impl Book {
         election.slots = election.slots.max(*slot + 1);
         let rows = election.leases.len().max(election.slots as usize);
         election.leases.resize(rows, Lease { token: Token::first(self.timeline), ..Lease::default() });
-        election.leases[*slot as usize] = Lease {
+        election.asks.retain(|ask| ask.slot != *slot);
+        let lease = &mut election.leases[*slot as usize];
+        *lease = Lease {
             token: *token,
+            own: lease.own.or(Some(lease.token)),
             session: Some(session.clone()),
             reserved: None,
             via: Via::Release,

@@ -1,7 +1,7 @@
 //! Claims about leases that were granted elsewhere and are held here.
 
 use tenure_core::Token;
-use tenure_core::port::{Adopt, Expire, Post, Take, claims_election};
+use tenure_core::port::{Adopt, Ask, AskKind, Expire, Post, Pulse, Take, claims_election};
 
 use super::{Actor, Subject, new_id};
 
@@ -86,7 +86,53 @@ pub async fn electing_here_and_elsewhere_exclude_each_other(subject: &Subject) {
         "a live holder is not taken over by asking"
     );
     b.store.end(&b.id).await.unwrap();
-    assert!(a.take(&key, 0).await > Token::from_u64(greater), "tokens granted here go on from there");
+    assert_eq!(
+        a.take(&key, 0).await,
+        token.next(a.timeline),
+        "tokens granted here go on from those granted here"
+    );
+}
+
+/// A leader that another elector elected held the lease under a smaller token, and the store then granted its own tokens a second
+/// time; where each term is kept under its token, it could never grant one again.
+pub async fn an_adoption_does_not_lower_the_stores_own_tokens(subject: &Subject) {
+    let (a, key) = (subject.actor("a").await, claims_election());
+    let mut own = vec![];
+    for _ in 0..3 {
+        a.stand(&key).await;
+        own.push(a.take(&key, 0).await);
+        a.release(&key, 0, own[own.len() - 1]).await;
+    }
+    let terms = a.store.history(&key, 100).await.unwrap();
+    // Adopted and given back, under tokens smaller than, equal to and greater than the store's own.
+    for (elector, token) in [("small", 1), ("equal", own[1].as_u64()), ("great", own[2].as_u64() + 100)] {
+        let b = subject.actor("b").await;
+        assert_eq!(b.store.adopt(&granted(&b, token, elector)).await, Ok(true), "{elector}");
+        assert!(leads(&b, token).await);
+        assert!(!b.store.ask(&resign(&own[2])).await.unwrap(), "what was granted here is over");
+        b.release(&key, 0, Token::from_u64(token)).await;
+        assert_eq!(a.store.history(&key, 100).await.unwrap(), terms, "{elector}: a term ends once");
+    }
+    // Of a holder that is dead, and of two that follow each other.
+    let (b, c) = (subject.actor("b").await, subject.actor("c").await);
+    assert_eq!(b.store.adopt(&granted(&b, 2, "small")).await, Ok(true));
+    assert_eq!(c.store.adopt(&granted(&c, 3, "small")).await, Ok(true));
+    let overbid = a.overbid(&key, 0).await;
+    own.push(a.store.take(&overbid).await.unwrap().expect("c is dead"));
+    a.release(&key, 0, own[own.len() - 1]).await;
+    // Of one whose session ended.
+    assert_eq!(b.store.adopt(&granted(&b, 4, "small")).await, Ok(true));
+    b.store.end(&b.id).await.unwrap();
+    own.push(a.take(&key, 0).await);
+    assert!(own.is_sorted_by(|a, b| a < b), "{own:?}");
+    // And the leader can be asked, whatever was asked of those before it.
+    assert!(a.store.ask(&resign(&own[own.len() - 1])).await.unwrap());
+    let Ok(Pulse::Alive { asks, .. }) = a.store.beat(&a.id).await else { panic!("it lives") };
+    assert_eq!(asks.len(), 1);
+}
+
+fn resign(token: &Token) -> Ask {
+    Ask { election: claims_election(), slot: 0, token: *token, kind: AskKind::Resign, by: "a person".into() }
 }
 
 /// Of concurrent adoptions the greatest token stays.

@@ -123,6 +123,7 @@ macro_rules! adoption_conformance_tests {
                 adoption::another_elector_waits_until_the_lease_is_free,
                 adoption::a_dead_session_adopts_nothing,
                 adoption::electing_here_and_elsewhere_exclude_each_other,
+                adoption::an_adoption_does_not_lower_the_stores_own_tokens,
                 adoption::of_concurrent_adoptions_the_last_grant_stays,
                 adoption::an_expiry_frees_what_was_adopted,
             }

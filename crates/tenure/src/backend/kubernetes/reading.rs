@@ -203,6 +203,7 @@ impl Reading {
         let last = record.last.as_ref().filter(|last| last.token == token);
         let lease = Lease {
             token,
+            own: None,
             reserved: last.and_then(|last| last.reserved.clone()).filter(|_| session.is_none()),
             via: last.map_or(if strange.is_some() { Via::Takeover } else { Via::Release }, |last| last.via),
             granted_at_ms: last.map_or(acquired_ms, |last| last.granted_at_ms),

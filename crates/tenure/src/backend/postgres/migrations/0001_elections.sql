@@ -33,11 +33,14 @@ CREATE TABLE tenure.elections (
 
 -- Who holds what. `session` is null while the lease is free; then `reserved` and `via` are about the next term.
 -- Rows of a former, larger number of slots stay: their tokens must never be granted again.
+-- While the lease is held under a token that another elector granted, `token` is that one and `own_token` the last that was
+-- granted here. Tokens of different electors do not compare, so the next grant made here counts on from `own_token`.
 CREATE TABLE tenure.leases (
     namespace  text COLLATE "C",
     name       text COLLATE "C",
     slot       integer,
     token      bigint      NOT NULL DEFAULT 0,
+    own_token  bigint,
     session    text COLLATE "C",
     reserved   text COLLATE "C",
     via        text        NOT NULL DEFAULT 'release',

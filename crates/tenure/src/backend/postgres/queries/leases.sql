@@ -21,7 +21,9 @@ WITH may AS (
     WHERE e.namespace = $1 AND e.name = $2 AND tenure.timeline() = $8
 ), moved AS (
     UPDATE tenure.leases l
-    SET token = CASE WHEN may.lead THEN greatest(l.token, tenure.timeline() << 40) + 1 ELSE l.token END,
+    SET token = CASE WHEN may.lead THEN greatest(coalesce(l.own_token, l.token), tenure.timeline() << 40) + 1
+                     ELSE coalesce(l.own_token, l.token) END,
+        own_token = NULL,
         session = CASE WHEN may.lead THEN $4 END,
         reserved = NULL,
         via = CASE WHEN l.session IS NULL THEN l.via ELSE 'takeover' END,
@@ -33,9 +35,9 @@ WITH may AS (
       AND (may.lead OR l.session IS NOT NULL)
     RETURNING l.namespace, l.name, l.slot, l.token, l.session, l.via, may.candidate
 ), unasked AS (
-    -- What was asked of earlier terms.
+    -- What was asked of earlier terms. Their tokens may be another elector's, and greater.
     DELETE FROM tenure.requests r USING moved m
-    WHERE r.namespace = m.namespace AND r.election = m.name AND r.slot = m.slot AND r.token <= $5
+    WHERE r.namespace = m.namespace AND r.election = m.name AND r.slot = m.slot
 ), term_begin AS (
     INSERT INTO tenure.terms (namespace, election, slot, token, session, id, via)
     SELECT namespace, name, slot, token, session, candidate, via FROM moved WHERE session IS NOT NULL
@@ -46,12 +48,13 @@ SELECT CASE WHEN session IS NOT NULL THEN token END AS token, pg_notify('tenure_
 -- $1 namespace, $2 name, $3 slot, $4 token, $5 session, $6 successor, $7 via, $8 the hint.
 -- What is asked of the term means nothing from now on, and goes with the next grant.
 WITH freed AS (
-    UPDATE tenure.leases SET session = NULL, reserved = $6, via = $7
+    UPDATE tenure.leases SET token = coalesce(own_token, token), own_token = NULL, session = NULL, reserved = $6, via = $7
     WHERE namespace = $1 AND name = $2 AND slot = $3 AND token = $4 AND session = $5
     RETURNING slot
 ), term_end AS (
     UPDATE tenure.terms t SET ended_at = now(), end_reason = 'released' FROM freed
     WHERE t.namespace = $1 AND t.election = $2 AND t.slot = freed.slot AND t.token = $4
+      AND t.ended_at IS NULL
 )
 SELECT pg_notify('tenure_wake', $8) FROM freed;
 
@@ -95,9 +98,14 @@ WITH may AS (
       AND (l.token = a.token AND l.session = a.session
            OR NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live'))
 ), adopted AS (
-    UPDATE tenure.leases l SET token = $4, session = $5, reserved = NULL, via = 'release', granted_at = now()
+    UPDATE tenure.leases l
+    SET token = $4, own_token = coalesce(l.own_token, l.token), session = $5, reserved = NULL, via = 'release',
+        granted_at = now()
     FROM may WHERE l.namespace = may.namespace AND l.name = may.name AND l.slot = may.slot
     RETURNING l.slot
+), unasked AS (
+    DELETE FROM tenure.requests r USING may
+    WHERE r.namespace = may.namespace AND r.election = may.name AND r.slot = may.slot
 ), remembered AS (
     INSERT INTO tenure.adoptions AS a (namespace, name, slot, elector, token, session)
     SELECT may.namespace, may.name, may.slot, $6, $4, $5 FROM may

@@ -45,7 +45,8 @@ WITH over AS (
     UPDATE tenure.sessions SET state = 'ended', ended_at = now()
     WHERE id = $1 AND state = 'live' RETURNING id
 ), freed AS (
-    UPDATE tenure.leases l SET session = NULL, reserved = NULL, via = 'release'
+    UPDATE tenure.leases l
+    SET token = coalesce(l.own_token, l.token), own_token = NULL, session = NULL, reserved = NULL, via = 'release'
     FROM over WHERE l.session = over.id
     RETURNING l.namespace, l.name, l.slot, l.token
 ), unasked AS (
@@ -55,6 +56,7 @@ WITH over AS (
 ), terms AS (
     UPDATE tenure.terms t SET ended_at = now(), end_reason = 'ended' FROM freed f
     WHERE t.namespace = f.namespace AND t.election = f.name AND t.slot = f.slot AND t.token = f.token
+      AND t.ended_at IS NULL
 )
 SELECT pg_notify('tenure_wake', $2) FROM over;
 
@@ -73,7 +75,8 @@ WITH over AS (
             AND tenure.timeline() = $10))
     RETURNING s.id
 ), freed AS (
-    UPDATE tenure.leases l SET session = NULL, reserved = NULL, via = 'takeover'
+    UPDATE tenure.leases l
+    SET token = coalesce(l.own_token, l.token), own_token = NULL, session = NULL, reserved = NULL, via = 'takeover'
     FROM over WHERE l.session = over.id
       AND (l.namespace, l.name, l.slot) IS DISTINCT FROM ($4::text, $5::text, $6::integer)
     RETURNING l.namespace, l.name, l.slot, l.token
@@ -86,6 +89,7 @@ WITH over AS (
     UPDATE tenure.terms t SET ended_at = now(), end_reason = 'expired'
     FROM (SELECT * FROM freed UNION ALL SELECT $4, $5, $6, $7 FROM over) f
     WHERE t.namespace = f.namespace AND t.election = f.name AND t.slot = f.slot AND t.token = f.token
+      AND t.ended_at IS NULL
 )
 SELECT pg_notify('tenure_wake', json_build_object('changed',
            json_build_object('namespace', touched.namespace, 'name', touched.name))::text)

@@ -37,11 +37,14 @@ CREATE TABLE tenure_elections (
 ) STRICT, WITHOUT ROWID;
 
 -- A row stays for ever, even when an election shrinks: its token must never be granted again.
+-- While the lease is held under a token that another elector granted, `token` is that one and `own_token` the last that was
+-- granted here. Tokens of different electors do not compare, so the next grant made here counts on from `own_token`.
 CREATE TABLE tenure_leases (
     namespace  TEXT    NOT NULL,
     name       TEXT    NOT NULL,
     slot       INTEGER NOT NULL,
     token      INTEGER NOT NULL DEFAULT 0,
+    own_token  INTEGER,
     session    TEXT,
     reserved   TEXT,
     via        TEXT    NOT NULL DEFAULT 'release',

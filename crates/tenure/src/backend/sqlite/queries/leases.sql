@@ -7,7 +7,7 @@ ON CONFLICT (namespace, name, slot) DO NOTHING;
 -- name: lease_take
 -- Compare and swap on (token, session). A holder that was seen has just been expired, or nothing happens.
 UPDATE tenure_leases
-SET token = token + 1, session = $6, reserved = NULL, granted_at = $7,
+SET token = coalesce(own_token, token) + 1, own_token = NULL, session = $6, reserved = NULL, granted_at = $7,
     via = CASE WHEN session IS NULL THEN via ELSE 'takeover' END
 WHERE namespace = $1 AND name = $2 AND slot = $3
   AND token = $4 AND session IS $5
@@ -20,11 +20,13 @@ WHERE namespace = $1 AND name = $2 AND slot = $3
 RETURNING token;
 
 -- name: lease_release
-UPDATE tenure_leases SET session = NULL, reserved = ?6, via = ?7
+UPDATE tenure_leases
+SET token = coalesce(own_token, token), own_token = NULL, session = NULL, reserved = ?6, via = ?7
 WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session = ?5;
 
 -- name: lease_free
-UPDATE tenure_leases SET session = NULL, reserved = NULL, via = $10
+UPDATE tenure_leases
+SET token = coalesce(own_token, token), own_token = NULL, session = NULL, reserved = NULL, via = $10
 WHERE session = $8 AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = $8 AND s.state <> 'live')
 RETURNING namespace, name AS election;
 
@@ -49,7 +51,7 @@ INSERT INTO tenure_leases (namespace, name, slot) VALUES (?1, ?2, ?3) ON CONFLIC
 -- A later grant of the same elector must not have been here before, and who was elected by another one must be gone: tokens of
 -- different electors do not compare.
 UPDATE tenure_leases AS l
-SET token = ?4, session = ?5, reserved = NULL, via = 'release', granted_at = ?7
+SET token = ?4, own_token = coalesce(own_token, token), session = ?5, reserved = NULL, via = 'release', granted_at = ?7
 WHERE namespace = ?1 AND name = ?2 AND slot = ?3
   AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = ?5 AND s.state = 'live')
   AND ?4 > coalesce((SELECT a.token FROM tenure_adoptions a

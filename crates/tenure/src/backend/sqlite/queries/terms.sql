@@ -1,10 +1,10 @@
 -- name: term_begin
--- If there was a grant: a lease that the taker had before has its term already.
+-- If the statement before it, `lease_take`, made a grant.
 INSERT INTO tenure_terms (namespace, election, slot, token, session, id, via, began_at)
 SELECT c.namespace, c.election, l.slot, l.token, c.session, c.id, l.via, $7
 FROM tenure_leases l JOIN tenure_candidates c
     ON c.namespace = l.namespace AND c.election = l.name AND c.session = l.session
-WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3 AND l.token = $4 + 1 AND l.session = $6
+WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3 AND l.session = $6 AND changes() > 0
 ON CONFLICT (namespace, election, slot, token) DO NOTHING;
 
 -- name: term_prune
@@ -14,7 +14,7 @@ DELETE FROM tenure_terms WHERE namespace = $1 AND election = $2 AND seq <= (
 
 -- name: term_end
 UPDATE tenure_terms SET ended_at = ?5, end_reason = ?6
-WHERE namespace = ?1 AND election = ?2 AND slot = ?3 AND token = ?4;
+WHERE namespace = ?1 AND election = ?2 AND slot = ?3 AND token = ?4 AND ended_at IS NULL;
 
 -- name: term_end_session
 UPDATE tenure_terms SET ended_at = $7, end_reason = $11
