@@ -26,6 +26,7 @@ use self::raft::RaftArgs;
 use self::schedules::ScheduleArgs;
 use self::tasks::TasksArgs;
 use self::work::WorkArgs;
+use crate::commands::epoch::{self, EpochArgs};
 use crate::commands::members::{self, MembersArgs};
 use crate::commands::names::{self, NamesArgs};
 use crate::commands::serve::{self, ServeArgs};
@@ -144,6 +145,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  tenure migrate up --store postgres://owner@db/app\n  tenure migrate status\n  tenure migrate sql --store postgres: > tenure.sql\n  tenure migrate sql --store postgres: --roles | psql app"
     )]
     Migrate(MigrateArgs),
+    /// Show the epoch of the store, or begin a new one after a restore that it cannot notice
+    #[command(after_help = epoch::EXAMPLES)]
+    Epoch(EpochArgs),
     /// Make, list and take back tokens: who may do what at a server
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),

@@ -67,6 +67,7 @@ async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
         Command::Pool(args) => commands::pool::run(&global, args).await,
         Command::Events(args) => commands::events::run(&global, args).await,
         Command::Schedule(args) => commands::schedule::run(&global, args).await,
+        Command::Epoch(args) => commands::epoch::run(&global, args).await,
         Command::Migrate(args) => commands::migrate::run(&global, args).await,
         Command::Token(args) => commands::token::run(&global, args).await,
         Command::Raft(args) => commands::raft::run(&global, args).await,

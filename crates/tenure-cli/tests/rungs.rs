@@ -8,6 +8,8 @@ mod apart;
 mod members;
 #[path = "rungs/moving.rs"]
 mod moving;
+#[path = "rungs/restores.rs"]
+mod restores;
 mod support;
 
 use support::World;

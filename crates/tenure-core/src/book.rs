@@ -36,7 +36,7 @@ const TERMS_KEPT: usize = 100;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Book {
-    timeline: u32,
+    epoch: u32,
     sessions: BTreeMap<SessionId, SessionView>,
     #[serde(with = "pairs")]
     elections: BTreeMap<ElectionKey, Election>,
@@ -114,12 +114,12 @@ impl Book {
 
     /// As if a standby had been promoted. What it had not received, the caller takes away by using an older clone.
     pub fn promote(&mut self) {
-        self.timeline += 1;
+        self.epoch += 1;
     }
 
-    /// The timeline: 0 until the first promotion.
-    pub fn timeline(&self) -> u32 {
-        self.timeline
+    /// The epoch: 0 until the first promotion.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// The state of a session, if it is known.
@@ -151,7 +151,7 @@ impl Book {
             owner: session.owner.clone(),
         };
         self.sessions.insert(session.id.clone(), view);
-        Pulse::Alive { timeline: self.timeline, asks: Vec::new() }
+        Pulse::Alive { epoch: self.epoch, asks: Vec::new() }
     }
 
     /// See [`Store::beat`](crate::port::Store::beat).
@@ -163,7 +163,7 @@ impl Book {
         session.beat += 1;
         session.beat_at_ms = wall_ms;
         let asks = self.elections.values().flat_map(|election| election.asks_of(id)).collect();
-        Pulse::Alive { timeline: self.timeline, asks }
+        Pulse::Alive { epoch: self.epoch, asks }
     }
 
     /// See [`Store::end`](crate::port::Store::end).
@@ -177,7 +177,7 @@ impl Book {
     pub fn expire(&mut self, expire: &Expire, wall_ms: i64) -> bool {
         let unmoved = |session: &SessionView| expire.beat.is_none_or(|beat| session.beat == beat);
         let due = self.sessions.get(&expire.session).is_some_and(|session| session.live && unmoved(session));
-        due && expire.timeline == self.timeline && self.close(&expire.session, "expired", wall_ms)
+        due && expire.epoch == self.epoch && self.close(&expire.session, "expired", wall_ms)
     }
 
     /// Forgets sessions that are over and beat last before a moment, so that a store that lives for ever does not grow for ever.
@@ -231,8 +231,8 @@ impl Book {
         election.slots = candidacy.slots;
         // Rows of a former, larger number of slots stay: their tokens must never be granted again.
         let rows = election.leases.len().max(candidacy.slots as usize);
-        // A new row is of this timeline, so that its first grant is too.
-        let fresh = Lease { token: Token::first(self.timeline), ..Lease::default() };
+        // A new row is of this epoch, so that its first grant is too.
+        let fresh = Lease { token: Token::first(self.epoch), ..Lease::default() };
         election.leases.resize(rows, fresh);
         // Who requires nothing leaves what others require as it is.
         if !others || !candidacy.requires.is_empty() {
@@ -270,7 +270,7 @@ impl Book {
                 mine.map(|(lease, slot)| (key.clone(), slot, lease.token))
             });
         Observation {
-            timeline: self.timeline,
+            epoch: self.epoch,
             elections: elections.map(|(key, election)| self.view(key, election)).collect(),
             strays: strays.collect(),
         }
@@ -284,7 +284,7 @@ impl Book {
     /// Likewise, for a store that has a number of its own for each change: the token is that number, if it is greater than what the
     /// token would be.
     pub fn take_as(&mut self, take: &Take, number: Token, wall_ms: i64) -> Option<Token> {
-        if !self.is_live(&take.session) || take.timeline != self.timeline {
+        if !self.is_live(&take.session) || take.epoch != self.epoch {
             return None;
         }
         let seen = self.elections.get(&take.election)?.leases.get(take.slot as usize)?;
@@ -306,7 +306,7 @@ impl Book {
         }
         let id = election.candidates.get(&take.session).map(|(c, _)| c.id.clone())?;
         let lease = &mut election.leases[take.slot as usize];
-        let token = lease.own.unwrap_or(lease.token).next(self.timeline).max(number);
+        let token = lease.own.unwrap_or(lease.token).next(self.epoch).max(number);
         let via = if over { Via::Takeover } else { lease.via };
         *lease = Lease {
             token,

@@ -52,4 +52,4 @@ pub use entropy::{Entropy, SplitMix};
 pub use names::{ElectionKey, Name, NameError, SessionId};
 pub use time::Moment;
 pub use timing::{Timing, TimingError};
-pub use token::Token;
+pub use token::{EPOCH_MAX, Token, next_epoch};

@@ -5,14 +5,48 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How many low bits of a token count grants; the bits above hold the store's timeline.
+/// The greatest epoch: tokens and event numbers are JSON numbers, which are exact below 2^53.
+pub const EPOCH_MAX: u32 = (1 << 13) - 1;
+
+/// 2026-01-01, in days since 1970.
+const EPOCH_DAY_ZERO: i64 = 20_454;
+
+/// The least epoch that may follow `stored`, by the wall clock in milliseconds since 1970.
+///
+/// The days since 2026 are in it so that a copy that is older than the last change of the epoch still gets a greater one, unless
+/// both happened on the same day. The clock only ever makes the epoch larger: a wrong clock costs numbers, not safety. The
+/// result is at least 2, since a first epoch (0, or 1 on PostgreSQL) follows none.
+///
+/// ```
+/// use tenure_core::next_epoch;
+///
+/// let day = 24 * 60 * 60 * 1000;
+/// assert_eq!(next_epoch(0, 0), 2);
+/// assert_eq!(next_epoch(7, 0), 8);
+/// assert_eq!(next_epoch(7, (20_454 + 319) * day), 319); // 2026-11-16
+/// assert_eq!(next_epoch(319, (20_454 + 319) * day), 320);
+/// assert_eq!(next_epoch(7, i64::MAX), 8000);
+/// ```
+pub const fn next_epoch(stored: u32, wall_ms: i64) -> u32 {
+    let days = wall_ms / (24 * 60 * 60 * 1000) - EPOCH_DAY_ZERO;
+    let days = if days > 8000 {
+        8000
+    } else if days < 2 {
+        2
+    } else {
+        days as u32
+    };
+    let next = stored.saturating_add(1);
+    if next > days { next } else { days }
+}
+
+/// How many low bits of a token count grants; the bits above hold the store's epoch.
 const GRANT_BITS: u32 = 40;
 
 /// A fencing token: greater with every grant of a lease, for ever.
 ///
-/// A PostgreSQL standby that is promoted may not have received the last grants, so the server's timeline, which
-/// grows with each promotion, stands in the high bits. People see `timeline.grant`, or the bare number where the
-/// store has no timelines.
+/// A store that was restored, copied or promoted may not know the last grants. So its *epoch*, which grows whenever that
+/// may have happened, stands in the high bits. People see `epoch.grant`, or the bare number in epoch 0.
 ///
 /// ```
 /// use tenure_core::Token;
@@ -44,24 +78,24 @@ impl Token {
         self.0
     }
 
-    /// The token of a lease that was not yet granted, on a store whose timeline is `timeline`.
-    pub const fn first(timeline: u32) -> Self {
-        Token((timeline as u64) << GRANT_BITS)
+    /// The token of a lease that was not yet granted, on a store whose epoch is `epoch`.
+    pub const fn first(epoch: u32) -> Self {
+        Token((epoch as u64) << GRANT_BITS)
     }
 
-    /// The token of the next grant, on a store whose timeline is `timeline` (0: it has none).
+    /// The token of the next grant, on a store whose epoch is `epoch` (0: it has none).
     #[must_use]
-    pub const fn next(self, timeline: u32) -> Token {
-        let floor = Token::first(timeline).0;
+    pub const fn next(self, epoch: u32) -> Token {
+        let floor = Token::first(epoch).0;
         Token(if self.0 > floor { self.0 } else { floor } + 1)
     }
 
-    /// The store's timeline when this token was granted, 0 if it has none.
-    pub const fn timeline(self) -> u32 {
+    /// The store's epoch when this token was granted, 0 if it has none.
+    pub const fn epoch(self) -> u32 {
         (self.0 >> GRANT_BITS) as u32
     }
 
-    /// The grant within its timeline.
+    /// The grant within its epoch.
     pub const fn grant(self) -> u64 {
         self.0 & ((1 << GRANT_BITS) - 1)
     }
@@ -69,20 +103,20 @@ impl Token {
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.timeline() {
+        match self.epoch() {
             0 => write!(f, "{}", self.0),
-            timeline => write!(f, "{timeline}.{}", self.grant()),
+            epoch => write!(f, "{epoch}.{}", self.grant()),
         }
     }
 }
 
-/// `timeline.grant` or the bare number; neither form is mistaken for the other.
+/// `epoch.grant` or the bare number; neither form is mistaken for the other.
 impl FromStr for Token {
     type Err = std::num::ParseIntError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         match s.split_once('.') {
-            Some((timeline, grant)) => {
-                Ok(Token((u64::from(timeline.parse::<u32>()?) << GRANT_BITS) | grant.parse::<u64>()?))
+            Some((epoch, grant)) => {
+                Ok(Token((u64::from(epoch.parse::<u32>()?) << GRANT_BITS) | grant.parse::<u64>()?))
             }
             None => s.parse().map(Token),
         }

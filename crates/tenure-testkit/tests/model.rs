@@ -14,7 +14,7 @@
 //! **What can go wrong in it.** A request is served late, after its node gave up or its process died, or never; it is
 //! served and its answer lost; it is never doubled. A node may stop between any two steps for any time. It may crash,
 //! or leave, and come back as a new session. A standby that lags may be promoted: commits are lost, sessions and
-//! beats go back, and the timeline grows.
+//! beats go back, and the epoch grows.
 //!
 //! **Time** is not bounded. A tick is true time; a local clock advances by 5 or 6 units in it, the 1.2 of the promise.
 //! A lease is 18 units, its trust 12. No state has an absolute time: deadlines are kept as what is left, waits as what
@@ -53,7 +53,7 @@ use std::collections::BTreeSet;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-use properties::{GUARD_HOLDS, ONE_LEADER, ONE_WORKER, TIMELINE_ENDS_TRUST, TOKENS_GROW, WRITES_IN_ORDER};
+use properties::{EPOCH_ENDS_TRUST, GUARD_HOLDS, ONE_LEADER, ONE_WORKER, TOKENS_GROW, WRITES_IN_ORDER};
 use rules::{Clocks, Mistake, Rules, Slow};
 
 const PROMPT: Slow = Slow { beats: false, reads: false, takes: false };
@@ -147,7 +147,7 @@ fn tokens_order_the_writes_over_a_promotion() {
     holds_for(15, rules);
 }
 
-/// Stronger than the design: see `promotion_waited_out`. Leaders of two timelines do not overlap either.
+/// Stronger than the design: see `promotion_waited_out`. Leaders of two epochs do not overlap either.
 #[test]
 fn waiting_out_a_lease_after_a_promotion_leaves_one_leader() {
     holds(Rules { promotion: true, promotion_waited_out: true, grants: 2, restarts: 0, ..Rules::new() });
@@ -231,19 +231,19 @@ fn tokens_counted_in_memory_are_given_twice() {
 }
 
 #[test]
-fn tokens_without_the_timeline_are_given_twice() {
-    let rules = Rules { promotion: true, restarts: 0, ..Rules::new().with(Mistake::TokenForgetsTimeline) };
+fn tokens_without_the_epoch_are_given_twice() {
+    let rules = Rules { promotion: true, restarts: 0, ..Rules::new().with(Mistake::TokenForgetsEpoch) };
     breaks(rules, TOKENS_GROW);
 }
 
 #[test]
-fn tokens_without_the_timeline_let_a_stale_write_through() {
+fn tokens_without_the_epoch_let_a_stale_write_through() {
     let rules = Rules { promotion: true, fenced: true, restarts: 0, grants: 2, ..Rules::new() };
-    breaks(rules.with(Mistake::TokenForgetsTimeline), WRITES_IN_ORDER);
+    breaks(rules.with(Mistake::TokenForgetsEpoch), WRITES_IN_ORDER);
 }
 
 #[test]
-fn a_beat_on_another_timeline_must_not_renew_a_lost_grant() {
-    let rules = Rules { promotion: true, restarts: 0, ..Rules::new().with(Mistake::BeatIgnoresTimeline) };
-    breaks(rules, TIMELINE_ENDS_TRUST);
+fn a_beat_on_another_epoch_must_not_renew_a_lost_grant() {
+    let rules = Rules { promotion: true, restarts: 0, ..Rules::new().with(Mistake::BeatIgnoresEpoch) };
+    breaks(rules, EPOCH_ENDS_TRUST);
 }

@@ -117,8 +117,8 @@ fn a_release_before_the_work_ended_is_found() {
 }
 
 #[test]
-fn tokens_that_forget_the_timeline_are_found() {
-    is_found(Mistake::TokensForgetTheTimeline, Scenario::Promotion, "tokens_only_grow");
+fn tokens_that_forget_the_epoch_are_found() {
+    is_found(Mistake::TokensForgetTheEpoch, Scenario::Promotion, "tokens_only_grow");
 }
 
 #[test]

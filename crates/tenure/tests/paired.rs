@@ -175,8 +175,7 @@ async fn what_is_over_for_the_elector_is_over_where_the_work_is() {
     keeper.beat(&worker.id).await.unwrap();
     let shown = store.sessions(None).await.unwrap().into_iter().find(|view| view.id == worker.id).unwrap();
     assert_eq!(shown.beat, 1);
-    let expire =
-        |beat| tenure::port::Expire { session: worker.id.clone(), timeline: b.timeline, beat: Some(beat) };
+    let expire = |beat| tenure::port::Expire { session: worker.id.clone(), epoch: b.epoch, beat: Some(beat) };
     store.expire(&expire(0)).await.unwrap();
     assert!(worker.lives().await, "it has beaten since");
     store.expire(&expire(2)).await.unwrap();

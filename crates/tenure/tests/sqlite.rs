@@ -20,6 +20,8 @@ mod events_view;
 mod faults;
 #[path = "sqlite/guards.rs"]
 mod guards;
+#[path = "sqlite/restores.rs"]
+mod restores;
 #[path = "sqlite/schedules.rs"]
 mod schedules;
 #[path = "sqlite/schedules_hand.rs"]
@@ -37,7 +39,7 @@ use tenure_testkit::conformance::{Actor, candidacy, election};
 /// What a candidate says that was told of the holder's death.
 async fn inherit(heir: &Actor) -> Take {
     let bid = heir.bid(&election("e"), 0).await;
-    let expire = bid.holder.clone().map(|session| Expire { session, timeline: 0, beat: None });
+    let expire = bid.holder.clone().map(|session| Expire { session, epoch: 0, beat: None });
     Take { expire, ..bid }
 }
 
@@ -136,7 +138,7 @@ async fn a_session_with_an_owner_outlives_the_process_that_opened_it() {
     let (heir, id) = (&scene.heir, SessionId::from_stored(scene.session()));
     scene.child.kill();
     assert_eq!(heir.store.take(&inherit(heir).await).await, Ok(None), "nobody knows that it is dead");
-    let expire = Expire { session: id.clone(), timeline: 0, beat: None };
+    let expire = Expire { session: id.clone(), epoch: 0, beat: None };
     heir.store.expire(&expire).await.unwrap();
     assert!(heir.store.kernel_lock(&id).is_none());
     // Every new session begins with a look for the dead. It runs on its own, so one that is known dead and one that is
@@ -150,7 +152,7 @@ async fn a_session_with_an_owner_outlives_the_process_that_opened_it() {
         tokio::task::yield_now().await;
     }
     // The owner, through another process.
-    let other = Actor { store: Arc::new(open(&path).await), id: id.clone(), timeline: 0 };
+    let other = Actor { store: Arc::new(open(&path).await), id: id.clone(), epoch: 0 };
     assert!(other.lives().await);
     drop(other);
     let holder = heir.lease(&election("e"), 0).await.holder.expect("it holds what it held");
@@ -251,7 +253,7 @@ async fn two_names_of_one_file_share_their_locks() {
     let a = Actor::open(Arc::new(open(&path).await), "a").await;
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let b = Actor::open(Arc::new(open(&link).await), "b").await;
-    b.store.expire(&Expire { session: a.id.clone(), timeline: 0, beat: None }).await.unwrap();
+    b.store.expire(&Expire { session: a.id.clone(), epoch: 0, beat: None }).await.unwrap();
     assert!(a.lives().await, "its lock is seen through the link");
     assert!(!dir.path().join("link.db.tenure").exists());
 }

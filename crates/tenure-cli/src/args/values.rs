@@ -32,7 +32,7 @@ pub(crate) fn state(text: &str) -> Result<TaskState, String> {
     })
 }
 
-/// `timeline.grant`, or a number.
+/// `epoch.grant`, or a number.
 pub(crate) fn token(text: &str) -> Result<Token, String> {
     text.parse()
         .map_err(|_| format!("{text:?} is not a token; it is printed with the claim, such as 7 or 1.7"))

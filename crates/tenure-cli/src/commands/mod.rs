@@ -4,6 +4,7 @@ pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod elect;
+pub(crate) mod epoch;
 pub(crate) mod events;
 pub(crate) mod held;
 pub(crate) mod input;

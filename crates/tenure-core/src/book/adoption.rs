@@ -23,7 +23,7 @@ impl Book {
         let election = self.elections.entry(key.clone()).or_default();
         election.slots = election.slots.max(*slot + 1);
         let rows = election.leases.len().max(election.slots as usize);
-        election.leases.resize(rows, Lease { token: Token::first(self.timeline), ..Lease::default() });
+        election.leases.resize(rows, Lease { token: Token::first(self.epoch), ..Lease::default() });
         election.asks.retain(|ask| ask.slot != *slot);
         let lease = &mut election.leases[*slot as usize];
         *lease = Lease {

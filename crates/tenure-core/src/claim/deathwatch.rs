@@ -8,7 +8,7 @@ use crate::{Moment, SessionId};
 /// would find that they are dead.
 ///
 /// It goes by the same rule as every candidate does: a session may be expired after its beat was *seen* to stand still for its
-/// whole lease, on the watcher's own clock, and on one timeline of the store. To forget what was seen costs patience, and
+/// whole lease, on the watcher's own clock, and in one epoch of the store. To forget what was seen costs patience, and
 /// nothing else.
 ///
 /// ```
@@ -32,14 +32,14 @@ pub struct Deathwatch {
 }
 
 impl Deathwatch {
-    /// Takes in the live sessions, all that are watched, by a look that returned `now` on this timeline. Those to expire.
-    pub fn saw(&mut self, sessions: &[SessionView], timeline: u32, now: Moment) -> Vec<Expire> {
-        self.eyes.note_timeline(timeline, now);
+    /// Takes in the live sessions, all that are watched, by a look that returned `now` in this epoch. Those to expire.
+    pub fn saw(&mut self, sessions: &[SessionView], epoch: u32, now: Moment) -> Vec<Expire> {
+        self.eyes.note_epoch(epoch, now);
         self.eyes.sightings.note_sessions(sessions, now);
         let silent = |session: &&SessionView| session.live && self.eyes.sightings.is_silent(session, now);
         let expire = |session: &SessionView| Expire {
             session: session.id.clone(),
-            timeline,
+            epoch,
             beat: (!self.eyes.sightings.is_dead(&session.id)).then_some(session.beat),
         };
         sessions.iter().filter(silent).map(expire).collect()
@@ -81,12 +81,12 @@ mod tests {
         assert_eq!(watch.saw(&[session("a", 2)], 1, ms(1_050)), []);
         assert_eq!(watch.next_at(&[session("a", 2)]), Some(ms(2_100)));
         assert_eq!(watch.saw(&[session("a", 2)], 1, ms(2_099)), []);
-        let expire = Expire { session: SessionId::from_stored("a"), timeline: 1, beat: Some(2) };
+        let expire = Expire { session: SessionId::from_stored("a"), epoch: 1, beat: Some(2) };
         assert_eq!(watch.saw(&[session("a", 2)], 1, ms(2_100)), [expire]);
     }
 
     #[test]
-    fn a_new_timeline_starts_anew() {
+    fn a_new_epoch_starts_anew() {
         let mut watch = Deathwatch::default();
         watch.saw(&[session("a", 1)], 1, ms(0));
         assert_eq!(watch.saw(&[session("a", 1)], 2, ms(5_000)), []);
@@ -99,7 +99,7 @@ mod tests {
         watch.saw(&[session("a", 1), session("b", 1)], 1, ms(0));
         watch.died(SessionId::from_stored("a"));
         let expire = watch.saw(&[session("a", 2), session("b", 1)], 1, ms(1));
-        assert_eq!(expire, [Expire { session: SessionId::from_stored("a"), timeline: 1, beat: None }]);
+        assert_eq!(expire, [Expire { session: SessionId::from_stored("a"), epoch: 1, beat: None }]);
     }
 
     #[test]

@@ -188,7 +188,7 @@ pub enum Loss {
     /// The store says that the session is over.
     SessionGone,
     /// A standby was promoted: what the old server granted may be lost.
-    TimelineChanged,
+    EpochChanged,
     /// The connection that the session is tied to broke.
     Severed,
     /// Somebody edited the lease by hand.
@@ -201,7 +201,7 @@ impl Loss {
         match self {
             Loss::Doubt => "no beat was counted in time",
             Loss::SessionGone => "the session was expired",
-            Loss::TimelineChanged => "the store's timeline changed",
+            Loss::EpochChanged => "the store's epoch changed",
             Loss::Severed => "the session's connection broke",
             Loss::Overruled => "the lease was changed by hand",
         }

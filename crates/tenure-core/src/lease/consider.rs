@@ -69,8 +69,8 @@ impl Machine {
         self.send_take(self.eyes.bid(view, lease, my_session));
     }
 
-    pub(super) fn timeline(&self) -> u32 {
-        self.eyes.timeline()
+    pub(super) fn epoch(&self) -> u32 {
+        self.eyes.epoch()
     }
 
     /// Asks the worst leader of lower priority to make way, once per term and again after a lease.

@@ -12,14 +12,15 @@ use crate::{Moment, SessionId, Token};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Eyes {
     pub(crate) sightings: Sightings,
-    /// The store's timeline, when it was first seen, and whether we saw it change.
+    /// The store's epoch, when it was first seen, and whether we saw it change.
     pub(super) era: Option<Era>,
 }
 
-/// One timeline of the store: a promoted standby begins a new one, and may have lost the last commits of the old.
+/// One epoch of the store: a store that was promoted, restored or copied begins a new one, and may have lost the last commits of
+/// the old.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Era {
-    pub(super) timeline: u32,
+    pub(super) epoch: u32,
     /// When this process first heard of it.
     pub(super) since: Moment,
     /// Whether this process knew an earlier one: then nothing may be taken for a while.
@@ -27,30 +28,30 @@ pub(super) struct Era {
 }
 
 impl Eyes {
-    /// The store is on this timeline. Beats seen on another say nothing: they may repeat. Whether it is a new one.
-    pub(crate) fn note_timeline(&mut self, timeline: u32, now: Moment) -> bool {
-        if self.era.is_some_and(|era| era.timeline == timeline) {
+    /// The store is in this epoch. Beats seen on another say nothing: they may repeat. Whether it is a new one.
+    pub(crate) fn note_epoch(&mut self, epoch: u32, now: Moment) -> bool {
+        if self.era.is_some_and(|era| era.epoch == epoch) {
             return false;
         }
-        self.era = Some(Era { timeline, since: now, witnessed: self.era.is_some() });
+        self.era = Some(Era { epoch, since: now, witnessed: self.era.is_some() });
         self.sightings = Sightings::default();
         true
     }
 
     /// Takes in what was seen, by an observation that returned `now`. `complete`: whoever is not in it is nobody.
     pub(super) fn note(&mut self, observation: &Observation, now: Moment, complete: bool) {
-        self.note_timeline(observation.timeline, now);
+        self.note_epoch(observation.epoch, now);
         self.sightings.note(observation, now, complete);
     }
 
     /// As [`note`](Self::note), of a look at a few, without forgetting anybody.
     pub(super) fn glimpse(&mut self, observation: &Observation, now: Moment) {
-        self.note_timeline(observation.timeline, now);
+        self.note_epoch(observation.epoch, now);
         self.sightings.glimpse(observation, now);
     }
 
-    pub(super) fn timeline(&self) -> u32 {
-        self.era.map_or(0, |era| era.timeline)
+    pub(super) fn epoch(&self) -> u32 {
+        self.era.map_or(0, |era| era.epoch)
     }
 
     /// Whether a lease may be taken: it is free, or its holder was seen silent for too long. `own` is the taker's lease.
@@ -60,13 +61,13 @@ impl Eyes {
         left && self.promotion_over(view, lease, own).is_none_or(|at| now >= at)
     }
 
-    /// A standby that was promoted may have lost the last grant, so that what looks free is led under it, or the beat
-    /// that would show a holder alive. Whoever it was stops believing within the lease, since its last counted beat is
-    /// older than the promotion. So a lease that nobody was granted on this timeline is left alone for as long, from when
+    /// A standby that was promoted, or a store that was restored, may have lost the last grant, so that what looks free is led
+    /// under it, or the beat that would show a holder alive. Whoever it was stops believing within the lease, since its last counted beat is
+    /// older than the new epoch. So a lease that nobody was granted in this epoch is left alone for as long, from when
     /// we first heard of it; even one that looks new, since the whole election may be among what was lost. A first
-    /// timeline follows no promotion. (An old primary that lives on is another matter: there only tokens help.)
+    /// epoch (0 or 1) follows none. (An old primary that lives on is another matter: there only tokens help.)
     fn promotion_over(&self, view: &ElectionView, lease: &LeaseView, own: Duration) -> Option<Moment> {
-        let ungranted = |era: &Era| era.timeline > 1 && lease.token <= Token::first(era.timeline);
+        let ungranted = |era: &Era| era.epoch > 1 && lease.token <= Token::first(era.epoch);
         let era = self.era.filter(|era| era.witnessed || ungranted(era))?;
         let sessions = view.candidates.iter().map(|candidate| &candidate.session).chain(&lease.holder);
         let longest = sessions.map(SessionView::lease).max().unwrap_or_default().max(own);
@@ -105,12 +106,12 @@ impl Eyes {
     pub(super) fn bid(&self, view: &ElectionView, lease: &LeaseView, me: &SessionId) -> Take {
         let expire = lease.holder.as_ref().filter(|holder| holder.live).map(|holder| Expire {
             session: holder.id.clone(),
-            timeline: self.timeline(),
+            epoch: self.epoch(),
             beat: (!self.sightings.is_dead(&holder.id)).then_some(holder.beat),
         });
         Take {
             session: me.clone(),
-            timeline: self.timeline(),
+            epoch: self.epoch(),
             election: view.key.clone(),
             slot: lease.slot,
             token: lease.token,

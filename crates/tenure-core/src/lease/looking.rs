@@ -69,8 +69,8 @@ impl Machine {
                 return;
             }
         };
-        if matches!(&self.session, Session::Live(live) if live.timeline != observation.timeline) {
-            return self.lose_session(Loss::TimelineChanged, entropy);
+        if matches!(&self.session, Session::Live(live) if live.epoch != observation.epoch) {
+            return self.lose_session(Loss::EpochChanged, entropy);
         }
         self.eyes.note(&observation, now, complete);
         self.miss_absent(scope, &observation, asked_at);
@@ -215,7 +215,7 @@ impl Machine {
             .collect();
         for (session, beat) in stale {
             if self.session() != Some(&session) && self.expiring.insert((session.clone(), beat)) {
-                let expire = Expire { session: session.clone(), timeline: self.timeline(), beat: Some(beat) };
+                let expire = Expire { session: session.clone(), epoch: self.epoch(), beat: Some(beat) };
                 self.command(Command::Expire(expire), Pending::Expire(session, beat));
             }
         }

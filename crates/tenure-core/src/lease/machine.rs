@@ -69,7 +69,7 @@ pub(super) enum Session {
 #[derive(Clone, Debug)]
 pub(super) struct Live {
     pub(super) id: SessionId,
-    pub(super) timeline: u32,
+    pub(super) epoch: u32,
     /// Everything held is trusted before this moment, and not at it.
     pub(super) deadline: Moment,
     pub(super) in_doubt: bool,

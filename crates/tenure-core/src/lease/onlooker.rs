@@ -100,9 +100,9 @@ impl Onlooker {
         self.eyes.glimpse(observation, now);
     }
 
-    /// Whether the beat of this session, as it was just read on this timeline, was seen to stand still for its lease.
-    pub fn is_silent(&self, session: &SessionView, timeline: u32, now: Moment) -> bool {
-        self.eyes.timeline() == timeline && self.eyes.sightings.is_silent(session, now)
+    /// Whether the beat of this session, as it was just read in this epoch, was seen to stand still for its lease.
+    pub fn is_silent(&self, session: &SessionView, epoch: u32, now: Moment) -> bool {
+        self.eyes.epoch() == epoch && self.eyes.sightings.is_silent(session, now)
     }
 
     /// The store knows for certain that this session's process is gone.

@@ -34,12 +34,12 @@ impl Machine {
             return;
         }
         match pulse {
-            Ok(Pulse::Alive { timeline, .. }) => {
-                self.note_timeline(timeline, now);
+            Ok(Pulse::Alive { epoch, .. }) => {
+                self.note_epoch(epoch, now);
                 let deadline = sent_at + self.config.timing.trust();
                 let live = Live {
                     id: id.clone(),
-                    timeline,
+                    epoch,
                     deadline,
                     in_doubt: now >= deadline,
                     beating: false,
@@ -93,8 +93,8 @@ impl Machine {
         }
         live.beating = false;
         match pulse {
-            Ok(Pulse::Alive { timeline, .. }) if timeline != live.timeline => {
-                self.lose_session(Loss::TimelineChanged, entropy);
+            Ok(Pulse::Alive { epoch, .. }) if epoch != live.epoch => {
+                self.lose_session(Loss::EpochChanged, entropy);
             }
             Ok(Pulse::Alive { asks, .. }) => {
                 // From before sending: the answer's delay must not lengthen trust.
@@ -212,10 +212,10 @@ impl Machine {
         self.events.push_back(Event::Stopped);
     }
 
-    /// What was seen of the store belongs to a timeline. On a new one, beats may repeat and grants be lost: everything is
+    /// What was seen of the store belongs to an epoch. On a new one, beats may repeat and grants be lost: everything is
     /// watched anew, from now.
-    fn note_timeline(&mut self, timeline: u32, now: Moment) {
-        if !self.eyes.note_timeline(timeline, now) {
+    fn note_epoch(&mut self, epoch: u32, now: Moment) {
+        if !self.eyes.note_epoch(epoch, now) {
             return;
         }
         for campaign in self.campaigns.values_mut() {

@@ -29,7 +29,7 @@ impl Ledger {
         self.promote(&ask.queue, now_ms, u32::MAX);
         let in_order = matches!(ask.authority, Authority::Leader { .. });
         let mut round = Round {
-            timeline: witness.timeline(),
+            epoch: witness.epoch(),
             in_order,
             now_ms,
             next_ms: None,
@@ -164,7 +164,7 @@ impl Ledger {
             let ends = [seat.hold_ms, task.new.max_run_ms].into_iter().flatten().min();
             task.state = TaskState::Claimed;
             task.attempt += 1;
-            task.token = task.token.next(round.timeline);
+            task.token = task.token.next(round.epoch);
             task.turn = turn;
             (task.session, task.worker) = (seat.session.clone(), Some(seat.worker.name.clone()));
             (task.progress, task.claimed_at) = (None, Some(now_ms));
@@ -176,7 +176,7 @@ impl Ledger {
 
 /// What one call knows.
 struct Round {
-    timeline: u32,
+    epoch: u32,
     in_order: bool,
     now_ms: i64,
     /// When there may be more.

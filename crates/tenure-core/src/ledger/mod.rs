@@ -113,8 +113,8 @@ pub trait Witness {
     /// What the leader of the scheduler's election is called, if it is this session under this token.
     fn scheduler(&self, session: &SessionId, token: Token) -> Option<String>;
 
-    /// The store's timeline.
-    fn timeline(&self) -> u32;
+    /// The store's epoch.
+    fn epoch(&self) -> u32;
 
     /// Whether the session lives.
     fn is_live(&self, id: &SessionId) -> bool {
@@ -141,7 +141,7 @@ impl Witness for Nobody {
     fn scheduler(&self, _: &SessionId, _: Token) -> Option<String> {
         None
     }
-    fn timeline(&self) -> u32 {
+    fn epoch(&self) -> u32 {
         0
     }
 }
@@ -163,8 +163,8 @@ impl Witness for Book {
         Some(view.candidate(session).map_or_else(|| holder.name.clone(), |candidate| candidate.id.clone()))
     }
 
-    fn timeline(&self) -> u32 {
-        Book::timeline(self)
+    fn epoch(&self) -> u32 {
+        Book::epoch(self)
     }
 }
 

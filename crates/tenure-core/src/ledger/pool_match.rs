@@ -40,7 +40,7 @@ impl Ledger {
         let free: Vec<Free<'_>> = free.map(|it| Free { name: &it.new.name, tags: &it.new.tags }).collect();
         let given = assign(&wishes, &free);
         for (id, name) in &given {
-            self.grant(&ask.pool, *id, name, witness.timeline(), now_ms);
+            self.grant(&ask.pool, *id, name, witness.epoch(), now_ms);
         }
         if !given.is_empty() {
             self.wakes.push(Wake::Pool(ask.pool.clone()));
@@ -48,10 +48,10 @@ impl Ledger {
         Ok(given.iter().filter_map(|(id, _)| self.seen_request(*id, now_ms)).collect())
     }
 
-    fn grant(&mut self, key: &PoolKey, id: RequestId, name: &Name, timeline: u32, now_ms: i64) {
+    fn grant(&mut self, key: &PoolKey, id: RequestId, name: &Name, epoch: u32, now_ms: i64) {
         let resource = self.pools.get_mut(key).and_then(|pool| pool.resources.get_mut(name));
         let (Some(resource), Some(request)) = (resource, self.requests.get_mut(&id)) else { return };
-        resource.token = resource.token.next(timeline);
+        resource.token = resource.token.next(epoch);
         (resource.holder, resource.cooling_until) = (Some(id), None);
         let view = &mut request.view;
         (view.state, view.resource, view.token) =

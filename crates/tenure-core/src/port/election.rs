@@ -179,8 +179,8 @@ pub enum Scope {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Observation {
-    /// The store's timeline.
-    pub timeline: u32,
+    /// The store's epoch.
+    pub epoch: u32,
     /// The elections in scope.
     pub elections: Vec<ElectionView>,
     /// Leases that the session holds in elections where it does not stand: left over from a take whose answer was

@@ -12,8 +12,8 @@ use crate::{ElectionKey, SessionId, Token};
 pub struct Take {
     /// Who wants it. Refused if this session is not live.
     pub session: SessionId,
-    /// The timeline on which this was seen. Refused if the store is on another: what was seen may be undone.
-    pub timeline: u32,
+    /// The epoch in which this was seen. Refused if the store is on another: what was seen may be undone.
+    pub epoch: u32,
     /// Which election.
     pub election: ElectionKey,
     /// Which slot.

@@ -12,6 +12,7 @@
 mod ask;
 mod claims;
 mod election;
+mod epoch;
 mod error;
 mod events;
 mod fitness;
@@ -40,6 +41,7 @@ pub use self::claims::{
 pub use self::election::{
     Candidacy, CandidateView, ElectionView, Joined, LeaseView, Observation, Pause, Scope, Term,
 };
+pub use self::epoch::{EpochBump, EpochView};
 pub use self::error::{StoreError, Trouble};
 pub use self::events::{
     Aside, AsideFilter, AsideKey, AsideView, Begin, Blocker, Bureau, Committed, DeadOrder, EVENT_BYTES_MAX,
@@ -138,6 +140,19 @@ pub trait Directory: Send + Sync + 'static {
     /// Which store this is, among all that ever grant: tokens of one identity only grow, those of different ones do not compare.
     async fn identity(&self) -> Result<String, StoreError> {
         Ok(self.promises().backend.to_owned())
+    }
+
+    /// The epoch of the store, where it keeps one and can say since when; `None` elsewhere.
+    async fn epoch(&self) -> Result<Option<EpochView>, StoreError> {
+        Ok(None)
+    }
+
+    /// Begins a new epoch: every later token and event number is greater than all before, leaders stop, and none is elected until
+    /// every leader of the old epoch must have stopped.
+    async fn bump_epoch(&self, bump: &EpochBump) -> Result<EpochView, StoreError> {
+        let _ = bump;
+        let message = "this store keeps no epoch of its own; name the database itself with --store sqlite:PATH or postgres://…";
+        Err(StoreError::new(Trouble::Request, message))
     }
 
     /// All elections of a namespace, or of all namespaces.

@@ -67,8 +67,8 @@ pub enum Takeover {
 pub enum Pulse {
     /// The session lives.
     Alive {
-        /// The store's timeline. When it changes, a standby was promoted and what we held may be lost.
-        timeline: u32,
+        /// The store's epoch. When it changes, the store was promoted, restored or copied, and what we held may be lost.
+        epoch: u32,
         /// What is asked of this session.
         asks: Vec<Ask>,
     },
@@ -111,8 +111,8 @@ impl SessionView {
 pub struct Expire {
     /// Which.
     pub session: SessionId,
-    /// The timeline on which its silence was seen. Refused if the store is on another: beats may repeat.
-    pub timeline: u32,
+    /// The epoch in which its silence was seen. Refused if the store is on another: beats may repeat.
+    pub epoch: u32,
     /// The beat that was seen to stand still: refused if it has moved. `None` only when the store itself said that
     /// the session's process is gone ([`Wake::Died`]).
     pub beat: Option<u64>,

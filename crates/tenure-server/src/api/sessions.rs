@@ -118,7 +118,7 @@ async fn open(
 ///
 /// Name the term that you lead (`election` and `token`), and it is looked for in the store: `409` says that the session does not
 /// hold it, or that a standby was promoted since it was granted, and that nothing is to be believed of it. Without it, only
-/// the session is renewed; whoever does so stops believing when `timeline` changes.
+/// the session is renewed; whoever does so stops believing when `epoch` changes.
 #[utoipa::path(post, path = "/v1/sessions/{session}/renew", tag = "sessions", params(("session" = SessionId, Path)),
     request_body(content = Option<Renewal>),
     responses((status = 200, body = Pulse), (status = 403, body = Problem),
@@ -130,13 +130,13 @@ async fn renew(
     MaybeGiven(renewal): MaybeGiven<Renewal>,
 ) -> Result<Json<Pulse>, Problem> {
     let pulse = alive(app.store.beat(&session).await?, &session)?;
-    if let (Some(election), Some(token), Pulse::Alive { timeline, .. }) =
+    if let (Some(election), Some(token), Pulse::Alive { epoch, .. }) =
         (renewal.election, renewal.token, &pulse)
     {
         let key = ElectionKey::new(renewal.namespace, election);
         let seen = app.board.look(&key).await?;
         let held = seen.elections.get(&key).is_some_and(|entry| {
-            entry.held_by(&session).any(|(_, held)| held == token) && token.timeline() == *timeline
+            entry.held_by(&session).any(|(_, held)| held == token) && token.epoch() == *epoch
         });
         if !held {
             let detail = format!("this session does not lead {key} under token {token}");

@@ -27,8 +27,8 @@ pub(crate) struct StoreState {
     trouble: Option<String>,
     /// What the trouble is, for those who may administer everything.
     detail: Option<String>,
-    /// The store's timeline: it grows when a standby is promoted.
-    timeline: u32,
+    /// The store's epoch: it grows when a standby is promoted.
+    epoch: u32,
     /// What an examination found, for those who may administer everything; `null` for others, and while there is trouble.
     findings: Option<Vec<Finding>>,
 }
@@ -71,7 +71,7 @@ pub(crate) async fn show(State(app): State<App>, principal: Principal) -> Result
         trouble: seen.trouble.as_ref().map(|error| word(error.kind)),
         // It may name hosts and users.
         detail: seen.trouble.as_ref().filter(|_| admin).map(|error| error.message.clone()),
-        timeline: seen.timeline,
+        epoch: seen.epoch,
         findings: findings.map(|findings| findings.to_vec()),
     }))
 }

@@ -157,7 +157,7 @@ impl Eye {
         let returned = self.runtime.now();
         self.desk.onlooker().saw(&observation, returned, wanted.all);
         let mut seen = (*self.desk.seen()).clone();
-        seen.timeline = observation.timeline;
+        seen.epoch = observation.epoch;
         if wanted.all {
             seen.at = now;
             self.all_at = returned + ALL_EVERY.max(returned.since(now) * LEISURE);

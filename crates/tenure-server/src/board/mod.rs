@@ -101,8 +101,8 @@ pub struct Seen {
     pub latency: Duration,
     /// Why the last look failed, if it did.
     pub trouble: Option<StoreError>,
-    /// The store's timeline.
-    pub timeline: u32,
+    /// The store's epoch.
+    pub epoch: u32,
     /// How many times something was seen before.
     pub number: u64,
 }
@@ -268,9 +268,9 @@ impl Board {
         self.desk.onlooker().glimpsed(observation, self.desk.runtime.now());
     }
 
-    /// Whether this server itself has seen a session silent for its lease. The session was just read, on this timeline.
-    pub(crate) fn is_silent(&self, session: &SessionView, timeline: u32) -> bool {
-        self.desk.onlooker().is_silent(session, timeline, self.desk.runtime.now())
+    /// Whether this server itself has seen a session silent for its lease. The session was just read, in this epoch.
+    pub(crate) fn is_silent(&self, session: &SessionView, epoch: u32) -> bool {
+        self.desk.onlooker().is_silent(session, epoch, self.desk.runtime.now())
     }
 
     async fn looked(&self, want: impl FnOnce(&mut Wanted)) -> Result<Arc<Seen>, StoreError> {

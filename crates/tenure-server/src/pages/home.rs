@@ -436,7 +436,7 @@ fn store(app: &App, seen: &Seen, findings: Option<&[Finding]>) -> Markup {
             }
             div.body {
                 dl.facts {
-                    div { dt { "Backend" } dd { (promises.backend) @if seen.timeline > 0 { ", timeline " (seen.timeline) } } }
+                    div { dt { "Backend" } dd { (promises.backend) @if seen.epoch > 0 { ", epoch " (seen.epoch) } } }
                     div { dt { "Last look took" } dd { (latency(seen)) } }
                     div { dt { "At most one leader" } dd { (promises.at_most_one) } }
                     div { dt { "In a netsplit" } dd { (promises.netsplit) } }

@@ -66,7 +66,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
         "kind",
         "by",
         "name",
-        "timeline",
+        "epoch",
         "beat",
         "colour",
     ]);

@@ -157,7 +157,7 @@ pub(crate) async fn take(store: &dyn Backend, session: &SessionId, election: &st
     let seen = store.observe(session, &Scope::Only(vec![key(election)])).await.unwrap();
     let take = Take {
         session: session.clone(),
-        timeline: seen.timeline,
+        epoch: seen.epoch,
         election: key(election),
         slot: 0,
         token: seen.elections[0].leases[0].token,

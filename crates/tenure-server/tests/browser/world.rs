@@ -196,7 +196,7 @@ impl World {
             self.clock.set_back(Duration::from_secs(left * 60 + minutes * 4));
             match *end {
                 "expired" => {
-                    let expire = tenure::port::Expire { session: session.clone(), timeline: 0, beat: None };
+                    let expire = tenure::port::Expire { session: session.clone(), epoch: 0, beat: None };
                     self.store.expire(&expire).await.unwrap();
                 }
                 _ => {
@@ -222,7 +222,7 @@ impl World {
         let lease = &view.leases[0];
         let take = Take {
             session: session.clone(),
-            timeline: 0,
+            epoch: 0,
             election: election.clone(),
             slot: lease.slot,
             token: lease.token,

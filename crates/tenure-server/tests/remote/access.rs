@@ -111,7 +111,7 @@ async fn nobody_passes_for_a_server_who_came_through_one() {
         denied(actor.store.join(&fake(&actor.id)).await);
         let take = Take {
             session: actor.id.clone(),
-            timeline: actor.timeline,
+            epoch: actor.epoch,
             election: servers.clone(),
             slot: 0,
             token: Token::ZERO,
@@ -150,7 +150,7 @@ async fn nobody_is_declared_dead_by_who_may_not_lead_all_that_they_hold() {
     // What it holds without standing there any more is no less its own.
     victim.store.leave(&victim.id, &key("b")).await.unwrap();
     bob.stand(&key("a")).await;
-    let silent = Expire { session: victim.id.clone(), timeline: bob.timeline, beat: Some(0) };
+    let silent = Expire { session: victim.id.clone(), epoch: bob.epoch, beat: Some(0) };
     denied(bob.store.expire(&silent).await);
     denied(bob.store.take(&bob.overbid(&key("a"), 0).await).await);
     assert!(house.store.backend().sessions(Some(std::slice::from_ref(&victim.id))).await.unwrap()[0].live);
@@ -343,7 +343,7 @@ async fn what_makes_no_sense_is_refused_by_its_name() {
     // The address and the body must mean the same.
     let take = Take {
         session: id.clone(),
-        timeline: 0,
+        epoch: 0,
         election: key("a"),
         slot: 0,
         token: Token::ZERO,

@@ -15,8 +15,8 @@ pub struct Actor {
     pub store: Arc<dyn Backend>,
     /// The session.
     pub id: SessionId,
-    /// The store's timeline.
-    pub timeline: u32,
+    /// The store's epoch.
+    pub epoch: u32,
 }
 
 impl Actor {
@@ -24,8 +24,8 @@ impl Actor {
     pub async fn open(store: Arc<dyn Backend>, name: &str) -> Actor {
         let id = new_id();
         let pulse = store.open(&new_session(&id, name)).await.expect("open");
-        let Pulse::Alive { timeline, .. } = pulse else { panic!("a new session lives") };
-        Actor { store, id, timeline }
+        let Pulse::Alive { epoch, .. } = pulse else { panic!("a new session lives") };
+        Actor { store, id, epoch }
     }
 
     /// Stands for an election of one slot.
@@ -54,7 +54,7 @@ impl Actor {
         let lease = self.lease(key, slot).await;
         Take {
             session: self.id.clone(),
-            timeline: self.timeline,
+            epoch: self.epoch,
             election: key.clone(),
             slot,
             token: lease.token,
@@ -66,7 +66,7 @@ impl Actor {
     /// The same, declaring its holder dead at the beat that is seen now.
     pub async fn overbid(&self, key: &ElectionKey, slot: u32) -> Take {
         let holder = self.lease(key, slot).await.holder.expect("somebody holds it");
-        let expire = Some(Expire { session: holder.id, timeline: self.timeline, beat: Some(holder.beat) });
+        let expire = Some(Expire { session: holder.id, epoch: self.epoch, beat: Some(holder.beat) });
         Take { expire, ..self.bid(key, slot).await }
     }
 
@@ -111,7 +111,7 @@ impl Actor {
     pub async fn expire(&self, other: &Actor, key: &ElectionKey) {
         let view = self.view(key).await;
         let beat = view.candidate(&other.id).expect("it stands").session.beat;
-        let expire = Expire { session: other.id.clone(), timeline: self.timeline, beat: Some(beat) };
+        let expire = Expire { session: other.id.clone(), epoch: self.epoch, beat: Some(beat) };
         self.store.expire(&expire).await.expect("expire");
     }
 }

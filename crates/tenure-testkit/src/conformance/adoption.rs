@@ -88,7 +88,7 @@ pub async fn electing_here_and_elsewhere_exclude_each_other(subject: &Subject) {
     b.store.end(&b.id).await.unwrap();
     assert_eq!(
         a.take(&key, 0).await,
-        token.next(a.timeline),
+        token.next(a.epoch),
         "tokens granted here go on from those granted here"
     );
 }
@@ -159,7 +159,7 @@ pub async fn an_expiry_frees_what_was_adopted(subject: &Subject) {
     let (a, b) = (subject.actor("a").await, subject.actor("b").await);
     assert_eq!(a.store.adopt(&granted(&a, 7, "one")).await, Ok(true));
     let beat = b.store.sessions(Some(std::slice::from_ref(&a.id))).await.unwrap()[0].beat;
-    let expire = Expire { session: a.id.clone(), timeline: b.timeline, beat: Some(beat) };
+    let expire = Expire { session: a.id.clone(), epoch: b.epoch, beat: Some(beat) };
     b.store.expire(&expire).await.unwrap();
     assert!(!leads(&a, 7).await);
     assert_eq!(b.store.adopt(&granted(&b, 1, "two")).await, Ok(true));

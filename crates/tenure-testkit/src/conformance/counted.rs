@@ -69,8 +69,8 @@ impl Grants {
 
     fn pulse(&self, pulse: Pulse) -> Pulse {
         match pulse {
-            Pulse::Alive { timeline, asks } => {
-                Pulse::Alive { timeline, asks: asks.into_iter().map(|ask| self.ask(ask)).collect() }
+            Pulse::Alive { epoch, asks } => {
+                Pulse::Alive { epoch, asks: asks.into_iter().map(|ask| self.ask(ask)).collect() }
             }
             Pulse::Gone => Pulse::Gone,
         }

@@ -23,7 +23,7 @@ pub async fn random_calls_are_answered_as_the_book_answers(subject: &Subject) {
     let mut pair = Pair {
         store: subject.client().await,
         book: Book::default(),
-        timeline: 0,
+        epoch: 0,
         dice,
         sessions: Vec::new(),
         elections: ["a", "b", "c"].map(election).into(),
@@ -43,7 +43,7 @@ pub async fn random_calls_are_answered_as_the_book_answers(subject: &Subject) {
 struct Pair {
     store: Arc<dyn Backend>,
     book: Book,
-    timeline: u32,
+    epoch: u32,
     dice: SplitMix,
     sessions: Vec<SessionId>,
     elections: Vec<ElectionKey>,
@@ -83,10 +83,10 @@ impl Pair {
         };
         let session = new_session(&id, "s");
         let answer = self.store.open(&session).await.unwrap();
-        if let (true, Pulse::Alive { timeline, .. }) = (self.call == 0 && self.sessions.is_empty(), &answer) {
-            // From here on, the book grants the tokens that a store of this timeline grants.
-            (0..*timeline).for_each(|_| self.book.promote());
-            self.timeline = *timeline;
+        if let (true, Pulse::Alive { epoch, .. }) = (self.call == 0 && self.sessions.is_empty(), &answer) {
+            // From here on, the book grants the tokens that a store of this epoch grants.
+            (0..*epoch).for_each(|_| self.book.promote());
+            self.epoch = *epoch;
         }
         let expected = self.book.open(&session, 0);
         self.same("open", pulse(answer), pulse(expected));
@@ -159,7 +159,7 @@ impl Pair {
             if let Some(seen) = lease.holder.filter(|_| self.chance(40)) {
                 expire = Some(Expire {
                     session: seen.id,
-                    timeline: self.timeline,
+                    epoch: self.epoch,
                     beat: Some(seen.beat - u64::from(seen.beat > 0 && self.chance(20))),
                 });
             }
@@ -170,8 +170,8 @@ impl Pair {
         if self.chance(10) {
             holder = Some(self.session());
         }
-        let timeline = self.timeline + u32::from(self.chance(3));
-        let take = Take { session, timeline, election: key, slot, token, holder, expire };
+        let epoch = self.epoch + u32::from(self.chance(3));
+        let take = Take { session, epoch, election: key, slot, token, holder, expire };
         let answer = self.store.take(&take).await.unwrap();
         let expected = self.book.take(&take, 0);
         self.same("take", answer, expected);
@@ -245,8 +245,8 @@ impl Pair {
     fn some_expire(&mut self) -> Expire {
         let session = self.session();
         let beat = self.book.session(&session).map_or(0, |session| session.beat);
-        let timeline = self.timeline + u32::from(self.chance(5));
-        Expire { session, timeline, beat: Some(if self.chance(60) { beat } else { beat + 1 }) }
+        let epoch = self.epoch + u32::from(self.chance(5));
+        Expire { session, epoch, beat: Some(if self.chance(60) { beat } else { beat + 1 }) }
     }
 
     fn session(&mut self) -> SessionId {

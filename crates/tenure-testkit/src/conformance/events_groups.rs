@@ -123,7 +123,7 @@ pub async fn a_free_share_is_taken(subject: &Subject) {
         assert_eq!((share.token, share.holder, share.last), (it.token, Some(a.actor.id.clone()), "a".into()));
     }
     assert_eq!(b.share(1).await, before.shares[1]);
-    assert_eq!(taken[0].token.timeline(), a.actor.timeline);
+    assert_eq!(taken[0].token.epoch(), a.actor.epoch);
 }
 
 /// Not by another, and not twice by the same one.
@@ -149,7 +149,7 @@ pub async fn what_was_seen_of_a_share_must_still_be_so(subject: &Subject) {
     assert_eq!(got.iter().map(|it| it.slot).collect::<Vec<_>>(), [1]);
     let never = TakeShares { slots: vec![(0, Token::from_u64(12_345)), (99, Token::ZERO)], ..seen };
     assert_eq!(b.actor.store.take_shares(&never).await, Ok(vec![]));
-    assert_eq!(b.take_one(0).await.token, taken.token.next(b.actor.timeline));
+    assert_eq!(b.take_one(0).await.token, taken.token.next(b.actor.epoch));
 }
 
 /// Neither somebody who never joined, nor who left, nor a session that is over.
@@ -210,7 +210,7 @@ pub async fn the_shares_of_a_dead_session_are_free(subject: &Subject) {
             let sessions =
                 heir.actor.store.sessions(Some(std::slice::from_ref(&gone.actor.id))).await.unwrap();
             let beat = Some(sessions[0].beat);
-            let expire = Expire { session: gone.actor.id.clone(), timeline: heir.actor.timeline, beat };
+            let expire = Expire { session: gone.actor.id.clone(), epoch: heir.actor.epoch, beat };
             heir.actor.store.expire(&expire).await.unwrap();
         } else {
             gone.actor.store.end(&gone.actor.id).await.unwrap();

@@ -9,7 +9,7 @@ pub async fn a_free_lease_is_taken(subject: &Subject) {
     let (a, key) = (subject.actor("a").await, election("e"));
     a.stand(&key).await;
     let before = a.lease(&key, 0).await;
-    assert_eq!((before.token, before.holder, before.granted_at_ms), (Token::first(a.timeline), None, None));
+    assert_eq!((before.token, before.holder, before.granted_at_ms), (Token::first(a.epoch), None, None));
     let token = a.take(&key, 0).await;
     let lease = a.lease(&key, 0).await;
     assert!(token > Token::ZERO);
@@ -37,7 +37,7 @@ pub async fn what_was_seen_must_still_be_so(subject: &Subject) {
         Take { expire: bid.expire.clone(), ..free },
         Take { token: Token::from_u64(token.as_u64() + 1), ..bid.clone() },
         Take { token: Token::ZERO, ..bid.clone() },
-        Take { timeline: bid.timeline + 1, ..bid.clone() },
+        Take { epoch: bid.epoch + 1, ..bid.clone() },
         Take { holder: None, ..bid.clone() },
         Take { holder: Some(b.id.clone()), ..bid.clone() },
         Take { holder: Some(new_id()), ..bid.clone() },
@@ -97,10 +97,10 @@ pub async fn who_does_not_stand_takes_nothing(subject: &Subject) {
     // And a session that it found silent is expired all the same.
     let c = subject.actor("c").await;
     let token = b.take(&key, 0).await;
-    let expire = Some(Expire { session: b.id.clone(), timeline: b.timeline, beat: Some(0) });
+    let expire = Some(Expire { session: b.id.clone(), epoch: b.epoch, beat: Some(0) });
     let bid = Take {
         session: c.id.clone(),
-        timeline: c.timeline,
+        epoch: c.epoch,
         election: key.clone(),
         slot: 0,
         token,

@@ -46,6 +46,7 @@ pub mod pools;
 pub mod reasons;
 pub mod recovery;
 pub mod requests;
+pub mod restores;
 pub mod schedules_differential;
 pub mod schedules_due;
 pub mod schedules_firing;

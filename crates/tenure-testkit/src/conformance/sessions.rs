@@ -31,7 +31,7 @@ pub async fn an_unknown_session_is_gone(subject: &Subject) {
     let id = new_id();
     assert_eq!(store.beat(&id).await, Ok(Pulse::Gone));
     assert_eq!(store.end(&id).await, Ok(()));
-    assert_eq!(store.expire(&Expire { session: id, timeline: 0, beat: Some(0) }).await, Ok(()));
+    assert_eq!(store.expire(&Expire { session: id, epoch: 0, beat: Some(0) }).await, Ok(()));
 }
 
 /// Ended is ended.
@@ -62,7 +62,7 @@ pub async fn an_expired_session_never_comes_back(subject: &Subject) {
 pub async fn a_session_that_beat_since_is_not_expired(subject: &Subject) {
     let (a, b) = (subject.actor("a").await, subject.actor("b").await);
     assert!(a.lives().await);
-    b.store.expire(&Expire { session: a.id.clone(), timeline: b.timeline, beat: Some(0) }).await.unwrap();
+    b.store.expire(&Expire { session: a.id.clone(), epoch: b.epoch, beat: Some(0) }).await.unwrap();
     assert!(a.lives().await);
 }
 
@@ -119,8 +119,8 @@ pub async fn an_owner_is_kept_and_shown(subject: &Subject) {
     let (a, key) = (subject.actor("a").await, election("e"));
     let id = new_id();
     let session = NewSession { owner: Some("o'wner \"x\" \\".into()), ..new_session(&id, "remote") };
-    let Ok(Pulse::Alive { timeline, .. }) = a.store.open(&session).await else { panic!("it lives") };
-    let remote = Actor { store: a.store.clone(), id: id.clone(), timeline };
+    let Ok(Pulse::Alive { epoch, .. }) = a.store.open(&session).await else { panic!("it lives") };
+    let remote = Actor { store: a.store.clone(), id: id.clone(), epoch };
     remote.stand(&key).await;
     remote.take(&key, 0).await;
     a.stand(&key).await;

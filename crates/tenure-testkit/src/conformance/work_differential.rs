@@ -62,7 +62,7 @@ struct Side {
     /// How far into the future an hour is, by its clock when it began.
     later_ms: i64,
     keeper: Option<(SessionId, Token)>,
-    timeline: u32,
+    epoch: u32,
 }
 
 impl Side {
@@ -72,7 +72,7 @@ impl Side {
         let id = store.submit(&submission).await.expect("submit")[0].id;
         let view = store.task(&key.namespace, id).await.expect("task").expect("it is there");
         let later_ms = view.enqueued_at_ms + HOUR_MS.cast_signed();
-        Side { store, ids: Vec::new(), later_ms, keeper: None, timeline: 0 }
+        Side { store, ids: Vec::new(), later_ms, keeper: None, epoch: 0 }
     }
 
     fn place(&self, id: TaskId) -> usize {
@@ -184,7 +184,7 @@ impl Pair<'_> {
             let actor = Actor::open(side.store.clone(), "keeper").await;
             actor.stand(&claims_election()).await;
             let token = actor.take(&claims_election(), 0).await;
-            side.timeline = actor.timeline;
+            side.epoch = actor.epoch;
             side.keeper = Some((actor.id, token));
         }
     }
@@ -343,7 +343,7 @@ impl Pair<'_> {
                 .map(|(place, grant, outcome)| Settlement {
                     namespace: Name::default_namespace(),
                     task: side.ids[*place],
-                    token: Token::from_u64(Token::first(side.timeline).as_u64() + grant),
+                    token: Token::from_u64(Token::first(side.epoch).as_u64() + grant),
                     outcome: outcome.clone(),
                 })
                 .collect();

@@ -92,6 +92,11 @@ impl FreshDatabase {
         psql(&self.binaries, &self.url_as(role), sql)
     }
 
+    /// What `pg_dump` writes of the database, as a script for [`psql`](Self::psql).
+    pub fn dump(&self, options: &[&str]) -> Result<String> {
+        super::pgtools::dump(&self.binaries, &self.url, options)
+    }
+
     /// Runs SQL in the database; see [`PgCluster::psql`].
     pub fn psql(&self, sql: &str) -> Result<String> {
         psql(&self.binaries, &self.url, sql)

@@ -45,6 +45,12 @@ pub(crate) fn psql(binaries: &Path, conninfo: &str, sql: &str) -> Result<String>
 }
 
 /// A text as SQL, `postgresql.conf` and libpq's conninfo all write it, as long as it has no backslash.
+pub(crate) fn dump(binaries: &Path, conninfo: &str, options: &[&str]) -> Result<String> {
+    run(Command::new(binaries.join("pg_dump"))
+        .args(["--inserts", "--no-owner", "-d", conninfo])
+        .args(options))
+}
+
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

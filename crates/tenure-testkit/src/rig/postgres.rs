@@ -124,6 +124,11 @@ impl PgCluster {
         psql(&self.binaries, &self.socket_conninfo(database), sql)
     }
 
+    /// What `pg_dump` writes of a database, as a script for [`psql`](Self::psql).
+    pub fn dump(&self, database: &str, options: &[&str]) -> Result<String> {
+        super::pgtools::dump(&self.binaries, &self.socket_conninfo(database), options)
+    }
+
     /// The postmaster's process id, or nothing if the cluster is down.
     pub fn pid(&self) -> Option<u32> {
         self.postmaster().as_ref().map(Server::id)

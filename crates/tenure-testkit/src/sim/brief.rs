@@ -81,9 +81,9 @@ pub(super) fn command_in_brief(command: &Command) -> String {
 
 pub(super) fn answer_in_brief(answer: &Answer) -> String {
     match answer {
-        Answer::Pulse(Ok(Pulse::Alive { timeline, asks })) => {
+        Answer::Pulse(Ok(Pulse::Alive { epoch, asks })) => {
             let asks: Vec<_> = asks.iter().map(|ask| ask.kind.word()).collect();
-            format!("alive, timeline {timeline}, asks {asks:?}")
+            format!("alive, epoch {epoch}, asks {asks:?}")
         }
         Answer::Observed(Ok(observation)) => {
             let mut line = String::from("saw");

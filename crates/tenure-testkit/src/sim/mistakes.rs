@@ -23,7 +23,7 @@ pub enum Mistake {
     /// The lease is given back while the work goes on.
     ReleaseBeforeTheWorkEnded,
     /// After a promotion tokens go on from what the older copy knew.
-    TokensForgetTheTimeline,
+    TokensForgetTheEpoch,
     /// Every replica carries one identity, and opening it again is no trouble.
     HostnameAsSessionId,
     /// The clock stands still while the machine is suspended.
@@ -40,7 +40,7 @@ impl Mistake {
         Mistake::ExpiryIgnoresTheBeat,
         Mistake::GuardTakesNoLock,
         Mistake::ReleaseBeforeTheWorkEnded,
-        Mistake::TokensForgetTheTimeline,
+        Mistake::TokensForgetTheEpoch,
         Mistake::HostnameAsSessionId,
         Mistake::ClockStopsInSuspend,
     ];

@@ -12,15 +12,15 @@ pub(super) struct Store {
     /// What an asynchronous standby has received.
     standby: Book,
     mistake: Option<Mistake>,
-    timelines_forgotten: u32,
+    epochs_forgotten: u32,
 }
 
 impl Store {
     pub(super) fn new(mistake: Option<Mistake>) -> Self {
-        // A server's first timeline is 1.
+        // A server's first epoch is 1.
         let mut book = Book::default();
         book.promote();
-        Store { standby: book.clone(), book, mistake, timelines_forgotten: 0 }
+        Store { standby: book.clone(), book, mistake, epochs_forgotten: 0 }
     }
 
     /// The standby catches up.
@@ -32,8 +32,8 @@ impl Store {
     /// The standby takes over, with what it has.
     pub(super) fn promote(&mut self) {
         self.book = self.standby.clone();
-        if self.mistake == Some(Mistake::TokensForgetTheTimeline) {
-            self.timelines_forgotten += 1;
+        if self.mistake == Some(Mistake::TokensForgetTheEpoch) {
+            self.epochs_forgotten += 1;
         } else {
             self.book.promote();
         }
@@ -54,7 +54,7 @@ impl Store {
             }
             Command::Beat(id) => Answer::Pulse(Ok(match book.beat(id, wall_ms) {
                 Pulse::Gone if self.mistake == Some(Mistake::BeatRevivesAnExpiredSession) => {
-                    Pulse::Alive { timeline: book.timeline(), asks: Vec::new() }
+                    Pulse::Alive { epoch: book.epoch(), asks: Vec::new() }
                 }
                 pulse => pulse,
             })),
@@ -81,12 +81,12 @@ impl Store {
             Command::Ask(ask) => Answer::Asked(Ok(book.ask(ask))),
             Command::Watch(_) => return None,
         };
-        Some(self.with_timeline(answer))
+        Some(self.with_epoch(answer))
     }
 
     fn take(&mut self, take: &Take, wall_ms: i64) -> Option<Token> {
         let mut take = take.clone();
-        take.timeline -= self.timelines_forgotten.min(take.timeline);
+        take.epoch -= self.epochs_forgotten.min(take.epoch);
         take.expire = take.expire.map(|expire| self.careless(&expire));
         if self.mistake == Some(Mistake::TakeWithoutCompareAndSwap) {
             let view = self.book.election(&take.election)?;
@@ -95,7 +95,7 @@ impl Store {
             take.token = lease.token;
             take.expire = holder.clone().filter(|holder| *holder != take.session).map(|session| Expire {
                 session,
-                timeline: take.timeline,
+                epoch: take.epoch,
                 beat: None,
             });
             take.holder = holder;
@@ -105,18 +105,18 @@ impl Store {
 
     fn careless(&self, expire: &Expire) -> Expire {
         let mut expire = expire.clone();
-        expire.timeline -= self.timelines_forgotten.min(expire.timeline);
+        expire.epoch -= self.epochs_forgotten.min(expire.epoch);
         if self.mistake == Some(Mistake::ExpiryIgnoresTheBeat) {
             expire.beat = None;
         }
         expire
     }
 
-    /// Where tokens forget the timeline, the answers still tell it: only the tokens are wrong.
-    fn with_timeline(&self, mut answer: Answer) -> Answer {
+    /// Where tokens forget the epoch, the answers still tell it: only the tokens are wrong.
+    fn with_epoch(&self, mut answer: Answer) -> Answer {
         match &mut answer {
-            Answer::Pulse(Ok(Pulse::Alive { timeline, .. })) => *timeline += self.timelines_forgotten,
-            Answer::Observed(Ok(seen)) => seen.timeline += self.timelines_forgotten,
+            Answer::Pulse(Ok(Pulse::Alive { epoch, .. })) => *epoch += self.epochs_forgotten,
+            Answer::Observed(Ok(seen)) => seen.epoch += self.epochs_forgotten,
             _ => {}
         }
         answer

@@ -134,8 +134,8 @@ fn holds(world: &World, node: &Node) -> bool {
 fn serve(world: &mut World, rules: &Rules, n: usize) -> Option<()> {
     let envelope = world.nodes[n].flight?.envelope;
     let answer = store::serve(world, rules, &envelope);
-    let timeline = world.store.timeline;
-    world.nodes[n].flight.as_mut()?.answer = Some((timeline, answer));
+    let epoch = world.store.epoch;
+    world.nodes[n].flight.as_mut()?.answer = Some((epoch, answer));
     Some(())
 }
 
@@ -156,9 +156,9 @@ fn deliver_write(world: &mut World, rules: &Rules, n: usize) {
 
 fn promote(world: &mut World) {
     let Some(standby) = world.standby.take() else { return };
-    let timeline = world.store.timeline + 1;
+    let epoch = world.store.epoch + 1;
     world.store = standby;
-    world.store.timeline = timeline;
+    world.store.epoch = epoch;
     for node in &mut world.nodes {
         node.transaction = None;
     }
@@ -177,7 +177,7 @@ impl Model for Rules {
         for n in 0..self.nodes {
             self.steps_of(world, n, steps);
         }
-        if self.promotion && world.store.timeline == 0 {
+        if self.promotion && world.store.epoch == 0 {
             steps.push(if world.standby.is_none() { Step::StandbyLags } else { Step::Promote });
         }
     }

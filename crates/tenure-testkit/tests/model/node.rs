@@ -59,7 +59,7 @@ pub(crate) fn give_up(node: &mut Node) {
 /// A new process on the same machine. Only what was on the wire outlives the old one.
 pub(crate) fn restart(node: &mut Node, session: u8, gracefully: bool) {
     let mut after = Node::new(session);
-    after.timeline = node.timeline;
+    after.epoch = node.epoch;
     let end = gracefully.then_some(Envelope { session: node.session, request: Request::End });
     give_up(node);
     after.orphan = end.or(node.orphan);
@@ -69,10 +69,10 @@ pub(crate) fn restart(node: &mut Node, session: u8, gracefully: bool) {
 
 /// Takes the answer of the request in flight.
 pub(crate) fn receive(node: &mut Node, rules: &Rules) {
-    let Some(Flight { envelope, age, answer: Some((timeline, answer)) }) = node.flight.take() else { return };
-    if timeline != node.timeline {
-        node.timeline = timeline;
-        if !rules.makes(Mistake::BeatIgnoresTimeline) {
+    let Some(Flight { envelope, age, answer: Some((epoch, answer)) }) = node.flight.take() else { return };
+    if epoch != node.epoch {
+        node.epoch = epoch;
+        if !rules.makes(Mistake::BeatIgnoresEpoch) {
             node.lose();
             node.trust = 0;
             forget_view(node);
@@ -107,8 +107,8 @@ fn see(node: &mut Node, rules: &Rules, view: View, age: u8) {
     }
     // Whoever takes a lease and gives it back and takes it again has not beaten: the same beat is the same wait.
     let same = node.view.is_some_and(|before| {
-        (before.timeline, before.holder, before.live, before.beat)
-            == (view.timeline, view.holder, view.live, view.beat)
+        (before.epoch, before.holder, before.live, before.beat)
+            == (view.epoch, view.holder, view.live, view.beat)
     });
     if !same {
         node.watched = if rules.makes(Mistake::ExpiryCountedFromBeforeRead) { age } else { 0 };

@@ -10,7 +10,7 @@ pub(crate) const ONE_WORKER: &str = "at most one node works";
 pub(crate) const TOKENS_GROW: &str = "every grant has a greater token";
 pub(crate) const WRITES_IN_ORDER: &str = "no write is accepted after one of a later grant";
 pub(crate) const GUARD_HOLDS: &str = "no guarded commit without the lease";
-pub(crate) const TIMELINE_ENDS_TRUST: &str = "no grant is renewed on another timeline";
+pub(crate) const EPOCH_ENDS_TRUST: &str = "no grant is renewed in another epoch";
 
 pub(crate) fn all(rules: &Rules) -> Vec<Property<Rules>> {
     let mut all = vec![
@@ -21,9 +21,9 @@ pub(crate) fn all(rules: &Rules) -> Vec<Property<Rules>> {
         Property::always(TOKENS_GROW, |_, world: &World| !world.harm.token_did_not_grow),
         Property::always(WRITES_IN_ORDER, |_, world: &World| !world.harm.stale_write_accepted),
         Property::always(GUARD_HOLDS, |_, world: &World| !world.harm.commit_without_lease),
-        Property::always(TIMELINE_ENDS_TRUST, |rules, world: &World| {
+        Property::always(EPOCH_ENDS_TRUST, |rules, world: &World| {
             count(rules, world, |node| {
-                node.believes(rules) && node.held.is_some_and(|held| held.timeline() < node.timeline)
+                node.believes(rules) && node.held.is_some_and(|held| held.epoch() < node.epoch)
             }) == 0
         }),
         Property::sometimes("a node leads", |rules, world| leaders(rules, world) == 1),
@@ -54,13 +54,13 @@ pub(crate) fn all(rules: &Rules) -> Vec<Property<Rules>> {
     }
     if rules.promotion {
         all.push(Property::sometimes("a promotion loses a grant that was answered", |_, world: &World| {
-            world.store.timeline > 0 && world.store.lease.serial < world.granted.serial
+            world.store.epoch > 0 && world.store.lease.serial < world.granted.serial
         }));
-        all.push(Property::sometimes("a node leads on the new timeline", |rules, world: &World| {
-            count(rules, world, |node| node.timeline > 0 && node.believes(rules)) > 0
+        all.push(Property::sometimes("a node leads in the new epoch", |rules, world: &World| {
+            count(rules, world, |node| node.epoch > 0 && node.believes(rules)) > 0
         }));
         if !rules.promotion_waited_out {
-            all.push(Property::sometimes("leaders of two timelines overlap", |rules, world| {
+            all.push(Property::sometimes("leaders of two epochs overlap", |rules, world| {
                 leaders(rules, world) > 1
             }));
         }
@@ -68,14 +68,14 @@ pub(crate) fn all(rules: &Rules) -> Vec<Property<Rules>> {
     all
 }
 
-/// Leaders of different timelines may overlap, unless the rule is in force that prevents it: a promoted standby may
-/// not know of the last grant. Leaders of one timeline never do.
+/// Leaders of different epochs may overlap, unless the rule is in force that prevents it: a promoted standby may
+/// not know of the last grant. Leaders of one epoch never do.
 fn one_leader(rules: &Rules, world: &World) -> bool {
-    let timelines = if rules.promotion_waited_out { 0..1 } else { 0..2 };
-    timelines.into_iter().all(|timeline| {
+    let epochs = if rules.promotion_waited_out { 0..1 } else { 0..2 };
+    epochs.into_iter().all(|epoch| {
         count(rules, world, |node| {
             let grant = node.held.filter(|_| node.believes(rules));
-            grant.is_some_and(|grant| rules.promotion_waited_out || grant.timeline() == timeline)
+            grant.is_some_and(|grant| rules.promotion_waited_out || grant.epoch() == epoch)
         }) <= 1
     })
 }

@@ -8,8 +8,8 @@ pub(crate) const TRUST: u8 = 12;
 pub(crate) const SLOW: u8 = 5;
 /// Units by which the fastest clock advances in one tick: 1.2 times the slowest.
 pub(crate) const FAST: u8 = 6;
-/// The timeline is kept above this bit of a token (bit 40 in the real store).
-pub(crate) const TIMELINE_BIT: u8 = 4;
+/// The epoch is kept above this bit of a token (bit 40 in the real store).
+pub(crate) const EPOCH_BIT: u8 = 4;
 
 /// One known way to get the protocol wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +42,10 @@ pub(crate) enum Mistake {
     NoFence,
     /// Tokens are counted in the process and begin anew with it.
     TokenFromMemoryOnly,
-    /// Tokens do not contain the timeline.
-    TokenForgetsTimeline,
-    /// A beat answered on another timeline renews what was granted on the old one.
-    BeatIgnoresTimeline,
+    /// Tokens do not contain the epoch.
+    TokenForgetsEpoch,
+    /// A beat answered in another epoch renews what was granted on the old one.
+    BeatIgnoresEpoch,
 }
 
 /// How local clocks run against true time.

@@ -3,7 +3,7 @@
 //! Nothing holds an absolute time. A deadline is what is left of it, a wait is what has passed, and both stop at
 //! their limits: so the state space is finite although time is not bounded.
 
-use crate::rules::{LEASE, Mistake, Rules, TIMELINE_BIT};
+use crate::rules::{EPOCH_BIT, LEASE, Mistake, Rules};
 
 pub(crate) const MAX_NODES: usize = 3;
 pub(crate) const MAX_SESSIONS: usize = 6;
@@ -30,14 +30,14 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    pub(crate) fn timeline(self) -> u8 {
-        self.token >> TIMELINE_BIT
+    pub(crate) fn epoch(self) -> u8 {
+        self.token >> EPOCH_BIT
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Store {
-    pub(crate) timeline: u8,
+    pub(crate) epoch: u8,
     pub(crate) lease: Grant,
     pub(crate) holder: Option<u8>,
     pub(crate) sessions: [Session; MAX_SESSIONS],
@@ -52,7 +52,7 @@ impl Store {
 /// What one read of the lease and of its holder's session returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct View {
-    pub(crate) timeline: u8,
+    pub(crate) epoch: u8,
     pub(crate) lease: Grant,
     pub(crate) holder: Option<u8>,
     pub(crate) live: bool,
@@ -98,15 +98,15 @@ pub(crate) struct Flight {
     pub(crate) envelope: Envelope,
     /// How long ago the clock was read before sending. Counted only where a rule uses it.
     pub(crate) age: u8,
-    /// Once served: the timeline it was served on, and the answer.
+    /// Once served: the epoch it was served on, and the answer.
     pub(crate) answer: Option<(u8, Answer)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub(crate) session: u8,
-    /// The timeline of the last answer.
-    pub(crate) timeline: u8,
+    /// The epoch of the last answer.
+    pub(crate) epoch: u8,
     /// The grant that this node knows it was given.
     pub(crate) held: Option<Grant>,
     /// What is left of the time that the session's last answered beat is trusted for.
@@ -130,7 +130,7 @@ impl Node {
     pub(crate) fn new(session: u8) -> Self {
         Self {
             session,
-            timeline: 0,
+            epoch: 0,
             held: None,
             trust: 0,
             working: false,
@@ -181,7 +181,7 @@ impl View {
     /// Whether this lease may be taken with no wait: it has no holder, a holder that is not live, or it is the
     /// candidate's own, from a grant whose answer was lost.
     pub(crate) fn is_free_for(&self, session: u8, rules: &Rules) -> bool {
-        let granted_since = self.lease.timeline() == self.timeline || !rules.promotion_waited_out;
+        let granted_since = self.lease.epoch() == self.epoch || !rules.promotion_waited_out;
         granted_since && (self.holder.is_none() || !self.live || self.holder == Some(session))
     }
 
@@ -211,7 +211,7 @@ pub(crate) struct World {
     pub(crate) standby: Option<Store>,
     pub(crate) nodes: [Node; MAX_NODES],
     pub(crate) next_session: u8,
-    /// The last grant ever made, on whatever timeline.
+    /// The last grant ever made, in whatever epoch.
     pub(crate) granted: Grant,
     /// The last write that the other database accepted.
     pub(crate) accepted: Grant,
@@ -230,7 +230,7 @@ impl World {
             }
         }
         Self {
-            store: Store { timeline: 0, lease: nothing, holder: None, sessions },
+            store: Store { epoch: 0, lease: nothing, holder: None, sessions },
             standby: None,
             nodes,
             next_session: rules.nodes as u8,
@@ -259,7 +259,7 @@ impl World {
     pub(crate) fn forget_hopeless(&mut self, rules: &Rules) {
         let compared = [
             Mistake::TokenFromMemoryOnly,
-            Mistake::TokenForgetsTimeline,
+            Mistake::TokenForgetsEpoch,
             Mistake::TakeWithoutCas,
             Mistake::ExpireWithoutBeatCas,
         ];

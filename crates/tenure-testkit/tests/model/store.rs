@@ -1,6 +1,6 @@
 //! What the store does with a request, in one atomic step.
 
-use crate::rules::{Mistake, Rules, TIMELINE_BIT};
+use crate::rules::{EPOCH_BIT, Mistake, Rules};
 use crate::state::{Answer, Envelope, Grant, Life, Request, Session, Store, View, World};
 
 /// Whether a row lock keeps this request waiting: guarded transactions lock the lease, shared.
@@ -57,7 +57,7 @@ fn beat(session: &mut Session, rules: &Rules) -> Answer {
 fn view(store: &Store, reader: u8) -> View {
     let session = store.holder.map(|holder| store.sessions[usize::from(holder)]);
     View {
-        timeline: store.timeline,
+        epoch: store.epoch,
         lease: store.lease,
         holder: store.holder,
         live: session.is_some_and(|session| session.life == Life::Live),
@@ -77,7 +77,7 @@ fn may_take(store: &Store, rules: &Rules, taker: u8, seen: &View, expire: bool) 
         && now.lease.token == seen.lease.token
         && now.holder == seen.holder
         && (!expire || (now.live && same_beat))
-        && (!rules.promotion_waited_out || now.timeline == seen.timeline)
+        && (!rules.promotion_waited_out || now.epoch == seen.epoch)
 }
 
 fn grant(world: &mut World, rules: &Rules, taker: u8, expire: bool, remembered: u8) -> Grant {
@@ -87,10 +87,10 @@ fn grant(world: &mut World, rules: &Rules, taker: u8, expire: bool, remembered: 
     }
     let token = if rules.makes(Mistake::TokenFromMemoryOnly) {
         remembered + 1
-    } else if rules.makes(Mistake::TokenForgetsTimeline) {
+    } else if rules.makes(Mistake::TokenForgetsEpoch) {
         store.lease.token + 1
     } else {
-        store.lease.token.max(store.timeline << TIMELINE_BIT) + 1
+        store.lease.token.max(store.epoch << EPOCH_BIT) + 1
     };
     let grant = Grant { token, serial: world.granted.serial + 1 };
     store.lease = grant;

@@ -55,7 +55,7 @@ pub(crate) async fn lead(store: &Postgres, name: &str, election: &ElectionKey) -
 /// A take of a lease that nobody has had yet.
 pub(crate) fn free_take(actor: &Actor, election: &ElectionKey) -> Take {
     let (session, election) = (actor.session.clone(), election.clone());
-    Take { session, timeline: 1, election, slot: 0, token: Token::first(1), holder: None, expire: None }
+    Take { session, epoch: 1, election, slot: 0, token: Token::first(1), holder: None, expire: None }
 }
 
 /// A take-over from a holder whose beat is as it stands now.
@@ -68,7 +68,7 @@ pub(crate) async fn take_over(
     let view = store.election(election).await?.ok_or("there is no such election")?;
     let beat = view.leases.first().and_then(|lease| lease.holder.as_ref()).map(|holder| holder.beat);
     let session = holder.session.clone();
-    let (token, expire) = (holder.token, Some(Expire { session: session.clone(), timeline: 1, beat }));
+    let (token, expire) = (holder.token, Some(Expire { session: session.clone(), epoch: 1, beat }));
     Ok(Take { holder: Some(session), token, expire, ..free_take(taker, election) })
 }
 

@@ -307,11 +307,11 @@ async fn look(
     deaths: &mut Deathwatch,
     watched: &mut HashSet<SessionId>,
 ) -> Result<usize, StoreError> {
-    // The timeline first: a promotion in between shows as an expiry that the store refuses.
+    // The epoch first: a promotion in between shows as an expiry that the store refuses.
     let scope = Scope::Only(vec![claims_election()]);
-    let timeline = hub.bounded(hub.store.observe(session, &scope)).await?.timeline;
+    let epoch = hub.bounded(hub.store.observe(session, &scope)).await?.epoch;
     let sessions = hub.bounded(hub.store.sessions(None)).await?;
-    let silent = deaths.saw(&sessions, timeline, hub.runtime.now());
+    let silent = deaths.saw(&sessions, epoch, hub.runtime.now());
     let mut expired = 0;
     for expire in silent.iter().filter(|expire| expire.session != *session) {
         hub.bounded(hub.store.expire(expire)).await?;

@@ -10,9 +10,9 @@ use tenure_testkit::rig::EtcdCluster;
 
 use crate::{actor, client, leader};
 
-async fn timeline(actor: &Actor) -> u32 {
+async fn epoch(actor: &Actor) -> u32 {
     match actor.store.beat(&actor.id).await.unwrap() {
-        Pulse::Alive { timeline, .. } => timeline,
+        Pulse::Alive { epoch, .. } => epoch,
         Pulse::Gone => panic!("it was there when the backup was made"),
     }
 }
@@ -31,9 +31,9 @@ async fn a_restore_is_another_time_and_no_token_is_granted_again() {
     }
     let stale = a.bid(&key, 0).await;
     cluster.restore(&backup).unwrap();
-    assert_eq!((timeline(&a).await, timeline(&b).await), (1, 1));
+    assert_eq!((epoch(&a).await, epoch(&b).await), (1, 1));
     assert_eq!(a.store.take(&stale).await, Ok(None), "what was seen before is not believed");
-    a.timeline = 1;
+    a.epoch = 1;
     let token = a.take(&key, 0).await;
     assert!(token > lost, "{token} is granted after {lost} was");
     // Also by who was not there before.

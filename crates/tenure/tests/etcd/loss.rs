@@ -21,7 +21,7 @@ async fn any_one_member_may_be_lost_and_return() {
         cluster.kill9(member).unwrap();
         // The one that is gone may have led, so its first answers may be that nobody does.
         let beat = patiently(|| store.beat(&a.id)).await;
-        assert!(matches!(beat, Pulse::Alive { timeline: 0, .. }), "a member's end is no restore");
+        assert!(matches!(beat, Pulse::Alive { epoch: 0, .. }), "a member's end is no restore");
         let token = a.take(&key, 0).await;
         assert!(token > last);
         last = token;

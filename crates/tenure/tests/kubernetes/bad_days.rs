@@ -105,7 +105,7 @@ async fn a_session_that_is_expired_while_it_takes_gives_back_what_it_got() {
     let (world, store, id) = (tokio::runtime::Handle::current(), b.store.clone(), a.id.clone());
     api.before("update", "e", move || {
         let beat = world.block_on(store.sessions(Some(std::slice::from_ref(&id)))).unwrap()[0].beat;
-        world.block_on(store.expire(&Expire { session: id, timeline: 0, beat: Some(beat) })).unwrap();
+        world.block_on(store.expire(&Expire { session: id, epoch: 0, beat: Some(beat) })).unwrap();
     });
     assert_eq!(a.store.take(&bid).await, Ok(None));
     assert!(!a.lives().await);

@@ -126,7 +126,7 @@ async fn a_session_with_an_owner_is_beaten_through_any_client() {
     let through = |store: &std::sync::Arc<dyn tenure::port::Backend>| Actor {
         store: store.clone(),
         id: id.clone(),
-        timeline: 0,
+        epoch: 0,
     };
     let (first, second) = (through(&one), through(&two));
     assert!(first.lives().await);
@@ -179,7 +179,7 @@ async fn a_lease_that_only_others_use_is_shown() {
         200
     );
     let stale = tenure::port::Take {
-        expire: Some(tenure::port::Expire { session: holder.id.clone(), timeline: 0, beat: Some(before) }),
+        expire: Some(tenure::port::Expire { session: holder.id.clone(), epoch: 0, beat: Some(before) }),
         ..a.bid(&key, 0).await
     };
     assert_eq!(a.store.take(&stale).await, Ok(None), "it was renewed since");

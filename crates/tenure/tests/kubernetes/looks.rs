@@ -157,7 +157,7 @@ async fn a_grant_that_took_long_is_renewed_before_it_counts() {
     let (store, key, id) = (client(&api).await, election("e"), new_id());
     let session = NewSession { lease: Duration::from_secs(1), ..new_session(&id, "a") };
     store.open(&session).await.unwrap();
-    let a = Actor { store, id, timeline: 0 };
+    let a = Actor { store, id, epoch: 0 };
     a.stand(&key).await;
     a.take(&key, 0).await;
     a.release(&key, 0, a.lease(&key, 0).await.token).await;

@@ -134,7 +134,7 @@ async fn a_submission_in_a_transaction_is_there_if_it_commits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_begins_with_the_timeline() {
+async fn a_token_begins_with_the_epoch() {
     let (_database, store) = fresh().await;
     opened(&store, "s").await;
     store.submit(&submission("q", tasks(1))).await.unwrap();

@@ -44,7 +44,7 @@ async fn a_connections_end_tells_of_the_death_at_once() {
     comes(&mut wakes, &died).await;
     comes(&mut own, &Wake::Severed(id("a"))).await;
     let mut take = take_over("b", &key, token, "a", 0);
-    take.expire = Some(Expire { session: id("a"), timeline: 1, beat: None });
+    take.expire = Some(Expire { session: id("a"), epoch: 1, beat: None });
     assert!(store.take(&take).await.unwrap().is_some());
     assert_eq!(holder.beat(&id("a")).await.unwrap(), Pulse::Gone);
 }

@@ -70,7 +70,7 @@ async fn an_expiry_without_compare_and_swap_kills_the_living() {
         opened(&store, &name).await;
         store.beat(&id(&name)).await.unwrap();
         store
-            .expire(&tenure_core::port::Expire { session: id(&name), timeline: 1, beat: Some(0) })
+            .expire(&tenure_core::port::Expire { session: id(&name), epoch: 1, beat: Some(0) })
             .await
             .unwrap();
         let lives = matches!(store.beat(&id(&name)).await.unwrap(), Pulse::Alive { .. });
@@ -84,7 +84,7 @@ async fn a_beat_without_its_condition_revives_the_dead() {
     let mut sabotaged = store.clone();
     sabotaged.sabotage("session_beat", " AND state = 'live'", "");
     opened(&store, "a").await;
-    store.expire(&tenure_core::port::Expire { session: id("a"), timeline: 1, beat: Some(0) }).await.unwrap();
+    store.expire(&tenure_core::port::Expire { session: id("a"), epoch: 1, beat: Some(0) }).await.unwrap();
     assert_eq!(store.beat(&id("a")).await.unwrap(), Pulse::Gone);
     assert!(matches!(sabotaged.beat(&id("a")).await.unwrap(), Pulse::Alive { .. }));
 }

@@ -18,7 +18,7 @@ async fn published(store: &tenure::backend::postgres::Postgres, slot: u32) -> u6
 }
 
 async fn expired(store: &tenure::backend::postgres::Postgres, session: &str) {
-    store.expire(&Expire { session: id(session), timeline: 1, beat: Some(0) }).await.unwrap();
+    store.expire(&Expire { session: id(session), epoch: 1, beat: Some(0) }).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ mod literals;
 mod model;
 mod pooler;
 mod races;
+mod restores;
 mod roles;
 mod schedules;
 mod schedules_firing;

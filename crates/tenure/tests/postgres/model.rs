@@ -63,7 +63,7 @@ impl Pair {
 
     fn expire(&mut self, session: SessionId) -> Expire {
         let beat = self.book.session(&session).map_or(0, |session| session.beat) + u64::from(self.chance(10));
-        Expire { session, timeline: 1 + u32::from(self.chance(5)), beat: self.chance(80).then_some(beat) }
+        Expire { session, epoch: 1 + u32::from(self.chance(5)), beat: self.chance(80).then_some(beat) }
     }
 
     async fn step(&mut self) {
@@ -111,8 +111,8 @@ impl Pair {
                 let (slot, token, holder) = self.seen(&key);
                 let dead = holder.clone().filter(|_| self.chance(60));
                 let expire = dead.map(|dead| self.expire(dead));
-                let timeline = 1 + u32::from(self.chance(5));
-                let take = Take { session, timeline, election: key, slot, token, holder, expire };
+                let epoch = 1 + u32::from(self.chance(5));
+                let take = Take { session, epoch, election: key, slot, token, holder, expire };
                 assert_eq!(self.store.take(&take).await.unwrap(), self.book.take(&take, 0), "{take:?}");
             }
             13 => {
@@ -192,7 +192,7 @@ async fn a_random_walk_agrees_with_the_reference() {
         println!("TENURE_SEED={seed}");
         let (_database, store) = fresh().await;
         let mut book = Book::default();
-        // A server's first timeline is 1.
+        // A server's first epoch is 1.
         book.promote();
         let mut pair = Pair { store, book, entropy: SplitMix::new(seed), steps: 0 };
         for _ in 0..150 {

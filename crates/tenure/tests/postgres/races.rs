@@ -84,7 +84,7 @@ async fn a_beat_and_its_expiry_at_once_agree() {
     for round in 0..60 {
         let name = format!("s{round}");
         opened(&store, &name).await;
-        let expire = Expire { session: id(&name), timeline: 1, beat: Some(0) };
+        let expire = Expire { session: id(&name), epoch: 1, beat: Some(0) };
         let session = id(&name);
         let (beat, expired) = tokio::join!(store.beat(&session), store.expire(&expire));
         expired.unwrap();

@@ -39,7 +39,7 @@ const CHANGES_OF_TABLES: &[&str] = &[
     "CREATE SCHEMA mine",
     "CREATE VIEW tenure.mine AS SELECT 1",
     "CREATE INDEX mine ON tenure.sessions (name)",
-    "CREATE OR REPLACE FUNCTION tenure.timeline() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
+    "CREATE OR REPLACE FUNCTION tenure.current_epoch() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
     "CREATE FUNCTION tenure.mine() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
     "ALTER TABLE tenure.sessions ADD COLUMN mine text",
     "ALTER TABLE tenure.leases DISABLE TRIGGER ALL",
@@ -92,7 +92,7 @@ async fn the_runtime_role_guards_fences_and_examines() {
     let mut stale = store.pool().begin().await.unwrap();
     assert!(fence(&mut stale, "a table", Token::ZERO).await.is_err());
     let connection = new_session("c", LEASE, Takeover::Connection);
-    assert!(matches!(store.open(&connection).await.unwrap(), Pulse::Alive { timeline: 1, .. }));
+    assert!(matches!(store.open(&connection).await.unwrap(), Pulse::Alive { epoch: 1, .. }));
     assert!(!store.examine().await.unwrap().is_empty());
     assert!(store.clock_seconds().await.unwrap().is_some());
 }

@@ -69,20 +69,12 @@ pub(crate) async fn standing(store: &Postgres, session: &str, key: &ElectionKey)
 }
 
 pub(crate) fn free_take(session: &str, key: &ElectionKey, token: Token) -> Take {
-    Take {
-        session: id(session),
-        timeline: 1,
-        election: key.clone(),
-        slot: 0,
-        token,
-        holder: None,
-        expire: None,
-    }
+    Take { session: id(session), epoch: 1, election: key.clone(), slot: 0, token, holder: None, expire: None }
 }
 
 /// A take-over from a holder whose beat was seen to stand still.
 pub(crate) fn take_over(session: &str, key: &ElectionKey, token: Token, holder: &str, beat: u64) -> Take {
-    let expire = Some(Expire { session: id(holder), timeline: 1, beat: Some(beat) });
+    let expire = Some(Expire { session: id(holder), epoch: 1, beat: Some(beat) });
     Take { holder: Some(id(holder)), expire, ..free_take(session, key, token) }
 }
 

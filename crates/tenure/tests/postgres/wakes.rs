@@ -74,7 +74,7 @@ async fn every_change_wakes_the_others() {
     store.end(&id("z")).await.unwrap();
     until(&mut wakes, &Wake::Ended(id("z"))).await;
     standing(&store, "d", &key).await;
-    store.expire(&Expire { session: id("d"), timeline: 1, beat: Some(0) }).await.unwrap();
+    store.expire(&Expire { session: id("d"), epoch: 1, beat: Some(0) }).await.unwrap();
     until(&mut wakes, &changed).await;
 }
 

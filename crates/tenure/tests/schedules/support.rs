@@ -99,7 +99,7 @@ pub(crate) async fn expire(store: &Memory, session: &tenure::SessionId) {
     let sessions = store.sessions(Some(std::slice::from_ref(session))).await.expect("memory answers");
     let beat = sessions.first().map(|view| view.beat);
     let scope = Scope::Only(vec![scheduler_election()]);
-    let timeline = store.observe(session, &scope).await.expect("memory answers").timeline;
-    let expire = Expire { session: session.clone(), timeline, beat };
+    let epoch = store.observe(session, &scope).await.expect("memory answers").epoch;
+    let expire = Expire { session: session.clone(), epoch, beat };
     store.expire(&expire).await.expect("memory answers");
 }

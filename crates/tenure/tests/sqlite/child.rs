@@ -110,7 +110,7 @@ async fn play_a_part() {
             let session = NewSession { owner: Some("ci".into()), ..new_session(&id, "remote") };
             let store = std::sync::Arc::new(open(database).await);
             assert!(matches!(store.open(&session).await, Ok(Pulse::Alive { .. })));
-            let actor = Actor { store, id, timeline: 0 };
+            let actor = Actor { store, id, epoch: 0 };
             actor.stand(&key).await;
             actor.take(&key, 0).await;
             say(actor.id.as_str());

@@ -302,7 +302,7 @@ async fn what_a_killed_worker_had_is_ready_again_and_its_word_counts_no_more() {
     let (_keeper, tend) = keeper(&store).await;
     assert_eq!(store.tend(&tend).await.unwrap().returned, 0, "it lives");
     child.kill();
-    store.expire(&Expire { session: session.clone(), timeline: 0, beat: None }).await.unwrap();
+    store.expire(&Expire { session: session.clone(), epoch: 0, beat: None }).await.unwrap();
     let tended = store.tend(&tend).await.unwrap();
     assert!(tended.leads && tended.returned == 1, "{tended:?}");
     let view = view(&store, task.0).await;

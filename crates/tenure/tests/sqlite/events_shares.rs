@@ -32,7 +32,7 @@ impl Succession {
     }
 
     async fn take_over(&self) -> Reader {
-        let expire = Expire { session: self.old.session().clone(), timeline: 0, beat: Some(0) };
+        let expire = Expire { session: self.old.session().clone(), epoch: 0, beat: Some(0) };
         self.store.expire(&expire).await.unwrap();
         let heir = Reader::join(&self.store, "new").await;
         assert_eq!(heir.shares.len(), 1);
@@ -117,7 +117,7 @@ async fn nobody_takes_a_share_before_its_commit_is_through() {
     let join =
         Join { group: group(), session: actor.id.clone(), member: "rival".into(), from: Begin::Earliest };
     let look = rival.join_group(&join).await.unwrap();
-    let expire = Expire { session: scene.old.session().clone(), timeline: 0, beat: Some(0) };
+    let expire = Expire { session: scene.old.session().clone(), epoch: 0, beat: Some(0) };
     rival.expire(&expire).await.unwrap();
     let slots = look.shares.iter().map(|share| (share.slot, share.token)).collect();
     let take = TakeShares { group: group(), session: actor.id.clone(), slots };
@@ -273,7 +273,7 @@ async fn many_processes_lose_double_and_reorder_nothing() {
             {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            store.expire(&Expire { session: id, timeline: 0, beat: Some(0) }).await.unwrap();
+            store.expire(&Expire { session: id, epoch: 0, beat: Some(0) }).await.unwrap();
             assert_eq!(consumer.says(), "stale");
             stale += 1;
             session = consumer.says();
@@ -322,7 +322,7 @@ async fn what_a_killed_member_had_is_taken_at_once() {
     let heir = Reader::join(&store, "heir").await;
     assert!(heir.shares.is_empty(), "it lives");
     child.kill();
-    store.expire(&Expire { session, timeline: 0, beat: None }).await.unwrap();
+    store.expire(&Expire { session, epoch: 0, beat: None }).await.unwrap();
     let mut heir = heir;
     heir.take_free().await;
     assert_eq!(heir.shares.len(), 8);

@@ -163,7 +163,7 @@ pub(crate) async fn fire_for_ever(store: Sqlite) {
     actor.stand(&scheduler_election()).await;
     let token = loop {
         let lease = actor.lease(&scheduler_election(), 0).await;
-        let expire = lease.holder.map(|it| Expire { session: it.id, timeline: 0, beat: None });
+        let expire = lease.holder.map(|it| Expire { session: it.id, epoch: 0, beat: None });
         let take = Take { expire, ..actor.bid(&scheduler_election(), 0).await };
         if let Some(token) = actor.store.take(&take).await.unwrap() {
             break token;

@@ -12,12 +12,12 @@ proptest! {
     }
 
     #[test]
-    fn the_next_token_is_greater_on_any_later_timeline(n in 0..1u64 << 60, timeline in 0..1u32 << 20, later in 0..8u32) {
-        let token = Token::from_u64(n).next(timeline);
-        prop_assert!(token.next(timeline) > token);
-        prop_assert!(token.timeline() >= timeline);
+    fn the_next_token_is_greater_on_any_later_epoch(n in 0..1u64 << 60, epoch in 0..1u32 << 20, later in 0..8u32) {
+        let token = Token::from_u64(n).next(epoch);
+        prop_assert!(token.next(epoch) > token);
+        prop_assert!(token.epoch() >= epoch);
         // A copy that lost every grant, promoted once more.
-        prop_assert!(Token::ZERO.next(token.timeline() + 1 + later) > token);
+        prop_assert!(Token::ZERO.next(token.epoch() + 1 + later) > token);
     }
 
     #[test]

@@ -190,7 +190,7 @@ fn an_old_release_confirms_nothing() {
     town.apply(&old.command);
     // The session is expired, a new one leads again and resigns, before the first answer comes.
     let session = town.session(0);
-    town.book.expire(&crate::port::Expire { session, timeline: 0, beat: None }, 0);
+    town.book.expire(&crate::port::Expire { session, epoch: 0, beat: None }, 0);
     town.peers[0].calls.clear();
     town.peers[0].link = Link::Up;
     town.run(LEASE);

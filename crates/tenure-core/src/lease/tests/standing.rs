@@ -46,7 +46,7 @@ fn a_join_that_fails_while_the_work_ends_is_repeated() {
     let mut town = Town::standing(1);
     town.peers[0].diligent = false;
     let session = town.session(0);
-    town.book.expire(&crate::port::Expire { session, timeline: 0, beat: None }, 0);
+    town.book.expire(&crate::port::Expire { session, epoch: 0, beat: None }, 0);
     town.peers[0].link = Link::Held;
     town.run(BEAT * 2);
     let beat = town.held(0, |c| matches!(c, Command::Beat(_)));

@@ -99,16 +99,16 @@ fn store_away_for_a_minute_then_back() {
 }
 
 #[test]
-fn timeline_change_ends_trust() {
+fn epoch_change_ends_trust() {
     let mut town = Town::standing(1);
     town.book.promote();
     town.peers[0].diligent = false;
     town.run(BEAT + BEAT / 2);
-    assert_eq!(town.heard(0, |e| matches!(e, Event::Lost { why: Loss::TimelineChanged, .. })), 1);
+    assert_eq!(town.heard(0, |e| matches!(e, Event::Lost { why: Loss::EpochChanged, .. })), 1);
     assert_eq!(town.leads(0), None);
     town.feed(0, Input::Finished(key()));
     town.run(LEASE);
-    assert_eq!(town.leads(0).map(Token::timeline), Some(1));
+    assert_eq!(town.leads(0).map(Token::epoch), Some(1));
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Ledger {
                 continue;
             }
             // Whoever has it finds out with its next commit.
-            share.token = share.token.next(witness.timeline());
+            share.token = share.token.next(witness.epoch());
             share.holder = None;
             share.position = to;
             share.done.clear();

@@ -24,7 +24,7 @@ impl Ledger {
             if share.token != *seen || share.holder(witness).is_some() {
                 continue;
             }
-            share.token = share.token.next(witness.timeline());
+            share.token = share.token.next(witness.epoch());
             share.holder = Some(take.session.clone());
             group.moves += u64::from(!share.last.is_empty() && share.last != name);
             share.last.clone_from(&name);

@@ -184,7 +184,7 @@ fn a_submission_that_makes_no_sense_changes_nothing() {
 }
 
 #[test]
-fn tokens_grow_with_the_timeline() {
+fn tokens_grow_with_the_epoch() {
     let mut yard = Yard::new();
     yard.submit_one(task());
     let claim = yard.claim_one();

@@ -104,7 +104,7 @@ impl Yard {
         let token = self.book.election(&claims_election()).unwrap().leases[0].token;
         let take = Take {
             session: session.clone(),
-            timeline: self.book.timeline(),
+            epoch: self.book.epoch(),
             election: claims_election(),
             slot: 0,
             token,

@@ -44,7 +44,7 @@ impl Yard {
         let token = self.book.election(&election).unwrap().leases[0].token;
         let take = Take {
             session: session.clone(),
-            timeline: self.book.timeline(),
+            epoch: self.book.epoch(),
             election,
             slot: 0,
             token,

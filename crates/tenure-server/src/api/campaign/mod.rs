@@ -89,7 +89,7 @@ type Opened = (SessionId, Duration, Beaten);
 
 /// What a counted beat brings back.
 pub(super) struct Beaten {
-    pub(super) timeline: u32,
+    pub(super) epoch: u32,
     pub(super) asks: Vec<tenure::port::Ask>,
 }
 
@@ -110,7 +110,7 @@ async fn open(app: &App, principal: &Principal, campaign: &Campaign) -> Result<O
         owner: Some(principal.name.to_string()),
     };
     match app.store.open(&session).await? {
-        Pulse::Alive { timeline, asks } => Ok((id, lease, Beaten { timeline, asks })),
+        Pulse::Alive { epoch, asks } => Ok((id, lease, Beaten { epoch, asks })),
         Pulse::Gone => Err(gone(&id)),
     }
 }
@@ -128,7 +128,7 @@ async fn renew(
         return Err(unfit("lease_ms", detail).remedy("leave it out, or campaign with a new session"));
     }
     match app.store.beat(session).await? {
-        Pulse::Alive { timeline, asks } => Ok((session.clone(), view.lease(), Beaten { timeline, asks })),
+        Pulse::Alive { epoch, asks } => Ok((session.clone(), view.lease(), Beaten { epoch, asks })),
         Pulse::Gone => Err(gone(session).field("session")),
     }
 }

@@ -103,8 +103,8 @@ pub(crate) struct Campaigned {
     /// A lease that its session holds and that this request did not name: of a campaign whose answer was lost. It is not to
     /// be believed, since something else may be under way for it: resign it, by this token, and campaign again.
     unnamed: Option<Unnamed>,
-    /// The store's timeline. Where it grows, a standby was promoted, and what was granted before may be lost.
-    timeline: u32,
+    /// The store's epoch. Where it grows, a standby was promoted, and what was granted before may be lost.
+    epoch: u32,
     /// Who leads, if another does.
     leader: Option<Leader>,
     /// What is asked of this session: to finish, and resign.
@@ -122,7 +122,7 @@ pub(crate) struct Unnamed {
 
 impl Campaigned {
     pub(super) fn new(candidacy: &Candidacy, timing: &Timing, outcome: Outcome, pulse: Beaten) -> Self {
-        let Beaten { timeline, asks } = pulse;
+        let Beaten { epoch, asks } = pulse;
         let held = outcome.held;
         let others = outcome.view.as_deref().map(|view| leaders(view)).unwrap_or_default();
         Campaigned {
@@ -138,7 +138,7 @@ impl Campaigned {
             renew_every_ms: millis(timing.beat()),
             lease_ms: millis(timing.lease()),
             unnamed: outcome.unnamed.map(|(slot, token)| Unnamed { slot, token }),
-            timeline,
+            epoch,
             leader: others.into_iter().find(|leader| leader.session != candidacy.session),
             // Of a term that it does not know of, nothing can be asked.
             asks: asks

@@ -70,7 +70,7 @@ impl Waiting<'_> {
             let turn = entry.as_ref().map(|entry| self.app.board.turn(entry, session, runtime));
             let waits = |held, standing| Ok(Outcome { unnamed: None, held, standing, view: entry.clone() });
             let (standing, until) = match turn.unwrap_or(Turn::Barred(Bar::NotStanding)) {
-                Turn::Holds { slot, token } if self.is_named(token, seen.timeline) => {
+                Turn::Holds { slot, token } if self.is_named(token, seen.epoch) => {
                     return waits(Some((slot, token)), Standing::Leads);
                 }
                 // A take of an earlier request, whose answer was lost; or of a later one, and this one was late. Nobody knows
@@ -131,8 +131,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// A lease of another timeline may have been granted to somebody else on this one.
-    fn is_named(&self, token: Token, timeline: u32) -> bool {
-        self.named == Some(token) && token.timeline() == timeline
+    /// A lease of another epoch may have been granted to somebody else on this one.
+    fn is_named(&self, token: Token, epoch: u32) -> bool {
+        self.named == Some(token) && token.epoch() == epoch
     }
 }

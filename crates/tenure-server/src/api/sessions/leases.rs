@@ -178,7 +178,7 @@ async fn may_expire(
     let operates = keys.iter().all(|key| principal.may(Verb::Admin, Some(&key.namespace)));
     let found = app.store.sessions(Some(std::slice::from_ref(&expire.session))).await?;
     let silent = |session: &SessionView| {
-        session.id == expire.session && session.beat == beat && app.board.is_silent(session, expire.timeline)
+        session.id == expire.session && session.beat == beat && app.board.is_silent(session, expire.epoch)
     };
     if operates || found.iter().any(silent) {
         return Ok(Some(keys));

@@ -20,7 +20,7 @@ pub(super) struct Side {
     /// The positions of each slot's units, forgotten or not.
     pub(super) units: BTreeMap<(TopicKey, u32), BTreeSet<Position>>,
     pub(super) keeper: (SessionId, Token),
-    pub(super) timeline: u32,
+    pub(super) epoch: u32,
 }
 
 /// How an event that is aside stands, by the clock: due, later, or neither.
@@ -41,8 +41,8 @@ impl Side {
         let actor = Actor::open(store.clone(), "keeper").await;
         actor.stand(&claims_election()).await;
         let token = actor.take(&claims_election(), 0).await;
-        let (timeline, keeper) = (actor.timeline, (actor.id, token));
-        Side { store, ids: Vec::new(), units: BTreeMap::new(), keeper, timeline }
+        let (epoch, keeper) = (actor.epoch, (actor.id, token));
+        Side { store, ids: Vec::new(), units: BTreeMap::new(), keeper, epoch }
     }
 
     pub(super) fn place(&self, id: EventId) -> usize {
@@ -66,7 +66,7 @@ impl Side {
     pub(super) fn token(&self, grant: u64) -> Token {
         match grant {
             0 => Token::ZERO,
-            grant => Token::from_u64(Token::first(self.timeline).as_u64() + grant),
+            grant => Token::from_u64(Token::first(self.epoch).as_u64() + grant),
         }
     }
 

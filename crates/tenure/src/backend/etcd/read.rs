@@ -45,8 +45,8 @@ impl Etcd {
     pub(super) async fn txn(&self, txn: &Txn) -> Result<(TxnAnswer, u32), StoreError> {
         let asked = self.memo.asking();
         let answer = self.gateway.txn(txn).await?;
-        let timeline = self.memo.told(asked, &answer.header);
-        Ok((answer, timeline))
+        let epoch = self.memo.told(asked, &answer.header);
+        Ok((answer, epoch))
     }
 
     /// Reads elections, all sessions that they name, and some more, at one revision.
@@ -92,10 +92,10 @@ impl Etcd {
     async fn gather(&self, ranges: Vec<Range>, reading: &mut Reading) -> Result<(), StoreError> {
         for few in ranges.chunks(OPS_MAX) {
             let ops = few.iter().map(|range| Op::Range(range.at(reading.revision))).collect();
-            let (answer, timeline) = self.txn(&Txn { success: ops, ..Txn::default() }).await?;
+            let (answer, epoch) = self.txn(&Txn { success: ops, ..Txn::default() }).await?;
             if reading.revision == 0 {
-                (reading.revision, reading.timeline) = (answer.header.revision, timeline);
-            } else if timeline != reading.timeline {
+                (reading.revision, reading.epoch) = (answer.header.revision, epoch);
+            } else if epoch != reading.epoch {
                 return Err(StoreError::new(Trouble::Unavailable, "etcd was restored while it was read"));
             }
             for kv in answer.reads().flatten() {

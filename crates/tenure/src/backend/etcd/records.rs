@@ -107,7 +107,7 @@ pub(super) fn election(kv: &Kv) -> Result<Election, StoreError> {
 pub(super) struct Reading {
     pub(super) elections: BTreeMap<ElectionKey, (i64, Election)>,
     pub(super) sessions: BTreeMap<SessionId, Seen>,
-    pub(super) timeline: u32,
+    pub(super) epoch: u32,
     /// The revision; 0: nothing was read yet.
     pub(super) revision: i64,
     /// Below which no revision is a token.

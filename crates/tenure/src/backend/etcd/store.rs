@@ -57,7 +57,7 @@ impl Store for Etcd {
             success: vec![Op::Put(Put::new(&at, &view, Some(lease)))],
             failure: Vec::new(),
         };
-        let (answer, timeline) = self.txn(&txn).await?;
+        let (answer, epoch) = self.txn(&txn).await?;
         if !answer.succeeded {
             // The id was used, possibly by our own first try, whose answer was lost: it is never used then.
             let _ = self.gateway.revoke(lease).await;
@@ -66,7 +66,7 @@ impl Store for Etcd {
         let (revision, kept) = (answer.header.revision, runtime::now());
         let known = Known { revision, lease, kept, view, elections: BTreeSet::new() };
         self.memo.sessions().insert(session.id.clone(), known);
-        Ok(Pulse::Alive { timeline, asks: Vec::new() })
+        Ok(Pulse::Alive { epoch, asks: Vec::new() })
     }
 
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
@@ -96,7 +96,7 @@ impl Store for Etcd {
                 ],
                 failure: vec![look()],
             };
-            let (answer, timeline) = self.txn(&txn).await?;
+            let (answer, epoch) = self.txn(&txn).await?;
             let (succeeded, revision) = (answer.succeeded, answer.header.revision);
             let kvs: Vec<Kv> = answer.reads().flatten().collect();
             if !succeeded {
@@ -110,7 +110,7 @@ impl Store for Etcd {
             last.revision = revision;
             self.kept(session, last).await;
             let asks = kvs.iter().map(value).collect::<Result<Vec<Ask>, _>>()?;
-            return Ok(Pulse::Alive { timeline, asks });
+            return Ok(Pulse::Alive { epoch, asks });
         }
         Err(StoreError::new(
             Trouble::Unavailable,
@@ -167,7 +167,7 @@ impl Store for Etcd {
             }
         };
         let seen = reading.book(runtime::wall_ms()).observe(session, scope);
-        Ok(Observation { timeline: reading.timeline, ..seen })
+        Ok(Observation { epoch: reading.epoch, ..seen })
     }
 
     async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
@@ -178,7 +178,7 @@ impl Store for Etcd {
             let mut floor = None;
             let (granted, revision) = self
                 .change(&keys, Some(&take.session), &also, |book, reading, wall| {
-                    if reading.timeline != take.timeline {
+                    if reading.epoch != take.epoch {
                         return (false, None);
                     }
                     // The token will be the next revision, and must be greater than all that were granted before a restore.
@@ -214,8 +214,8 @@ impl Store for Etcd {
         keys.truncate(FEW);
         let also = std::slice::from_ref(&expire.session);
         self.change(&keys, None, also, |book, reading, wall| {
-            if reading.timeline == expire.timeline {
-                book.expire(&Expire { timeline: 0, ..expire.clone() }, wall);
+            if reading.epoch == expire.epoch {
+                book.expire(&Expire { epoch: 0, ..expire.clone() }, wall);
             }
             ((), None)
         })
@@ -262,8 +262,8 @@ fn found(kv: &Kv) -> Result<Known, StoreError> {
     })
 }
 
-/// The book is always of the same timeline: which one it was read on is compared before.
+/// The book is always of the same epoch: which one it was read on is compared before.
 fn of_the_book(take: &Take) -> Take {
-    let expire = take.expire.clone().filter(|expire| expire.timeline == take.timeline);
-    Take { timeline: 0, expire: expire.map(|expire| Expire { timeline: 0, ..expire }), ..take.clone() }
+    let expire = take.expire.clone().filter(|expire| expire.epoch == take.epoch);
+    Take { epoch: 0, expire: expire.map(|expire| Expire { epoch: 0, ..expire }), ..take.clone() }
 }

@@ -77,7 +77,7 @@ impl Kubernetes {
                     now.beat = now.beat.max(beat);
                     now.see(object, known.record);
                 });
-                return Ok(Some(Pulse::Alive { timeline: 0, asks: Vec::new() }));
+                return Ok(Some(Pulse::Alive { epoch: 0, asks: Vec::new() }));
             }
             // Somebody else has changed it: this very session, by another call; or whoever ended it.
             let found = self.api.get(known.object.name()).await?;
@@ -127,7 +127,7 @@ impl Kubernetes {
         if let Some((at, token)) = lost {
             return self.lost(id, &known, &at, token).await;
         }
-        failed.map_or(Ok(Some(Pulse::Alive { timeline: 0, asks })), Err)
+        failed.map_or(Ok(Some(Pulse::Alive { epoch: 0, asks })), Err)
     }
 
     async fn renew(&self, known: &Known, held: &Held, beat: u64) -> Result<Renewal, StoreError> {

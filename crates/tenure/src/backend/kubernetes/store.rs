@@ -141,7 +141,7 @@ impl Store for Kubernetes {
                     self.memo.learn(Known::new(object, record));
                     // A pod that comes back may still have its label.
                     self.pod.leads_nothing(&self.api, &session.id);
-                    return Ok(Pulse::Alive { timeline: 0, asks: Vec::new() });
+                    return Ok(Pulse::Alive { epoch: 0, asks: Vec::new() });
                 }
                 // It once was this session's, and is another's now.
                 None if is_new => return Ok(Pulse::Gone),

@@ -66,8 +66,8 @@ const BEGINNINGS_KEPT: usize = 100_000;
 pub struct Paired {
     elector: Arc<dyn Backend>,
     keeper: Arc<dyn Backend>,
-    /// The keeper's timeline as it was seen last, and as each session began on it.
-    timeline: Arc<AtomicU32>,
+    /// The keeper's epoch as it was seen last, and as each session began on it.
+    epoch: Arc<AtomicU32>,
     began: Arc<Mutex<HashMap<SessionId, u32>>>,
 }
 
@@ -82,18 +82,18 @@ impl Paired {
             );
             return Err(StoreError::new(Trouble::Request, message));
         }
-        Ok(Paired { elector, keeper, timeline: Arc::default(), began: Arc::default() })
+        Ok(Paired { elector, keeper, epoch: Arc::default(), began: Arc::default() })
     }
 
-    /// The keeper is on this timeline. Whether this session began on it: a later one may have lost what it holds.
-    fn is_of_its_time(&self, session: &SessionId, timeline: u32) -> bool {
-        self.timeline.store(timeline, Ordering::Relaxed);
+    /// The keeper is in this epoch. Whether this session began on it: a later one may have lost what it holds.
+    fn is_of_its_time(&self, session: &SessionId, epoch: u32) -> bool {
+        self.epoch.store(epoch, Ordering::Relaxed);
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         // Sessions of others that come through a server may end through another one.
         if began.len() >= BEGINNINGS_KEPT {
             began.clear();
         }
-        *began.entry(session.clone()).or_insert(timeline) == timeline
+        *began.entry(session.clone()).or_insert(epoch) == epoch
     }
 
     fn forget(&self, session: &SessionId) {
@@ -106,8 +106,8 @@ impl Paired {
         for _ in 0..BURIALS {
             let known = self.keeper.sessions(Some(std::slice::from_ref(session))).await?;
             let Some(view) = known.into_iter().find(|view| view.live) else { return Ok(()) };
-            let timeline = self.timeline.load(Ordering::Relaxed);
-            self.keeper.expire(&Expire { session: session.clone(), timeline, beat: Some(view.beat) }).await?;
+            let epoch = self.epoch.load(Ordering::Relaxed);
+            self.keeper.expire(&Expire { session: session.clone(), epoch, beat: Some(view.beat) }).await?;
         }
         Ok(())
     }

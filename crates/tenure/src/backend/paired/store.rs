@@ -18,10 +18,10 @@ impl Store for Paired {
         session.check()?;
         // A connection to the keeper says nothing about who leads.
         let kept = NewSession { takeover: Takeover::Lease, ..session.clone() };
-        let Pulse::Alive { timeline, .. } = self.keeper.open(&kept).await? else { return Ok(Pulse::Gone) };
+        let Pulse::Alive { epoch, .. } = self.keeper.open(&kept).await? else { return Ok(Pulse::Gone) };
         let pulse = self.elector.open(session).await?;
         match pulse {
-            Pulse::Alive { .. } => drop(self.is_of_its_time(&session.id, timeline)),
+            Pulse::Alive { .. } => drop(self.is_of_its_time(&session.id, epoch)),
             Pulse::Gone => self.keeper.end(&session.id).await?,
         }
         Ok(pulse)
@@ -30,7 +30,7 @@ impl Store for Paired {
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
         // In this order: who can not reach the keeper must fall silent to those who would take over.
         match self.keeper.beat(session).await? {
-            Pulse::Alive { timeline, .. } if self.is_of_its_time(session, timeline) => {}
+            Pulse::Alive { epoch, .. } if self.is_of_its_time(session, epoch) => {}
             // The elector hears no more of it either, and the others wait until its work must have ended.
             _ => {
                 self.forget(session);
@@ -91,8 +91,8 @@ impl Store for Paired {
         match known(self.elector.sessions(Some(id)).await?) {
             // One that the elector does not know was seen by its beats at the keeper: see `sessions`.
             None => {
-                let timeline = self.timeline.load(std::sync::atomic::Ordering::Relaxed);
-                return self.keeper.expire(&Expire { timeline, ..expire.clone() }).await;
+                let epoch = self.epoch.load(std::sync::atomic::Ordering::Relaxed);
+                return self.keeper.expire(&Expire { epoch, ..expire.clone() }).await;
             }
             Some(view) if view.live => self.elector.expire(expire).await?,
             Some(_) => {}

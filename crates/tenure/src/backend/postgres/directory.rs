@@ -2,14 +2,15 @@
 
 use async_trait::async_trait;
 use tenure_core::port::{
-    Directory, ElectionView, Finding, Pause, Promises, SessionView, StoreError, Term, Wake,
+    Directory, ElectionView, EpochBump, EpochView, Finding, Pause, Promises, SessionView, StoreError, Term,
+    Wake,
 };
 use tenure_core::{ElectionKey, Name, SessionId};
 
 use super::error::garbled;
 use super::literal::Value;
 use super::message::Message;
-use super::store::{hint, json, key};
+use super::store::{hint, json, key, number};
 use super::{Postgres, from_json, get};
 use crate::backend::memory::no_such_election;
 
@@ -31,6 +32,26 @@ impl Directory for Postgres {
         let rows = self.call("store_identity", &[]).await?;
         let row = rows.first().ok_or_else(|| garbled("its identity", "no row"))?;
         get(row, "identity")
+    }
+
+    async fn epoch(&self) -> Result<Option<EpochView>, StoreError> {
+        let rows = self.call("epoch_show", &[]).await?;
+        let row = rows.first().ok_or_else(|| garbled("its epoch", "no row"))?;
+        let epoch = number(get::<i64>(row, "epoch")?, "its epoch")?;
+        Ok(Some(EpochView::new(
+            epoch,
+            get(row, "changed_at_ms")?,
+            get(row, "reason")?,
+            get(row, "identity")?,
+        )))
+    }
+
+    async fn bump_epoch(&self, bump: &EpochBump) -> Result<EpochView, StoreError> {
+        let stored = self.epoch().await?.map_or(1, |view| view.epoch);
+        // What the server computes by its own clock is not less.
+        let wanted = bump.after(stored, 0)?;
+        self.call("epoch_bump", &[wanted.into(), bump.reason.as_str().into()]).await?;
+        self.epoch().await?.ok_or_else(|| garbled("its epoch", "no row"))
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {

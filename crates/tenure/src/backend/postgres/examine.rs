@@ -26,7 +26,12 @@ impl Postgres {
         let (standbys, commit, fsync) = (text("standbys")?, text("synchronous_commit")?, text("fsync")?);
         Ok(vec![
             Finding::new("server", text("version")?, Verdict::Good, ""),
-            Finding::new("timeline", text("timeline")?, Verdict::Good, ""),
+            Finding::new(
+                "epoch",
+                format!("{}, WAL timeline {}", text("epoch")?, text("timeline")?),
+                Verdict::Good,
+                "",
+            ),
             self.replication(&standbys, &commit),
             match fsync.as_str() {
                 "on" => Finding::new("durability", "fsync is on", Verdict::Good, ""),

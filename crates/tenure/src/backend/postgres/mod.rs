@@ -17,7 +17,7 @@
 //! do, the server ends one after a second, and it tries again.
 //!
 //! **When the server is away**, every call fails with a [`StoreError`] and nothing is concluded from it. When a standby was
-//! promoted, the timeline that each beat brings back has changed. A token begins with the timeline, so that it grows
+//! promoted, the epoch that each beat brings back has changed. A token begins with the epoch, so that it grows
 //! even over a promotion that lost the last grant.
 //!
 //! **Waking** is by `NOTIFY` in the same transaction and `LISTEN` on a connection of its own (`listen.rs`). It is tested

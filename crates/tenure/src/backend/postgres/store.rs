@@ -39,14 +39,14 @@ impl Store for Postgres {
         if let Some(held) = held {
             self.shared.connections.keep(&session.id, held);
         }
-        Ok(Pulse::Alive { timeline: timeline(get(row, "timeline")?)?, asks: Vec::new() })
+        Ok(Pulse::Alive { epoch: epoch(get(row, "epoch")?)?, asks: Vec::new() })
     }
 
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
         let message = self.strict_message().then("session_beat", &[session.as_str().into()])?;
         let rows = self.shared.beats.run(message).await?;
         let Some(row) = rows.first() else { return Ok(Pulse::Gone) };
-        Ok(Pulse::Alive { timeline: timeline(get(row, "timeline")?)?, asks: get_json(row, "asks")? })
+        Ok(Pulse::Alive { epoch: epoch(get(row, "epoch")?)?, asks: get_json(row, "asks")? })
     }
 
     async fn end(&self, session: &SessionId) -> Result<(), StoreError> {
@@ -125,13 +125,13 @@ impl Store for Postgres {
             let values = [id.clone(), beat, taker.clone()]
                 .into_iter()
                 .chain(seen)
-                .chain([expire.timeline.into(), take.timeline.into()]);
+                .chain([expire.epoch.into(), take.epoch.into()]);
             let values: Vec<_> = values.collect();
             message = message.then("session_lock", &[id])?.then("session_expire", &values)?;
         }
         let lock = [namespace.clone(), name.clone(), slot.clone(), taker.clone()];
-        let timeline = take.timeline.into();
-        let values = [namespace, name, slot, taker, token, holder, hint.as_str().into(), timeline];
+        let epoch = take.epoch.into();
+        let values = [namespace, name, slot, taker, token, holder, hint.as_str().into(), epoch];
         message = message.then("lease_lock", &lock)?;
         if take.token.as_u64() % PRUNE_EVERY == PRUNE_EVERY - 1 {
             message = message.then("term_prune", &key(&take.election))?;
@@ -176,7 +176,7 @@ impl Store for Postgres {
     async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
         let (id, beat) = expire_values(expire);
         let mut values = vec![Value::Null; 10];
-        (values[0], values[1], values[8]) = (id.clone(), beat, expire.timeline.into());
+        (values[0], values[1], values[8]) = (id.clone(), beat, expire.epoch.into());
         let message = Message::fresh(&self.queries)
             .then("session_wait", std::slice::from_ref(&id))?
             .then("session_lock", &[id])?
@@ -261,7 +261,7 @@ impl Postgres {
         let rows = self.call("observe", &values).await?;
         let row = rows.first().ok_or_else(|| garbled("a look at elections", "no row"))?;
         Ok(Observation {
-            timeline: timeline(get(row, "timeline")?)?,
+            epoch: epoch(get(row, "epoch")?)?,
             elections: get_json(row, "elections")?,
             strays: get_json(row, "strays")?,
         })
@@ -291,8 +291,8 @@ fn expire_values(expire: &Expire) -> (Value<'_>, Value<'_>) {
     (expire.session.as_str().into(), expire.beat.map_or(Value::Null, int))
 }
 
-fn timeline(n: i64) -> Result<u32, StoreError> {
-    number(n, "its timeline")
+fn epoch(n: i64) -> Result<u32, StoreError> {
+    number(n, "its epoch")
 }
 
 pub(super) fn number<T, N: TryInto<T>>(n: N, what: &str) -> Result<T, StoreError>

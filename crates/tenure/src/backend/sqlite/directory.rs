@@ -6,13 +6,12 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tenure_core::port::{
-    Ask, AskKind, CandidateView, Directory, ElectionView, Finding, LeaseView, Observation, Pause, Promises,
-    Scope, SessionView, StoreError, Term, Verdict, Via, Wake,
+    Ask, AskKind, CandidateView, Directory, ElectionView, EpochBump, EpochView, Finding, LeaseView,
+    Observation, Pause, Promises, Scope, SessionView, StoreError, Term, Verdict, Via, Wake,
 };
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 
 use super::Sqlite;
-use super::TIMELINE;
 use super::change::of_key;
 use super::connection::{Explain, Transaction, broken, election_of, parsed, query};
 use crate::backend::memory::no_such_election;
@@ -35,6 +34,8 @@ impl Sqlite {
             Scope::Only(keys) => query(self.queries.get("observe_only")).bind(keys_json(keys)),
             Scope::All => query(self.queries.get("observe_all")).bind(None::<&str>),
         };
+        let row = transaction.one(query(self.queries.get("epoch_read"))).await?;
+        let epoch = self.saw_epoch(&row.ok_or(sqlx::Error::RowNotFound)?)?;
         let rows = transaction.all(select).await?;
         let elections = self.views(&mut transaction, &rows).await?;
         let strays =
@@ -42,7 +43,7 @@ impl Sqlite {
         let stray = |row: &SqliteRow| Ok((election_of(row)?, row.try_get("slot")?, token(row)?));
         let strays = strays.iter().map(stray).collect::<sqlx::Result<_>>()?;
         transaction.commit().await?;
-        Ok(Observation { timeline: TIMELINE, elections, strays })
+        Ok(Observation { epoch, elections, strays })
     }
 
     async fn list(&self, namespace: Option<&Name>) -> sqlx::Result<Vec<ElectionView>> {
@@ -156,6 +157,14 @@ impl Directory for Sqlite {
         Ok(format!("sqlite {}", self.path().display()))
     }
 
+    async fn epoch(&self) -> Result<Option<EpochView>, StoreError> {
+        self.epoch_view().await.map(Some)
+    }
+
+    async fn bump_epoch(&self, bump: &EpochBump) -> Result<EpochView, StoreError> {
+        self.begin_epoch(bump).await
+    }
+
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
         self.in_place()?;
         self.list(namespace).await.explain(self.path(), "listing elections")
@@ -185,8 +194,10 @@ impl Directory for Sqlite {
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         self.in_place()?;
         let file = Finding::new("file", self.path().display().to_string(), Verdict::Good, "");
+        let epoch = self.epoch_view().await?;
+        let epoch = Finding::new("epoch", format!("{} ({})", epoch.epoch, epoch.reason), Verdict::Good, "");
         let kernel = "held by each session; a dead process is known dead at once";
-        Ok(vec![file, Finding::new("kernel lock", kernel, Verdict::Good, "")])
+        Ok(vec![file, epoch, Finding::new("kernel lock", kernel, Verdict::Good, "")])
     }
 }
 

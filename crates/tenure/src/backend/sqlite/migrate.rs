@@ -40,7 +40,12 @@ impl Sqlite {
             }
         }
         self.migrate().await?;
-        Ok(())
+        loop {
+            match self.verify_epoch().await {
+                Err(error) if error::is_busy(&error) && runtime::now() < until => a_moment().await,
+                other => return other.explain(self.path(), "looking whether it was restored"),
+            }
+        }
     }
 
     async fn write_ahead(&self) -> sqlx::Result<()> {

@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | `<session>.lock` | locked by the kernel for as long as the session's process exists | a crash is noticed after a lease |
 //! | `<client>.wake` | a FIFO that brings hints from other processes | changes are noticed by polling |
+//! | `epoch` | how far the file has counted, to notice that an older copy was restored over it (`epoch.rs`) | that is not noticed |
 //!
 //! A session is expired by the first of two: its beat stood still for its lease, as on every store; or its lock can be
 //! had, which means that its process is dead. The second is verified against the kernel right before the transaction
@@ -25,9 +26,10 @@
 //! | the disk is full, or read-only | calls fail, trust runs out; when it has passed, the store goes on by itself |
 //! | somebody writes for too long | calls fail after [`SqliteOptions::busy_timeout`]; trust may run out |
 //! | the file is moved, deleted or replaced | every call fails: what this process knew is no longer the truth |
+//! | the file is restored from a copy, or copied elsewhere | a new epoch begins: no token or event number repeats (`epoch.rs`) |
 //! | the file is on a network file system | it is refused (`filesystem.rs`) |
 //!
-//! Deleting the file deletes its tokens. Should you have to, end every process that uses it first.
+//! Deleting the file deletes its tokens. Should you have to, end every process that uses it first, and leave the folder beside it.
 //!
 //! The file and the folder are as private as the umask makes them. Whoever may write to them may lead.
 //!
@@ -38,6 +40,7 @@ mod change;
 mod claims;
 mod connection;
 mod directory;
+mod epoch;
 mod error;
 mod events;
 mod filesystem;
@@ -83,6 +86,7 @@ pub(crate) use wiring::{migrator_for_url, open_url};
 /// All statements, by table.
 const QUERIES: &[&str] = &[
     include_str!("queries/sessions.sql"),
+    include_str!("queries/epoch.sql"),
     include_str!("queries/elections.sql"),
     include_str!("queries/leases.sql"),
     include_str!("queries/candidates.sql"),
@@ -102,9 +106,6 @@ const QUERIES: &[&str] = &[
     include_str!("queries/schedules.sql"),
     include_str!("queries/ticks.sql"),
 ];
-
-/// A file has one timeline: nothing that was committed is ever lost by a promotion.
-const TIMELINE: u32 = 0;
 
 /// Which file, and how to treat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,6 +193,7 @@ struct Inner {
     folder: Folder,
     held: Held,
     watchers: Watchers,
+    epochs: epoch::Epochs,
 }
 
 impl Sqlite {
@@ -207,6 +209,7 @@ impl Sqlite {
             identity: identity(&path).map_err(|error| error::io(&path, "opening it", &error))?,
             pools,
             held: Held::default(),
+            epochs: epoch::Epochs::default(),
             watchers: Watchers::new(folder.clone(), broadcast::channel(1024).0),
             folder,
             path,

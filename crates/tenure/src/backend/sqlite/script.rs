@@ -1,7 +1,7 @@
 //! Whole transactions in one go: a take, and the end of a session.
 //!
 //! Every statement that is sent on its own is a trip to the connection's thread and back, and ten of those cost more than the
-//! statements themselves. So these are sent as one. They share their arguments, `$1` to `$11`, and each decides by what
+//! statements themselves. So these are sent as one. They share their arguments, `$1` to `$13`, and each decides by what
 //! those before it left in the tables whether it has anything to do.
 
 use sqlx::Row;
@@ -12,7 +12,7 @@ use tenure_core::{SessionId, Token};
 use super::change::number;
 use super::connection::{Done, Transaction, election_of, query};
 use super::lock::Life;
-use super::{Sqlite, TIMELINE, wake};
+use super::{Sqlite, wake};
 use crate::runtime;
 
 /// After how many terms of a slot the history is pruned to the last hundred, which is all that is ever shown of it.
@@ -34,6 +34,8 @@ struct Arguments<'a> {
     via: Option<Via>,
     /// `$11` how its terms end.
     how: &'a str,
+    /// `$13` the epoch in which it was seen to be over. (`$12` is that of the take.)
+    epoch: Option<u32>,
 }
 
 impl Sqlite {
@@ -65,13 +67,10 @@ impl Sqlite {
     /// Takes a lease; `None` if what was seen is no longer so. A session whose beat stood still is dead whether or not the
     /// lease can be had.
     pub(super) async fn take_lease(&self, take: &Take) -> sqlx::Result<Option<Token>> {
-        if take.timeline != TIMELINE {
-            return Ok(None);
-        }
         let expire = take.expire.as_ref().filter(|expire| self.may_expire(expire));
         let arguments = expire.map(Arguments::expiring).unwrap_or_default();
         let arguments = Arguments { take: Some(take), ..arguments };
-        let mut names = vec!["lease_take", "term_begin"];
+        let mut names = vec!["lease_take", "term_begin", "epoch_note_grant"];
         if take.token.as_u64() % PRUNE_EVERY == PRUNE_EVERY - 1 {
             names.push("term_prune");
         }
@@ -87,17 +86,23 @@ impl Sqlite {
         if token.is_some() {
             wakes.push(Wake::Changed(take.election.clone()));
         }
+        let noted =
+            done.iter().flat_map(|done| &done.rows).find_map(|row| row.try_get::<i64, _>("noted").ok());
         // The leader need not wait until the others have been told.
         let store = self.clone();
-        tokio::spawn(async move { store.follow_up(expired.as_ref(), &wakes) });
+        tokio::spawn(async move {
+            store.follow_up(expired.as_ref(), &wakes);
+            if let Some(noted) = noted {
+                store.mark_epoch(noted);
+            }
+        });
         Ok(token.map(|token| Token::from_u64(token.cast_unsigned())))
     }
 
     /// A hint that a process is dead is not believed, however it came: the kernel is asked, here and now. Before the
     /// transaction is as good as in it, since who is dead stays dead.
     fn may_expire(&self, expire: &Expire) -> bool {
-        expire.timeline == TIMELINE
-            && (expire.beat.is_some() || self.inner.folder.life(&expire.session) == Life::Dead)
+        expire.beat.is_some() || self.inner.folder.life(&expire.session) == Life::Dead
     }
 
     /// Runs these statements as one transaction, and says what each has done.
@@ -116,7 +121,9 @@ impl Sqlite {
             .bind(arguments.over.map(SessionId::as_str))
             .bind(arguments.beat)
             .bind(arguments.via.map(|via| via.as_str()))
-            .bind(arguments.how);
+            .bind(arguments.how)
+            .bind(take.map(|take| take.epoch))
+            .bind(arguments.epoch);
         Transaction::run(&self.inner.pools.writes, query).await
     }
 
@@ -137,6 +144,7 @@ impl<'a> Arguments<'a> {
             beat: expire.beat.map(u64::cast_signed),
             via: Some(Via::Takeover),
             how: "expired",
+            epoch: Some(expire.epoch),
         }
     }
 }

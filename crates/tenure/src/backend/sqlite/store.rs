@@ -13,14 +13,16 @@ use tenure_core::{ElectionKey, SessionId, Token};
 use super::change::{number, of_key};
 use super::connection::{Explain, broken, election_of, query};
 use super::lock::Life;
-use super::{Sqlite, TIMELINE, error, wake};
+use super::{Sqlite, error, wake};
 use crate::runtime;
 
 /// How long a session that is over is remembered, for people.
 const REMEMBERED_MS: i64 = 24 * 60 * 60 * 1000;
 
 impl Sqlite {
-    async fn open_session(&self, session: &NewSession) -> sqlx::Result<bool> {
+    /// The epoch, if there was no session of this id.
+    async fn open_session(&self, session: &NewSession) -> sqlx::Result<Option<u32>> {
+        self.verify_epoch().await?;
         let mut change = self.change().await?;
         let takeover = match session.takeover {
             Takeover::Lease => "lease",
@@ -36,23 +38,27 @@ impl Sqlite {
         let opened = change.transaction.execute(insert).await?.rows_affected() > 0;
         let prune = query(self.queries.get("session_prune")).bind(change.wall_ms - REMEMBERED_MS);
         change.transaction.execute(prune).await?;
+        let note = change.transaction.one(query(self.queries.get("epoch_note"))).await?;
+        let note = note.ok_or(sqlx::Error::RowNotFound)?;
         change.commit().await?;
-        Ok(opened)
+        let epoch = self.saw_epoch(&note)?;
+        self.mark_epoch(note.try_get("writes")?);
+        Ok(opened.then_some(epoch))
     }
 
-    async fn beat_session(&self, session: &SessionId) -> sqlx::Result<Option<Vec<Ask>>> {
+    async fn beat_session(&self, session: &SessionId) -> sqlx::Result<Option<(u32, Vec<Ask>)>> {
+        self.note_epoch_now_and_then().await?;
         // Two statements, each a transaction of its own: an ask that arrives between them is an ask that arrived.
         // One that does not die with this machine must not be missed for a beat that it was told counts.
         let pools = &self.inner.pools;
         let pool = if self.inner.held.contains(session) { &pools.beats } else { &pools.writes };
         let mut connection = pool.acquire().await?;
         let beat = query(self.queries.get("session_beat")).bind(session.as_str()).bind(runtime::wall_ms());
-        if beat.execute(&mut *connection).await?.rows_affected() == 0 {
-            return Ok(None);
-        }
+        let Some(row) = beat.fetch_optional(&mut *connection).await? else { return Ok(None) };
+        let epoch = self.saw_epoch(&row)?;
         let asks = query(self.queries.get("session_asks")).bind(session.as_str());
         let rows = asks.fetch_all(&mut *connection).await?;
-        rows.iter().map(ask_of).collect::<sqlx::Result<_>>().map(Some)
+        rows.iter().map(ask_of).collect::<sqlx::Result<_>>().map(|asks| Some((epoch, asks)))
     }
 
     async fn join_election(&self, candidacy: &Candidacy) -> sqlx::Result<Joined> {
@@ -183,7 +189,7 @@ impl Sqlite {
             if !live.iter().any(|id| id == session.as_str()) {
                 folder.remove_if_abandoned(&session);
             } else if folder.life(&session) == Life::Dead {
-                self.expire_session(&Expire { session, timeline: TIMELINE, beat: None }).await?;
+                self.expire_session(&Expire { session, epoch: self.last_epoch(), beat: None }).await?;
             }
         }
         Ok(())
@@ -197,34 +203,36 @@ impl Store for Sqlite {
         self.in_place()?;
         // A session that a server opens for somebody has no lock at all: the end of this process says nothing about it.
         // Otherwise the lock comes first: a row whose lock can be had is a dead session's.
-        if session.owner.is_none() && !self.inner.held.contains(&session.id) {
+        let epoch = if session.owner.is_none() && !self.inner.held.contains(&session.id) {
             let lock = self.inner.folder.lock(&session.id).await;
             let lock = lock
                 .map_err(|error| error::io(self.inner.folder.path(), "locking a session's file", &error))?;
             let Some(lock) = lock else { return Ok(Pulse::Gone) };
             // Without an answer the lock is given up, and its file removed: if the row is there after all, nobody can
             // tell whether the process lives, and it is waited out.
-            if !self.open_session(session).await.explain(self.path(), "opening a session")? {
-                return Ok(Pulse::Gone);
+            let opened = self.open_session(session).await.explain(self.path(), "opening a session")?;
+            if opened.is_some() {
+                self.inner.held.keep(&session.id, lock);
             }
-            self.inner.held.keep(&session.id, lock);
-        } else if !self.open_session(session).await.explain(self.path(), "opening a session")? {
-            return Ok(Pulse::Gone);
-        }
+            opened
+        } else {
+            self.open_session(session).await.explain(self.path(), "opening a session")?
+        };
+        let Some(epoch) = epoch else { return Ok(Pulse::Gone) };
         let store = self.clone();
         tokio::spawn(async move {
             if let Err(error) = store.sweep().await {
                 tracing::debug!(%error, "could not clear away dead sessions");
             }
         });
-        Ok(Pulse::Alive { timeline: TIMELINE, asks: Vec::new() })
+        Ok(Pulse::Alive { epoch, asks: Vec::new() })
     }
 
     async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
         self.in_place()?;
         let asks = self.beat_session(session).await.explain(self.path(), "a beat")?;
         Ok(match asks {
-            Some(asks) => Pulse::Alive { timeline: TIMELINE, asks },
+            Some((epoch, asks)) => Pulse::Alive { epoch, asks },
             None => {
                 self.inner.held.give_up(session);
                 Pulse::Gone

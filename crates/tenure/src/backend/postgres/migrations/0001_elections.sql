@@ -123,6 +123,108 @@ CREATE FUNCTION tenure.timeline() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT ('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::bigint
 $$;
 
+-- The epoch: the high bits of every token and event number. It grows whenever these tables may have gone back in time or forward on two
+-- servers at once: after a promotion, a restore, a copy, an upgrade. `system_identifier`, `timeline`, `database` and `relation` are
+-- the identity of the store in this epoch (null: not known yet). `written` is the row's own xmin: a row that a restore or a
+-- subscription wrote has another. `started_at` and `file` say for which run of the server the identity was compared last,
+-- so that one statement without system calls suffices until the next restart.
+CREATE TABLE tenure.epoch (
+    one               boolean     PRIMARY KEY DEFAULT true CHECK (one),
+    epoch             bigint      NOT NULL CHECK (epoch BETWEEN 1 AND 8191),
+    system_identifier bigint,
+    timeline          bigint,
+    database          oid,
+    relation          oid,
+    written           xid,
+    started_at        timestamptz,
+    file              text,
+    changed_at        timestamptz NOT NULL DEFAULT now(),
+    reason            text        NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO tenure.epoch (epoch, reason) VALUES (1, 'installed');
+
+-- The least epoch that may follow `stored`. The days since 2026 are in it so that a copy that is older than the last change of the epoch still
+-- gets a greater one, unless both happened on one day. The clock only ever makes it larger. At least 2: the first epoch follows none.
+CREATE FUNCTION tenure.next_epoch(stored bigint) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT greatest(stored + 1, 2, least(current_date - date '2026-01-01', 8000))
+$$;
+
+-- Notes the xmin of the row as it was just written in this transaction, or subtransaction: this update leaves the same.
+CREATE FUNCTION tenure.sign_epoch() RETURNS void LANGUAGE sql VOLATILE AS $$
+    UPDATE tenure.epoch SET written = xmin
+$$;
+
+-- Compares the identity of this server, database and table with the stored one, and begins a new epoch if they differ. The row
+-- stays locked until the transaction is over. By right of the owner: everybody must be able to, and nobody may set the epoch.
+CREATE FUNCTION tenure.renew_epoch() RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stored tenure.epoch;
+    system_ bigint;
+    timeline_ CONSTANT bigint := tenure.timeline();
+    database_ CONSTANT oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    relation_ CONSTANT oid := 'tenure.epoch'::regclass;
+    found_ xid;
+    reason_ text;
+BEGIN
+    BEGIN
+        system_ := (SELECT c.system_identifier FROM pg_control_system() c);
+    EXCEPTION WHEN insufficient_privilege THEN
+        -- Some managed servers keep it to themselves: the rest of the identity must do.
+        system_ := 0;
+    END;
+    -- Tables without this row came here by other means than a dump.
+    INSERT INTO tenure.epoch (epoch, system_identifier, reason) VALUES (1, -1, 'missing') ON CONFLICT (one) DO NOTHING;
+    SELECT e.* INTO STRICT stored FROM tenure.epoch e FOR UPDATE;
+    found_ := (SELECT e.xmin FROM tenure.epoch e);
+    reason_ := CASE WHEN stored.system_identifier IS NULL THEN NULL
+                    WHEN stored.system_identifier <> system_ THEN 'other server'
+                    WHEN stored.timeline IS DISTINCT FROM timeline_ THEN 'promotion'
+                    WHEN stored.database IS DISTINCT FROM database_ THEN 'other database'
+                    WHEN stored.relation IS DISTINCT FROM relation_ THEN 'other tables'
+                    WHEN stored.written IS DISTINCT FROM found_ THEN 'restored' END;
+    IF reason_ IS NOT NULL THEN
+        -- Beyond every token that is here, too, whoever has copied them in.
+        stored.epoch := greatest(tenure.next_epoch(stored.epoch),
+            (SELECT max(coalesce(l.own_token, l.token) >> 40) + 1 FROM tenure.leases l));
+    END IF;
+    UPDATE tenure.epoch e
+    SET epoch = stored.epoch, system_identifier = system_, timeline = timeline_, database = database_, relation = relation_,
+        started_at = pg_postmaster_start_time(), file = pg_relation_filepath(relation_),
+        changed_at = CASE WHEN reason_ IS NULL THEN e.changed_at ELSE now() END, reason = coalesce(reason_, e.reason);
+    PERFORM tenure.sign_epoch();
+    RETURN stored.epoch;
+END
+$$;
+
+-- The epoch, if the identity was compared in this run of the server and is the same. All that this compares is in the server's memory.
+CREATE VIEW tenure.epoch_now AS
+SELECT e.epoch FROM tenure.epoch e
+WHERE e.started_at = pg_catalog.pg_postmaster_start_time() AND e.timeline = tenure.timeline()
+  AND e.written = e.xmin AND e.relation = e.tableoid AND e.file = pg_catalog.pg_relation_filepath(e.tableoid);
+
+-- The epoch of this store.
+CREATE FUNCTION tenure.current_epoch() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN coalesce((SELECT n.epoch FROM tenure.epoch_now n), tenure.renew_epoch());
+END
+$$;
+
+-- Begins a new epoch: one after this one, and at least `at_least`. For the owner alone: nobody else may update the table.
+CREATE FUNCTION tenure.bump_epoch(at_least bigint, why text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    epoch_ bigint;
+BEGIN
+    PERFORM tenure.current_epoch();
+    UPDATE tenure.epoch e
+    SET epoch = greatest(tenure.next_epoch(e.epoch), at_least), changed_at = now(), reason = why
+    RETURNING e.epoch INTO STRICT epoch_;
+    PERFORM tenure.sign_epoch();
+    RETURN epoch_;
+END
+$$;
+
 -- Milliseconds since 1970, for people.
 CREATE FUNCTION tenure.ms(at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT round(extract(epoch FROM at) * 1000)::bigint

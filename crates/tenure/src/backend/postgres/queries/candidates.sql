@@ -20,9 +20,9 @@ WITH me AS (
     WHERE e.namespace = $1 AND e.name = $2 AND (e.slots IN ($9, 0) OR NOT others.stand)
     RETURNING e.slots
 ), made AS (
-    -- A new row is of this timeline, so that its first grant is too.
+    -- A new row is of this epoch, so that its first grant is too.
     INSERT INTO tenure.leases (namespace, name, slot, token)
-    SELECT $1, $2, slot, tenure.timeline() << 40 FROM agreed, generate_series(0, $9 - 1) AS slot
+    SELECT $1, $2, slot, tenure.current_epoch() << 40 FROM agreed, generate_series(0, $9 - 1) AS slot
     ON CONFLICT (namespace, name, slot) DO NOTHING
 ), stood AS (
     INSERT INTO tenure.candidates (namespace, election, session, id, priority, observer, capabilities, metadata)

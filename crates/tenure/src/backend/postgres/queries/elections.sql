@@ -83,7 +83,7 @@ WITH scope AS (
             WHERE c.namespace = e.namespace AND c.election = e.name), '[]')) AS view
     FROM scope JOIN tenure.elections e ON e.namespace = scope.namespace AND e.name = scope.name
 )
-SELECT tenure.timeline() AS timeline,
+SELECT tenure.current_epoch() AS epoch,
        (SELECT json_agg(view ORDER BY namespace, name)::text FROM views) AS elections,
        (SELECT json_agg(json_build_array(
                    json_build_object('namespace', l.namespace, 'name', l.name), l.slot, l.token)

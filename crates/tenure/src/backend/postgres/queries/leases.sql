@@ -8,7 +8,7 @@ WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3
 FOR NO KEY UPDATE OF l FOR SHARE OF e FOR KEY SHARE OF s;
 
 -- name: lease_take
--- $1 namespace, $2 name, $3 slot, $4 who takes, $5 token and $6 holder as seen, $7 the hint, $8 the timeline on which
+-- $1 namespace, $2 name, $3 slot, $4 who takes, $5 token and $6 holder as seen, $7 the hint, $8 the epoch in which
 -- they were seen: what was seen on another may be undone.
 -- Compare and swap on (token, session). A holder that was seen is dead by now, or nothing happens; then the lease is
 -- the taker's if it may have it, and otherwise free. A row: the new token.
@@ -18,10 +18,10 @@ WITH may AS (
     JOIN tenure.sessions s ON s.id = $4 AND s.state = 'live'
     LEFT JOIN tenure.candidates c
         ON c.namespace = e.namespace AND c.election = e.name AND c.session = s.id
-    WHERE e.namespace = $1 AND e.name = $2 AND tenure.timeline() = $8
+    WHERE e.namespace = $1 AND e.name = $2 AND tenure.current_epoch() = $8
 ), moved AS (
     UPDATE tenure.leases l
-    SET token = CASE WHEN may.lead THEN greatest(coalesce(l.own_token, l.token), tenure.timeline() << 40) + 1
+    SET token = CASE WHEN may.lead THEN greatest(coalesce(l.own_token, l.token), $8::bigint << 40) + 1
                      ELSE coalesce(l.own_token, l.token) END,
         own_token = NULL,
         session = CASE WHEN may.lead THEN $4 END,
@@ -74,7 +74,8 @@ FOR SHARE;
 
 -- name: lease_adopt_make
 -- $1 namespace, $2 name, $3 slot. A lease that nobody has stood for here.
-INSERT INTO tenure.leases (namespace, name, slot) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+INSERT INTO tenure.leases (namespace, name, slot, token) VALUES ($1, $2, $3, tenure.current_epoch() << 40)
+ON CONFLICT DO NOTHING;
 
 -- name: lease_adopt_lock
 -- $1 namespace, $2 name, $3 slot, $4 who has it. Held still, as for a take: an earlier holder's guarded transactions come

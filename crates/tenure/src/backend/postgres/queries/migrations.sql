@@ -29,12 +29,22 @@ SELECT current_setting('server_version_num')::bigint AS version,
        current_setting('transaction_read_only')::boolean AS read_only,
        current_setting('synchronous_standby_names') AS standbys;
 
+-- name: epoch_show
+SELECT e.epoch, tenure.ms(e.changed_at) AS changed_at_ms, e.reason,
+       format('system %s, timeline %s, database %s, table %s', e.system_identifier, e.timeline, e.database, e.relation) AS identity
+FROM (SELECT tenure.current_epoch() AS now) c, tenure.epoch e WHERE c.now IS NOT NULL;
+
+-- name: epoch_bump
+-- $1 the epoch that is wanted, $2 why. For the owner of the tables alone.
+SELECT tenure.bump_epoch($1, $2);
+
 -- name: server_clock
 -- Only its rate is of interest, and only to people.
 SELECT extract(epoch FROM clock_timestamp())::float8 AS seconds;
 
 -- name: server_examine
 SELECT 'PostgreSQL ' || current_setting('server_version') AS version,
+       tenure.current_epoch()::text AS epoch,
        tenure.timeline()::text AS timeline,
        current_setting('synchronous_standby_names') AS standbys,
        current_setting('synchronous_commit') AS synchronous_commit,

@@ -49,6 +49,8 @@ BEGIN
     FOR thing IN
         SELECT * FROM (VALUES
             ('migrations', 'SELECT', 'SELECT'),
+            ('epoch', 'SELECT', 'SELECT'),
+            ('epoch_now', 'SELECT', 'SELECT'),
             ('sessions', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             -- Elections, leases, adoptions and fences are for ever: what is gone could be granted again.
             ('elections', 'SELECT, INSERT, UPDATE', 'SELECT'),
@@ -114,7 +116,7 @@ BEGIN
     IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
         GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_publisher;
         -- Who only publishes does not see what others have published, nor how the servers sign.
-        GRANT SELECT ON tenure.topics, tenure.event_units TO tenure_publisher;
+        GRANT SELECT ON tenure.epoch_now, tenure.topics, tenure.event_units, tenure.event_floors TO tenure_publisher;
         GRANT INSERT ON tenure.events, tenure.event_units TO tenure_publisher;
         GRANT SELECT (batch, id, topic, slot, bytes, idempotency_key) ON tenure.events TO tenure_publisher;
         GRANT SELECT, UPDATE, DELETE ON tenure.event_dozers TO tenure_publisher;

@@ -11,13 +11,13 @@ WITH pruned AS (
     INSERT INTO tenure.sessions (id, name, lease_ms, takeover, owner) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (id) DO NOTHING RETURNING id
 )
-SELECT tenure.timeline() AS timeline FROM opened;
+SELECT tenure.current_epoch() AS epoch FROM opened;
 
 -- name: session_beat
 -- $1 id. No row: the session is over. `state = 'live'` is what keeps an expired session from coming back.
 UPDATE tenure.sessions SET beat = beat + 1, beat_at = now()
 WHERE id = $1 AND state = 'live'
-RETURNING tenure.timeline() AS timeline, (
+RETURNING tenure.current_epoch() AS epoch, (
     SELECT json_agg(json_build_object(
                'election', json_build_object('namespace', r.namespace, 'name', r.election),
                'slot', r.slot, 'token', r.token, 'by', r.asked_by,
@@ -61,18 +61,18 @@ WITH over AS (
 SELECT pg_notify('tenure_wake', $2) FROM over;
 
 -- name: session_expire
--- $1 the session, $2 the beat that was seen to stand still (null: it is known to be dead), $9 on which timeline.
--- Of a take: $3 who takes, $4 namespace, $5 name, $6 slot, $7 token, $8 holder, as seen, $10 on which timeline. Null:
+-- $1 the session, $2 the beat that was seen to stand still (null: it is known to be dead), $9 on which epoch.
+-- Of a take: $3 who takes, $4 namespace, $5 name, $6 slot, $7 token, $8 holder, as seen, $10 on which epoch. Null:
 -- nobody does.
 -- A take that is refused for what it saw expires nobody. The lease that it wants is left to it; its term is over.
 WITH over AS (
     UPDATE tenure.sessions s SET state = 'expired', ended_at = now()
-    WHERE s.id = $1 AND s.state = 'live' AND s.beat = coalesce($2::bigint, s.beat) AND tenure.timeline() = $9
+    WHERE s.id = $1 AND s.state = 'live' AND s.beat = coalesce($2::bigint, s.beat) AND tenure.current_epoch() = $9
       AND ($3::text IS NULL OR EXISTS (
           SELECT FROM tenure.leases l, tenure.sessions taker
           WHERE l.namespace = $4 AND l.name = $5 AND l.slot = $6 AND l.token = $7
             AND l.session IS NOT DISTINCT FROM $8 AND taker.id = $3 AND taker.state = 'live'
-            AND tenure.timeline() = $10))
+            AND tenure.current_epoch() = $10))
     RETURNING s.id
 ), freed AS (
     UPDATE tenure.leases l

@@ -36,6 +36,19 @@ CREATE TABLE tenure_elections (
     PRIMARY KEY (namespace, name)
 ) STRICT, WITHOUT ROWID;
 
+-- The epoch: the high bits of every token and event number. `file` is the file that these tables were in last (empty: not known yet),
+-- `writes` counts grants and starts of sessions. See epoch.rs.
+CREATE TABLE tenure_epoch (
+    id         INTEGER PRIMARY KEY CHECK (id = 1),
+    epoch      INTEGER NOT NULL CHECK (epoch BETWEEN 0 AND 8191),
+    file       TEXT    NOT NULL DEFAULT '',
+    writes     INTEGER NOT NULL DEFAULT 0,
+    changed_at INTEGER NOT NULL,
+    reason     TEXT    NOT NULL
+) STRICT;
+INSERT INTO tenure_epoch (id, epoch, changed_at, reason)
+VALUES (1, 0, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 'installed');
+
 -- A row stays for ever, even when an election shrinks: its token must never be granted again.
 -- While the lease is held under a token that another elector granted, `token` is that one and `own_token` the last that was
 -- granted here. Tokens of different electors do not compare, so the next grant made here counts on from `own_token`.

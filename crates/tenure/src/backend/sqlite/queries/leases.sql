@@ -1,16 +1,18 @@
 -- name: lease_make
-INSERT INTO tenure_leases (namespace, name, slot)
+-- A new row is of this epoch, so that its first grant is too.
+INSERT INTO tenure_leases (namespace, name, slot, token)
 WITH RECURSIVE slots (slot) AS (SELECT 0 UNION ALL SELECT slot + 1 FROM slots WHERE slot + 1 < ?3)
-SELECT ?1, ?2, slot FROM slots WHERE slot < ?3
+SELECT ?1, ?2, slots.slot, e.epoch << 40 FROM slots, tenure_epoch e WHERE slots.slot < ?3
 ON CONFLICT (namespace, name, slot) DO NOTHING;
 
 -- name: lease_take
 -- Compare and swap on (token, session). A holder that was seen has just been expired, or nothing happens.
 UPDATE tenure_leases
-SET token = coalesce(own_token, token) + 1, own_token = NULL, session = $6, reserved = NULL, granted_at = $7,
+SET token = max(coalesce(own_token, token), $12 << 40) + 1, own_token = NULL, session = $6, reserved = NULL, granted_at = $7,
     via = CASE WHEN session IS NULL THEN via ELSE 'takeover' END
 WHERE namespace = $1 AND name = $2 AND slot = $3
   AND token = $4 AND session IS $5
+  AND $12 = (SELECT ep.epoch FROM tenure_epoch ep)
   AND NOT EXISTS (SELECT 1 FROM tenure_sessions h WHERE h.id = $5 AND h.state = 'live')
   AND EXISTS (SELECT 1 FROM tenure_sessions s WHERE s.id = $6 AND s.state = 'live')
   AND EXISTS (SELECT 1 FROM tenure_candidates c
@@ -45,7 +47,8 @@ WHERE namespace = ?1 AND name = ?2 AND slot = ?3 AND token = ?4 AND session = ?5
 RETURNING token;
 
 -- name: lease_adopt_make
-INSERT INTO tenure_leases (namespace, name, slot) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING;
+INSERT INTO tenure_leases (namespace, name, slot, token)
+VALUES (?1, ?2, ?3, (SELECT e.epoch << 40 FROM tenure_epoch e)) ON CONFLICT DO NOTHING;
 
 -- name: lease_adopt
 -- A later grant of the same elector must not have been here before, and who was elected by another one must be gone: tokens of

@@ -4,7 +4,8 @@ VALUES (?1, ?2, 0, ?3, 'live', ?4, ?5, ?5, ?6)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: session_beat
-UPDATE tenure_sessions SET beat = beat + 1, beat_at = ?2 WHERE id = ?1 AND state = 'live';
+UPDATE tenure_sessions SET beat = beat + 1, beat_at = ?2 WHERE id = ?1 AND state = 'live'
+RETURNING (SELECT e.epoch FROM tenure_epoch e) AS epoch;
 
 -- name: session_asks
 SELECT r.namespace, r.election, r.slot, r.token, r.kind, r.successor, r.asked_by
@@ -20,10 +21,10 @@ UPDATE tenure_sessions SET state = 'ended', ended_at = $7 WHERE id = $8 AND stat
 -- name: session_expire
 -- A take that is refused for what it saw expires nobody.
 UPDATE tenure_sessions SET state = 'expired', ended_at = $7
-WHERE id = $8 AND state = 'live' AND ($9 IS NULL OR beat = $9)
+WHERE id = $8 AND state = 'live' AND ($9 IS NULL OR beat = $9) AND $13 = (SELECT e.epoch FROM tenure_epoch e)
   AND ($6 IS NULL OR EXISTS (
       SELECT 1 FROM tenure_leases l, tenure_sessions s
-      WHERE l.namespace = $1 AND l.name = $2 AND l.slot = $3 AND l.token = $4 AND l.session IS $5
+      WHERE $12 = $13 AND l.namespace = $1 AND l.name = $2 AND l.slot = $3 AND l.token = $4 AND l.session IS $5
         AND s.id = $6 AND s.state = 'live'));
 
 -- name: session_live

@@ -19,7 +19,7 @@ WHERE m.of_group = ?1 AND m.session = ?2
   AND NOT EXISTS (SELECT 1 FROM tenure_sessions o WHERE o.id = h.session AND o.state = 'live');
 
 -- name: share_take
-UPDATE tenure_shares SET token = token + 1, session = ?2, last = ?3
+UPDATE tenure_shares SET token = max(token, (SELECT e.epoch << 40 FROM tenure_epoch e)) + 1, session = ?2, last = ?3
 WHERE of_group = ?1 AND slot IN (SELECT j.value FROM json_each(?4) j)
 RETURNING slot, token, position;
 
@@ -40,6 +40,8 @@ UPDATE tenure_shares SET position = max(position, coalesce(?6, 0))
 WHERE of_group = (SELECT g.id FROM tenure_topics t JOIN tenure_groups g ON g.topic = t.id
                   WHERE t.namespace = ?1 AND t.name = ?2 AND g.name = ?3)
   AND slot = ?4 AND token = ?5 AND session IS NOT NULL
+  -- What was read in another epoch may not be here.
+  AND ?5 >= (SELECT e.epoch << 40 FROM tenure_epoch e)
 RETURNING EXISTS (SELECT 1 FROM tenure_event_done d
                   WHERE d.of_group = tenure_shares.of_group AND d.slot = tenure_shares.slot AND d.position <= ?6) AS passes;
 
@@ -50,7 +52,9 @@ FROM json_each(?1) j
 CROSS JOIN tenure_topics t ON t.namespace = j.value ->> 0 AND t.name = j.value ->> 1
 CROSS JOIN tenure_groups g ON g.topic = t.id AND g.name = j.value ->> 2
 CROSS JOIN tenure_shares h ON h.of_group = g.id AND h.slot = j.value ->> 3
-    AND h.token = j.value ->> 4 AND h.session IS NOT NULL;
+    AND h.token = j.value ->> 4 AND h.session IS NOT NULL
+    -- What was read in another epoch may not be here.
+    AND h.token >= (SELECT e.epoch << 40 FROM tenure_epoch e);
 
 -- name: share_move
 -- Never back.
@@ -59,7 +63,7 @@ FROM json_each(?1) j
 WHERE h.of_group = j.value ->> 0 AND h.slot = j.value ->> 1 AND h.position < j.value ->> 2;
 
 -- name: share_reset
-UPDATE tenure_shares AS h SET position = j.value ->> 2, token = h.token + 1, session = NULL
+UPDATE tenure_shares AS h SET position = j.value ->> 2, token = max(h.token, (SELECT e.epoch << 40 FROM tenure_epoch e)) + 1, session = NULL
 FROM json_each(?1) j
 WHERE h.of_group = j.value ->> 0 AND h.slot = j.value ->> 1;
 

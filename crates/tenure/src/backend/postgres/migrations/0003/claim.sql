@@ -260,7 +260,7 @@ BEGIN
         SELECT t.run_at INTO coming FROM tenure.tasks t WHERE t.queue = queue_id_ AND t.state = 'scheduled' AND t.run_at IS NOT NULL
         ORDER BY t.run_at LIMIT 1;
     END IF;
-    base := tenure.timeline() << 40;
+    base := tenure.current_epoch() << 40;
     IF authority = 'leader' OR queue_.rate_count IS NOT NULL OR queue_.max_claimed IS NOT NULL THEN
         INSERT INTO tenure.turnstiles (queue) VALUES (queue_id_) ON CONFLICT (queue) DO NOTHING;
         SELECT s.turn, least(queue_.rate_count * queue_.rate_per_ms::numeric, coalesce(

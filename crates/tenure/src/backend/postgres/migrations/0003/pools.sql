@@ -42,7 +42,7 @@ RETURNS TABLE (request bigint, note text) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
-    base bigint := tenure.timeline() << 40;
+    base bigint := tenure.current_epoch() << 40;
     pool_ record;
     pair record;
     token_ bigint;

@@ -95,19 +95,22 @@ CREATE FUNCTION tenure.publish(
 DECLARE
     topic_ integer;
     slots_ integer;
-    -- As in tenure.publish_one.
-    id_ CONSTANT bigint := CASE WHEN key IS NULL THEN tenure.event_number(true) ELSE nextval('tenure.event_numbers') END;
+    id_ bigint;
+    known bigint;
     text_ CONSTANT text := payload;
     batch_ CONSTANT text := current_setting('tenure.batch', true);
 BEGIN
     -- What nobody could find fault with is not looked at more closely.
-    SELECT t.id, t.slots INTO topic_, slots_ FROM tenure.topics t
+    SELECT t.id, t.slots, CASE WHEN key IS NULL THEN tenure.event_number(true) ELSE nextval('tenure.event_numbers') END,
+           greatest((coalesce((SELECT o.epoch FROM tenure.epoch_now o), tenure.current_epoch()) - 1) << 40,
+                    (SELECT e.batch FROM tenure.events e ORDER BY e.batch DESC LIMIT 1))
+    INTO topic_, slots_, id_, known FROM tenure.topics t
     WHERE t.namespace = publish.namespace AND t.name = publish.topic AND octet_length(text_) <= t.max_bytes
       AND headers IS NULL AND idempotency_key IS NULL AND key IS DISTINCT FROM ''
       AND octet_length(coalesce(key, '') || type) <= 512 AND coalesce(key, '') || type !~ '[^ -~]'
-      AND coalesce(leader_token, 0) >= 0 AND current_setting('session_replication_role') <> 'replica'
-      AND id_ > (tenure.timeline() - 1) << 40;
-    IF topic_ IS NULL THEN
+      AND coalesce(leader_token, 0) >= 0 AND current_setting('session_replication_role') <> 'replica';
+    -- The number: as in tenure.publish_one.
+    IF topic_ IS NULL OR id_ <= known THEN
         RETURN tenure.publish_with_care(
             publish.namespace, publish.topic, coalesce(payload, 'null')::text, NULL, key, type, headers, idempotency_key,
             leader_token);

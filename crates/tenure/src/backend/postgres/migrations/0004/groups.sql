@@ -168,7 +168,7 @@ SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    base bigint := tenure.timeline() << 40;
+    base bigint := tenure.current_epoch() << 40;
     name_ text;
     locked integer[];
     rest integer[];
@@ -258,8 +258,8 @@ DECLARE
     topic_ integer;
     lost bigint;
 BEGIN
-    -- A share that was taken on another timeline than this server's was read there, too: what it read may not be here.
-    IF in_token >> 40 < tenure.timeline() THEN
+    -- A share that was taken on another epoch than this server's was read there, too: what it read may not be here.
+    IF in_token >> 40 < tenure.current_epoch() THEN
         RETURN false;
     END IF;
     SELECT s.position INTO before_ FROM tenure.event_shares s
@@ -337,12 +337,12 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 AS $$
 #variable_conflict use_column
 DECLARE
-    base CONSTANT bigint := tenure.timeline();
+    base CONSTANT bigint := tenure.current_epoch();
     topic_ CONSTANT integer := (SELECT g.topic FROM tenure.event_groups g WHERE g.id = in_group);
     counts integer[];
 BEGIN
     PERFORM FROM tenure.event_shares s WHERE s.group_id = in_group AND s.slot = ANY (in_slots) ORDER BY s.slot FOR UPDATE;
-    -- Now that they are held still. As in tenure.commit_share: not what was read on another timeline, nor what is not there any more.
+    -- Now that they are held still. As in tenure.commit_share: not what was read on another epoch, nor what is not there any more.
     WITH moved AS (
         UPDATE tenure.event_shares s SET position = greatest(s.position, w.position)
         FROM unnest(in_slots, in_tokens, in_positions) AS w (slot, token, position)
@@ -370,7 +370,7 @@ SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    base bigint := tenure.timeline() << 40;
+    base bigint := tenure.current_epoch() << 40;
     topic_ integer;
 BEGIN
     SELECT g.topic INTO STRICT topic_ FROM tenure.event_groups g WHERE g.id = in_group;

@@ -29,16 +29,25 @@ BEGIN
 END
 $$;
 
--- Begins the numbers of this timeline, if nobody has. By right of the owner: who may publish may draw numbers, and not set them.
+-- Moves the sequence of numbers to where this epoch begins, and beyond every number that is known here, if it is not there: it is behind
+-- in a new epoch, or when it was restored, replicated without its value, or reset. It is moved far enough that no
+-- number that others draw meanwhile comes again. By right of the owner: who may publish may draw numbers, and not set them.
 CREATE FUNCTION tenure.begin_numbers() RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    first_ CONSTANT bigint := (tenure.timeline() - 1) << 40;
+    first_ CONSTANT bigint := (tenure.current_epoch() - 1) << 40;
+    known CONSTANT bigint := greatest(
+        (SELECT max(e.latest) FROM tenure.topics t, generate_series(0, t.slots - 1) AS s (slot), tenure.slot_ends(t.id, s.slot) e),
+        (SELECT max(e.id) FROM tenure.events e WHERE e.batch = (SELECT max(b.batch) FROM tenure.events b)),
+        (SELECT max(s.position) FROM tenure.event_shares s), (SELECT max(a.event) FROM tenure.event_asides a));
 BEGIN
+    IF (SELECT n.last_value FROM tenure.event_numbers n) > greatest(first_, known) THEN
+        RETURN;
+    END IF;
     PERFORM pg_advisory_xact_lock(8372, 0);
-    IF (SELECT n.last_value FROM tenure.event_numbers n) <= first_ THEN
-        PERFORM setval('tenure.event_numbers', first_ + 1);
+    IF (SELECT n.last_value FROM tenure.event_numbers n) <= greatest(first_, known) THEN
+        PERFORM setval('tenure.event_numbers', CASE WHEN known > first_ THEN known + 1048576 ELSE first_ + 1 END);
     END IF;
 END
 $$;
@@ -47,18 +56,41 @@ $$;
 -- numbers, or even ones, and those without a key would lie in half of the slots: with `any_`, one is left out now and then.
 --
 -- A standby that is promoted may not know the last numbers that were given, and they are out there: as idempotency keys, in cursors. So
--- each timeline after the first has numbers of its own, as tokens do.
+-- each epoch after the first has numbers of its own, as tokens do.
 CREATE FUNCTION tenure.event_number(any_ boolean) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     number bigint := nextval('tenure.event_numbers');
 BEGIN
-    IF number <= (tenure.timeline() - 1) << 40 THEN
+    -- Others that drew later may have committed already; then the sequence is beyond what they have.
+    IF number <= (coalesce((SELECT n.epoch FROM tenure.epoch_now n), tenure.current_epoch()) - 1) << 40 OR pg_sequence_last_value('tenure.event_numbers') <= (
+        SELECT e.batch FROM tenure.events e ORDER BY e.batch DESC LIMIT 1)
+    THEN
         PERFORM tenure.begin_numbers();
         number := nextval('tenure.event_numbers');
     END IF;
     IF any_ AND random() < 0.5 THEN
         number := nextval('tenure.event_numbers');
     END IF;
+    RETURN number;
+END
+$$;
+
+-- The position of what is placed in a slot whose lock is held: the number that was just drawn, if it is beyond the slot's last
+-- position. If it is not, the sequence was reset, and is moved first. Nobody may read an event that a crash of the server takes
+-- back, since its position would be given again: so the commit waits for the disk, whatever synchronous_commit says.
+CREATE FUNCTION tenure.position_for(in_topic integer, in_slot integer, in_batch bigint, number bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'local', true);
+    END IF;
+    WHILE number <= greatest(in_batch, coalesce(
+        (SELECT u.position FROM tenure.event_units u WHERE u.topic = in_topic AND u.slot = in_slot ORDER BY u.position DESC LIMIT 1),
+        (SELECT f.position FROM tenure.event_floors f WHERE f.topic = in_topic AND f.slot = in_slot), 0))
+    LOOP
+        PERFORM tenure.begin_numbers();
+        number := nextval('tenure.event_numbers');
+    END LOOP;
     RETURN number;
 END
 $$;
@@ -115,7 +147,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(8372, s.topic * 1024 + s.slot)
     FROM unnest(topics, slots) WITH ORDINALITY AS s (topic, slot, n) ORDER BY s.n;
     INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
-    SELECT u.topic, u.slot, nextval('tenure.event_numbers'), in_batch, u.first_id, u.last_id,
+    SELECT u.topic, u.slot, tenure.position_for(u.topic, u.slot, in_batch, nextval('tenure.event_numbers')), in_batch, u.first_id, u.last_id,
            date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
     FROM unnest(topics, slots, firsts, lasts, counts, sizes) WITH ORDINALITY
          AS u (topic, slot, first_id, last_id, events, bytes, n) ORDER BY u.n;
@@ -154,9 +186,16 @@ BEGIN
     IF now_ = pg_current_xact_id()::text || ':' || NEW.batch THEN
         -- Always so: an expression costs less than a statement.
         IF pg_advisory_xact_lock(8372, NEW.topic * 1024 + NEW.slot) IS NOT NULL AND set_config('tenure.batch', '', true) = '' THEN
+            -- What tenure.position_for does, without a call if there is nothing to do.
             INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
-            VALUES (NEW.topic, NEW.slot, nextval('tenure.event_numbers'), NEW.batch, NEW.id, NEW.id,
-                    date_trunc('milliseconds', clock_timestamp()), 1, NEW.bytes)
+            SELECT NEW.topic, NEW.slot,
+                   CASE WHEN d.number > d.last AND d.number > NEW.batch AND current_setting('synchronous_commit') <> 'off'
+                        THEN d.number ELSE tenure.position_for(NEW.topic, NEW.slot, NEW.batch, d.number) END,
+                   NEW.batch, NEW.id, NEW.id, date_trunc('milliseconds', clock_timestamp()), 1, NEW.bytes
+            FROM (SELECT nextval('tenure.event_numbers') AS number, coalesce(
+                      (SELECT l.position FROM tenure.event_units l WHERE l.topic = NEW.topic AND l.slot = NEW.slot
+                       ORDER BY l.position DESC LIMIT 1),
+                      (SELECT f.position FROM tenure.event_floors f WHERE f.topic = NEW.topic AND f.slot = NEW.slot), 0) AS last) d
             RETURNING EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = u.topic)
                    OR current_setting('transaction_isolation') <> 'read committed' INTO rings;
         END IF;
@@ -371,17 +410,20 @@ DECLARE
     slots_ integer;
     most_ bigint;
     bytes_ integer;
+    known bigint;
     rings boolean;
 BEGIN
     SELECT t.id, t.slots, t.max_bytes, nextval('tenure.event_numbers'),
-           coalesce(octet_length(in_payload), octet_length(in_body)), 0, true
-    INTO topic_, slots_, most_, id, bytes_, n, new
+           coalesce(octet_length(in_payload), octet_length(in_body)), 0, true,
+           greatest((coalesce((SELECT o.epoch FROM tenure.epoch_now o), tenure.current_epoch()) - 1) << 40,
+                    (SELECT e.batch FROM tenure.events e ORDER BY e.batch DESC LIMIT 1))
+    INTO topic_, slots_, most_, id, bytes_, n, new, known
     FROM tenure.topics t WHERE t.namespace = in_namespace AND t.name = in_topic;
     IF topic_ IS NULL THEN
         PERFORM tenure.no_topic(in_namespace, in_topic);
     END IF;
-    -- See tenure.event_number: a call of it costs a tenth of all this, and most have a key, and are of their timeline.
-    IF hash IS NULL OR id <= (tenure.timeline() - 1) << 40 THEN
+    -- See tenure.event_number: a call of it costs a tenth of all this, and most have a key, and are of their epoch.
+    IF hash IS NULL OR id <= known THEN
         id := tenure.event_number(hash IS NULL);
     END IF;
     IF bytes_ > most_ THEN
@@ -393,9 +435,16 @@ BEGIN
     VALUES (id, id, topic_, slot, bytes_, false, in_token, in_key, in_kind, in_headers::json, in_payload, in_body);
     -- Always so: see tenure.place_batch.
     IF pg_advisory_xact_lock(8372, topic_ * 1024 + slot) IS NOT NULL THEN
+        -- As in tenure.place_batch.
         INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
-        VALUES (topic_, slot, nextval('tenure.event_numbers'), id, id, id, date_trunc('milliseconds', clock_timestamp()), 1,
-                bytes_)
+        SELECT topic_, publish_one.slot,
+               CASE WHEN d.number > d.last AND d.number > publish_one.id AND current_setting('synchronous_commit') <> 'off'
+                    THEN d.number ELSE tenure.position_for(topic_, publish_one.slot, publish_one.id, d.number) END,
+               publish_one.id, publish_one.id, publish_one.id, date_trunc('milliseconds', clock_timestamp()), 1, bytes_
+        FROM (SELECT nextval('tenure.event_numbers') AS number, coalesce(
+                  (SELECT l.position FROM tenure.event_units l WHERE l.topic = topic_ AND l.slot = publish_one.slot
+                   ORDER BY l.position DESC LIMIT 1),
+                  (SELECT f.position FROM tenure.event_floors f WHERE f.topic = topic_ AND f.slot = publish_one.slot), 0) AS last) d
         RETURNING EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = u.topic) INTO rings;
     END IF;
     IF rings THEN
