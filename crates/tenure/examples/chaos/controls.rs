@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tenure::Token;
 use tenure::backend::postgres::{Postgres, PostgresOptions};
-use tenure::port::{Pulse, Store, StoreError};
+use tenure::port::{Expire, Pulse, Release, Store, StoreError, Take, Via};
 use tenure_testkit::rig::{PgCluster, true_boottime_ns};
 use tokio::runtime::Handle;
 
@@ -18,7 +18,7 @@ use crate::crew::{Crew, Hand};
 use crate::forward::Forwarder;
 use crate::ledger::{Entry, Ledger, POSTGRES_TABLES};
 use crate::operator::key;
-use crate::oracles::{overlaps, stale_rows};
+use crate::oracles::{overlaps, stale_rows, tokens_that_did_not_grow};
 use crate::report::Progress;
 use crate::script::{LEASE, belief, free_take, journal, lead, stand, take_over, until};
 use crate::servers::{migrate, plan};
@@ -35,7 +35,7 @@ pub(crate) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Contr
     let forwarder = Forwarder::to(cluster.port(), runtime)?;
     let scene = Scene { cluster, forwarder, runtime: runtime.clone() };
     type Script = fn(&Scene, bool) -> Result<bool, Failed>;
-    let scripts: [(&str, Script); 6] = [
+    let scripts: [(&str, Script); 7] = [
         ("trust kept as a flag", trust_as_a_flag),
         ("clock read after the answer", |scene, sabotaged| scene.play(clock_after_answer(scene, sabotaged))),
         ("a guard that takes no lock", |scene, sabotaged| scene.play(guard_without_lock(scene, sabotaged))),
@@ -43,6 +43,9 @@ pub(crate) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Contr
         ("a beat that revives", |scene, sabotaged| scene.play(beat_that_revives(scene, sabotaged))),
         ("a take without compare-and-swap", |scene, sabotaged| {
             scene.play(take_without_cas(scene, sabotaged))
+        }),
+        ("a restore that keeps its epoch", |scene, sabotaged| {
+            scene.play(restore_without_epoch(scene, sabotaged))
         }),
     ];
     let mut controls = Vec::new();
@@ -206,4 +209,46 @@ async fn take_without_cas(scene: &Scene, sabotaged: bool) -> Result<bool, Failed
         believed.extend(belief(process, taken, from_ns));
     }
     Ok(!overlaps(&believed).is_empty())
+}
+
+/// A database is dumped, more is granted, and the dump is restored beside it: the epoch of the WAL is the same.
+async fn restore_without_epoch(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
+    let [first, second] = ["first", "second"].map(|name| format!("restore_{name}_{sabotaged}"));
+    let url = scene.cluster.create_database(&first)?;
+    migrate(&url).await?;
+    if sabotaged {
+        let by_timeline = "CREATE OR REPLACE FUNCTION tenure.current_epoch() RETURNS bigint LANGUAGE sql \
+                           AS 'SELECT tenure.timeline()'";
+        scene.cluster.psql(&first, by_timeline)?;
+    }
+    let store = Postgres::connect(PostgresOptions::new(&url)).await?;
+    let election = key("restored");
+    let a = lead(&store, "restore-a", &election).await?;
+    let dump = scene.cluster.dump(&first, &[])?;
+    let release = Release {
+        session: a.session.clone(),
+        election: election.clone(),
+        slot: 0,
+        token: a.token,
+        successor: None,
+        via: Via::Release,
+        leave: false,
+    };
+    store.release(&release).await?;
+    let from_ns = true_boottime_ns();
+    let again = store.take(&Take { token: a.token, ..free_take(&a, &election) }).await?;
+    let mut believed = vec![belief(0, again, from_ns)];
+    let url = scene.cluster.create_database(&second)?;
+    scene.cluster.psql(&second, &dump)?;
+    let store = Postgres::connect(PostgresOptions::new(&url)).await?;
+    let b = stand(&store, "restore-b", &election).await?;
+    // Until whoever believes must have stopped.
+    tokio::time::sleep(LEASE.mul_f64(1.05)).await;
+    let epoch = store.observe(&b.session, &tenure::port::Scope::Standing).await?.epoch;
+    let take = take_over(&store, &b, &a, &election).await?;
+    let expire = take.expire.clone().map(|expire| Expire { epoch, ..expire });
+    let from_ns = true_boottime_ns();
+    believed.push(belief(1, store.take(&Take { epoch, expire, ..take }).await?, from_ns));
+    let believed: Vec<_> = believed.into_iter().flatten().collect();
+    Ok(!tokens_that_did_not_grow(&believed).is_empty() || believed.len() < 2)
 }

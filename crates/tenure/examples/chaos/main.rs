@@ -1,8 +1,8 @@
 //! Chaos: real worker processes on real servers, under real faults, judged by what they believed and wrote.
 //!
-//! One process breaks things and judges; it starts itself again as each worker. Four stages, one after the other, each
+//! One process breaks things and judges; it starts itself again as each worker. Five stages, one after the other, each
 //! with servers, workers and tables of its own: *servers* (PostgreSQL by every road), *promotion* (a standby that lost
-//! commits), *files* (SQLite) and *raft* (five members, cut off from each other both ways and one way). Then the *controls*: known mistakes put back in, each of which an oracle must report.
+//! commits), *restore* (a dump in a new cluster, which lost commits too), *files* (SQLite) and *raft* (five members, cut off from each other both ways and one way). Then the *controls*: known mistakes put back in, each of which an oracle must report.
 //! Claims, events, schedules and gossip have stages of their own.
 //! Nothing is shared with the machine, and everything goes with this process, however it ends: each piece has a guard
 //! that waits for the end of a pipe. See `--help`.
@@ -25,6 +25,7 @@ mod process;
 mod promotion;
 mod raft;
 mod report;
+mod restore;
 mod schedules;
 mod script;
 mod servers;
@@ -51,7 +52,7 @@ of figures, and ends with 1 and the seed if anything was amiss.
 
   --seconds N    how long to break things; starting servers and the controls come on top (about 40 s)
   --seed S       draw the same faults again; a number, printed first by every run
-  --only STAGE   servers, promotion, files, raft or controls; of the others: servers, files or controls;
+  --only STAGE   servers, promotion, restore, files, raft or controls; of the others: servers, files or controls;
                  of gossip: members or controls
 
 With `claims`, processes submit and work on tasks while workers, the leader and the server are killed, stopped and
@@ -104,7 +105,7 @@ impl Subject {
     /// What it can be put to alone.
     fn stages(self) -> &'static [&'static str] {
         match self {
-            Subject::Elections => &["servers", "promotion", "files", "raft", "controls"],
+            Subject::Elections => &["servers", "promotion", "restore", "files", "raft", "controls"],
             Subject::Gossip => &["members", "controls"],
             _ => &["servers", "files", "controls"],
         }
@@ -205,13 +206,16 @@ fn break_things(options: &Options) -> Result<bool, Failed> {
     }
     let mut outcomes = Vec::new();
     // Each stage has a stream of its own, so that one alone draws what it drew among the others.
-    let mut streams = [(); 4].map(|()| SplitMix::new(entropy.next_u64()));
-    let [for_servers, for_promotion, for_files, for_raft] = &mut streams;
+    let mut streams = [(); 5].map(|()| SplitMix::new(entropy.next_u64()));
+    let [for_servers, for_promotion, for_files, for_raft, for_restore] = &mut streams;
     if options.wants("servers") {
-        outcomes.push(servers::run(options.share(0.5), for_servers, &mut progress, handle)?);
+        outcomes.push(servers::run(options.share(0.4), for_servers, &mut progress, handle)?);
     }
     if options.wants("promotion") {
         outcomes.push(promotion::run(options.share(0.15), for_promotion, &mut progress, handle)?);
+    }
+    if options.wants("restore") {
+        outcomes.push(restore::run(options.share(0.1), for_restore, &mut progress, handle)?);
     }
     if options.wants("files") {
         outcomes.push(files::run(options.share(0.15), for_files, &mut progress, handle)?);
