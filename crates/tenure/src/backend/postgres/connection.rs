@@ -17,17 +17,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgListener};
 use tenure_core::SessionId;
 use tenure_core::port::{NewSession, StoreError, Trouble, Wake};
 use tokio::sync::broadcast;
 
 use super::QUERIES;
-use super::error::{explain, timed_out};
-use super::lane::{Lane, connect, last_rows};
+use super::error::{PgError, explain, timed_out};
+use super::lane::{Endpoint, Lane};
 use super::listen::{Task, direct_listener, locked, sign_of_life};
-use super::literal::render;
-use super::message::{FRESH_SNAPSHOTS, Message};
+use super::message::Message;
+use super::wire::Connection;
 use crate::runtime::jittered;
 
 /// How many sessions are watched at most, each on a connection of its own. The others' leases are waited out.
@@ -47,22 +46,14 @@ pub(super) struct Connections {
 }
 
 struct Inner {
-    direct: PgConnectOptions,
-    connect_timeout: Duration,
-    place: String,
+    direct: Arc<Endpoint>,
     lane: Arc<Lane>,
     hub: broadcast::Sender<Wake>,
 }
 
 impl Connections {
-    pub(super) fn new(
-        direct: PgConnectOptions,
-        connect_timeout: Duration,
-        place: &str,
-        lane: Arc<Lane>,
-        hub: broadcast::Sender<Wake>,
-    ) -> Self {
-        let inner = Arc::new(Inner { direct, connect_timeout, place: place.into(), lane, hub });
+    pub(super) fn new(direct: Arc<Endpoint>, lane: Arc<Lane>, hub: broadcast::Sender<Wake>) -> Self {
+        let inner = Arc::new(Inner { direct, lane, hub });
         Connections { inner, held: Mutex::default(), watched: Mutex::default() }
     }
 
@@ -97,42 +88,44 @@ impl Connections {
 }
 
 impl Inner {
-    async fn lock(&self, session: &SessionId) -> Result<PgListener, StoreError> {
-        let lock = render(QUERIES.get("session_hold"), &[session.as_str().into()])?;
+    async fn lock(&self, session: &SessionId) -> Result<Connection, StoreError> {
+        let place = &self.direct.place;
+        let lock = Message::for_user(&QUERIES).then("session_hold", &[session.as_str().into()])?.finished();
         let locked = async {
             // First the proof, then the lock: through a pooler there would be no way to let go of it.
-            let Some(mut listener) = direct_listener(&self.direct, self.connect_timeout).await? else {
+            let Some(mut listener) = direct_listener(&self.direct).await? else {
                 return Ok(None);
             };
-            last_rows(&mut listener, NO_LIMITS.into()).await?;
-            last_rows(&mut listener, lock).await?;
+            listener.simple(NO_LIMITS).await?;
+            listener.call(&lock.statements, lock.process).await?;
             Ok(Some(listener))
         };
-        let within = self.connect_timeout * 2;
-        let locked = tokio::time::timeout(within, locked).await.map_err(|_| timed_out(&self.place))?;
-        locked.map_err(|error| explain(&error, &self.place))?.ok_or_else(|| {
+        let within = self.direct.patience() * 2;
+        let locked: Result<_, PgError> =
+            tokio::time::timeout(within, locked).await.map_err(|_| timed_out(place))?;
+        locked.map_err(|error| explain(&error, place))?.ok_or_else(|| {
             StoreError::new(
                 Trouble::Unfit,
                 format!(
                     "take-over mode `connection` needs a direct connection, and a pooler is probably in front of {}; \
                      give a direct address or use mode `lease`",
-                    self.place
+                    place
                 ),
             )
         })
     }
 
     /// Keeps the connection, and tells when it breaks.
-    async fn keep(self: Arc<Self>, mut listener: PgListener, session: SessionId, lease: Duration) {
+    async fn keep(self: Arc<Self>, mut listener: Connection, session: SessionId, lease: Duration) {
         loop {
-            let alive = match tokio::time::timeout(lease / 5, listener.try_recv()).await {
+            let alive = match tokio::time::timeout(lease / 5, listener.notification()).await {
                 // A notification, which nobody sends here, would be a sign of life.
-                Ok(heard) => matches!(heard, Ok(Some(_))),
+                Ok(heard) => heard.is_ok(),
                 // A whole lease: a slow server is not a broken connection, and beats tell how long we may believe.
                 Err(_) => sign_of_life(&mut listener, lease).await.is_ok(),
             };
             if !alive {
-                tracing::warn!(server = self.place, %session, "the session's connection broke; its leases may be taken");
+                tracing::warn!(server = self.direct.place, %session, "the session's connection broke; its leases may be taken");
                 let _ = self.hub.send(Wake::Severed(session));
                 return;
             }
@@ -149,7 +142,7 @@ impl Inner {
                 }
                 Ok(false) => return,
                 // Our own connection broke, or could not be made: that says nothing about the session.
-                Err(error) => tracing::debug!(server = self.place, %session, %error, "watching anew"),
+                Err(error) => tracing::debug!(server = self.direct.place, %session, %error, "watching anew"),
             }
             tokio::time::sleep(jittered(RETRY)).await;
         }
@@ -158,19 +151,21 @@ impl Inner {
     /// Waits until the session's lock is free. `false`: there is nothing to wait for.
     async fn await_death(&self, session: &SessionId) -> Result<bool, StoreError> {
         let id = [session.as_str().into()];
-        let watched = render(QUERIES.get("session_watched"), &id)?;
-        if self.lane.run(Message::for_user(&QUERIES).plain(&watched, true)).await?.is_empty() {
+        let watched = || Message::for_user(&QUERIES).then("session_watched", &id);
+        if self.lane.run(watched()?).await?.is_empty() {
             return Ok(false);
         }
-        let told = |error: sqlx::Error| explain(&error, &self.place);
-        let mut connection = connect(&self.direct, self.connect_timeout, &self.place).await?.map_err(told)?;
-        last_rows(&mut connection, NO_LIMITS.into()).await.map_err(told)?;
+        let told = |error: PgError| explain(&error, &self.direct.place);
+        let mut connection = self.direct.connect().await.map_err(told)?;
+        connection.simple(NO_LIMITS).await.map_err(told)?;
         // Here too, so that this server process knows the table by the time it matters.
-        last_rows(&mut connection, watched.clone()).await.map_err(told)?;
+        let warm = watched()?.finished();
+        connection.call(&warm.statements, warm.process).await.map_err(told)?;
         // A session that ended in good order let go of its lock as well, after its row said so: the row is looked at
-        // after the wait, in the same message.
-        let lock = render(QUERIES.get("session_await"), &id)?;
-        let message = [FRESH_SNAPSHOTS, &lock, ";\n", &watched].concat();
-        Ok(!last_rows(&mut connection, message).await.map_err(told)?.is_empty())
+        // after the wait, with a newer snapshot.
+        let wait =
+            Message::waiting(&QUERIES).then("session_await", &id)?.then("session_watched", &id)?.finished();
+        let mut answers = connection.call(&wait.statements, wait.process).await.map_err(told)?;
+        Ok(answers.pop().is_some_and(|rows| !rows.is_empty()))
     }
 }

@@ -6,11 +6,28 @@ use tenure_core::port::{Finding, StoreError, Verdict};
 
 use super::error::garbled;
 use super::listen::ListenState;
-use super::{Postgres, get};
+use super::{Postgres, SERVER_VERSIONS, get};
 use crate::runtime;
 
 /// How long the listener's own test of itself may take.
 const EARS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether this version of servers is one that was tested: `PostgreSQL 15.14 (Debian …)`.
+fn server(version: String) -> Finding {
+    let number =
+        version.split(' ').nth(1).and_then(|number| number.split(|c: char| !c.is_ascii_digit()).next());
+    let major: Option<i32> = number.and_then(|major| major.parse().ok());
+    if major.is_some_and(|major| SERVER_VERSIONS.contains(&major)) {
+        return Finding::new("server", version, Verdict::Good, "");
+    }
+    let (oldest, newest) = (SERVER_VERSIONS.start(), SERVER_VERSIONS.end());
+    Finding::new(
+        "server",
+        version,
+        Verdict::Fair,
+        format!("Tenure is tested on versions {oldest} to {newest}"),
+    )
+}
 
 impl Postgres {
     /// The server's clock, read twice by `tenure doctor` to compare rates.
@@ -25,7 +42,7 @@ impl Postgres {
         let text = |column: &str| get::<String>(row, column);
         let (standbys, commit, fsync) = (text("standbys")?, text("synchronous_commit")?, text("fsync")?);
         Ok(vec![
-            Finding::new("server", text("version")?, Verdict::Good, ""),
+            server(text("version")?),
             Finding::new(
                 "epoch",
                 format!("{}, WAL timeline {}", text("epoch")?, text("timeline")?),

@@ -7,13 +7,11 @@
 use std::time::Duration;
 
 use sqlx::PgConnection;
-use sqlx::postgres::PgDatabaseError;
 use tenure_core::port::{StoreError, Trouble};
 use tenure_core::{ElectionKey, SessionId, Token};
 
-use super::error::{explain, sqlstate};
-use super::lane::last_rows;
-use super::literal::{Value, render};
+use super::error::explain;
+use super::literal::Value;
 use super::message::Message;
 use super::store::{int, key};
 use super::{Postgres, QUERIES, Queries, get};
@@ -23,7 +21,7 @@ use crate::{FenceError, GuardError};
 const HERE: &str = "this connection";
 
 /// Goes on only if the lease is held under this token by this session, and then keeps it from being taken over until the
-/// transaction on this connection is over. One round trip.
+/// transaction on this connection is over.
 ///
 /// The rest of the transaction is bounded by the lease (`idle_in_transaction_session_timeout`, `statement_timeout`, and
 /// `transaction_timeout` on servers from 17 on; limits are only ever lowered): a leader that is stopped in the middle must
@@ -40,7 +38,7 @@ pub async fn guard(
 }
 
 /// Goes on only if no greater token than this one has been seen under this name, and remembers it. The token may come
-/// from any store. One round trip; the transaction on this connection holds it until it is over.
+/// from any store. The transaction on this connection holds it until it is over.
 pub async fn fence(conn: &mut PgConnection, name: &str, token: Token) -> Result<(), FenceError> {
     let given = i64::try_from(token.as_u64()).map_err(|_| {
         StoreError::new(
@@ -48,11 +46,10 @@ pub async fn fence(conn: &mut PgConnection, name: &str, token: Token) -> Result<
             format!("token {token} is beyond what PostgreSQL's bigint can hold"),
         )
     })?;
-    let sql = render(QUERIES.get("fence"), &[name.into(), Value::Int(given)])?;
-    let Err(error) = last_rows(conn, sql).await else { return Ok(()) };
-    if sqlstate(&error) == Some("TN001") {
-        let detail = error.as_database_error().and_then(|e| e.downcast_ref::<PgDatabaseError>().detail());
-        let seen = detail.and_then(|seen| seen.parse().ok()).unwrap_or_default();
+    let message = Message::for_user(&QUERIES).then("fence", &[name.into(), Value::Int(given)])?;
+    let Err(error) = message.run_on(conn).await else { return Ok(()) };
+    if error.sqlstate() == Some("TN001") {
+        let seen = error.detail().and_then(|seen| seen.parse().ok()).unwrap_or_default();
         return Err(FenceError::Stale { name: name.to_owned(), seen: Token::from_u64(seen), given: token });
     }
     Err(explain(&error, HERE).into())
@@ -90,8 +87,8 @@ async fn guard_with(
     let message = Message::for_user(queries)
         .then("lease_bound", &[Value::Int(lease_ms)])?
         .then("lease_guard", &values)?;
-    let rows = last_rows(conn, message.quick()).await.map_err(|error| explain(&error, HERE))?;
-    match rows.first() {
+    let answers = message.run_on(conn).await.map_err(|error| explain(&error, HERE))?;
+    match answers.last().and_then(|rows| rows.first()) {
         None => Err(GuardError::NotHeld { election: election.clone(), slot, token }),
         Some(row) if get(row, "lasting")? => Ok(()),
         Some(_) => Err(GuardError::NotInTransaction),

@@ -6,25 +6,30 @@
 //! handful of given-up beats would leave none for the next. Here a connection comes back only after a whole answer;
 //! otherwise it is dropped, socket and all, and its place is free at once.
 //!
+//! A connection that the server closed while it was idle is noticed before it is used. If the server closes it at the very
+//! moment of its use, the call is made once more on a new connection, but only if nothing of it can have been executed
+//! ([`Connection::nothing_ran`]). An outcome that is not known stays unknown.
+//!
 //! A hand-over must not wait for statements to be prepared and planned, whichever connection it comes upon. So once it is
 //! known what that takes ([`Lane::warm_up_with`]), a connection is warmed up when it has nothing to do for the first time.
 //!
 //! The server may go on with a statement that was given up. Each is bounded (by `lock_timeout` where it can wait) and
 //! guarded by a compare-and-swap, as [`Store`](tenure_core::port::Store) asks for.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
-use sqlx::postgres::{PgConnectOptions, PgRow};
-use sqlx::{AssertSqlSafe, Connection, Either, Executor, PgConnection};
+use sqlx::PgPool;
 use tenure_core::Moment;
 use tenure_core::port::StoreError;
 use tokio::sync::Semaphore;
 
-use super::error::{explain, is_fatal, sqlstate, timed_out};
+use super::error::{PgError, explain, timed_out};
 use super::listen::locked;
-use super::message::Message;
+use super::message::{Finished, Message};
+use super::options::{Address, Config};
+use super::wire::{self, Connection, PgRow};
 use crate::runtime::now;
 
 /// How long a connection may lie idle before it is dropped rather than used: less than what firewalls allow.
@@ -37,43 +42,83 @@ const REST: Duration = Duration::from_millis(50);
 /// How long any one call may take. The machine gives up on its own calls far sooner; this is for everybody else.
 pub(super) const CALL_MAX: Duration = Duration::from_secs(30);
 
-/// `invalid_sql_statement_name`: this connection was not told of the statement. Nothing of the message has happened.
-const UNKNOWN_STATEMENT: &str = "26000";
+/// Where connections lead.
+pub(super) struct Endpoint {
+    config: Config,
+    /// How long an attempt at one host may take.
+    timeout: Duration,
+    /// What people are told instead of the address, which has a password.
+    pub(super) place: String,
+    /// Which of the hosts answered last.
+    current: AtomicUsize,
+    /// The user's pool, which follows to the host that answered.
+    pool: OnceLock<PgPool>,
+}
+
+impl Endpoint {
+    pub(super) fn new(address: Address, timeout: Duration) -> Arc<Endpoint> {
+        let Address { config, place, .. } = address;
+        let timeout = config.connect_timeout.unwrap_or(timeout);
+        Arc::new(Endpoint { config, timeout, place, current: AtomicUsize::new(0), pool: OnceLock::new() })
+    }
+
+    /// From now on, the pool leads to the host that answered last.
+    pub(super) fn lead(&self, pool: &PgPool) {
+        let _ = self.pool.set(pool.clone());
+    }
+
+    /// How long a connection may take, all hosts together.
+    pub(super) fn patience(&self) -> Duration {
+        self.timeout.saturating_mul(self.config.hosts.len().try_into().unwrap_or(u32::MAX))
+    }
+
+    /// What the user's pool needs to connect.
+    pub(super) fn pool_options(&self) -> sqlx::postgres::PgConnectOptions {
+        self.config.pool_options(&self.config.hosts[self.current.load(Ordering::Relaxed)])
+    }
+
+    /// A new connection, to the first host that answers.
+    pub(super) async fn connect(&self) -> Result<Connection, PgError> {
+        let (connection, host) = wire::connect(&self.config, self.timeout).await?;
+        if self.current.swap(host, Ordering::Relaxed) != host
+            && let Some(pool) = self.pool.get()
+        {
+            pool.set_connect_options(self.pool_options());
+        }
+        Ok(connection)
+    }
+}
 
 /// Connections for one kind of call.
 pub(super) struct Lane {
-    options: PgConnectOptions,
-    connect_timeout: Duration,
-    /// What people are told instead of the address, which has a password.
-    place: String,
+    endpoint: Arc<Endpoint>,
     places: Semaphore,
     idle: Mutex<Vec<Idle>>,
-    warm_up: OnceLock<String>,
+    warm_up: OnceLock<Finished<'static>>,
 }
 
 /// A connection that nobody uses.
 struct Idle {
-    connection: PgConnection,
+    connection: Connection,
     since: Moment,
     warm: bool,
 }
 
 impl Lane {
-    pub(super) fn new(options: PgConnectOptions, connect_timeout: Duration, place: &str, size: u32) -> Self {
+    pub(super) fn new(endpoint: &Arc<Endpoint>, size: u32) -> Arc<Self> {
         let places = Semaphore::new(size.max(1) as usize);
         let (idle, warm_up) = Default::default();
-        Lane { options, connect_timeout, place: place.into(), places, idle, warm_up }
+        Arc::new(Lane { endpoint: endpoint.clone(), places, idle, warm_up })
     }
 
     /// From now on, connections are warmed up by this message, which changes nothing. The first one given stays.
-    pub(super) fn warm_up_with(&self, message: &Message<'_>) {
-        self.warm_up.get_or_init(|| message.whole().unwrap_or_default());
+    pub(super) fn warm_up_with(&self, message: Message<'_>) {
+        self.warm_up.get_or_init(|| message.finished().into_owned());
     }
 
     /// Sends one message and returns the rows of its last statement, once everything in it is committed.
     pub(super) async fn run(self: &Arc<Self>, message: Message<'_>) -> Result<Vec<PgRow>, StoreError> {
-        let answer = self.try_with(message.quick(), message.whole()).await?;
-        answer.map_err(|error| explain(&error, &self.place))
+        Ok(self.run_all(message).await?.pop().unwrap_or_default())
     }
 
     /// The same, with the rows of every statement of the message, in order.
@@ -81,63 +126,74 @@ impl Lane {
         self: &Arc<Self>,
         message: Message<'_>,
     ) -> Result<Vec<Vec<PgRow>>, StoreError> {
-        let answer = self.try_all(message.quick(), message.whole()).await?;
-        answer.map_err(|error| explain(&error, &self.place))
+        let answer = self.try_all(message).await?;
+        answer.map_err(|error| explain(&error, &self.endpoint.place))
     }
 
-    /// Sends plain SQL, and returns the driver's error if there is one.
+    /// Sends one message and returns the rows of its last statement, or the server's own error if there is one.
     pub(super) async fn try_run(
         self: &Arc<Self>,
-        sql: String,
-    ) -> Result<sqlx::Result<Vec<PgRow>>, StoreError> {
-        self.try_with(sql, None).await
+        message: Message<'_>,
+    ) -> Result<Result<Vec<PgRow>, PgError>, StoreError> {
+        Ok(self.try_all(message).await?.map(|mut all| all.pop().unwrap_or_default()))
     }
 
-    async fn try_with(
-        self: &Arc<Self>,
-        sql: String,
-        otherwise: Option<String>,
-    ) -> Result<sqlx::Result<Vec<PgRow>>, StoreError> {
-        Ok(self.try_all(sql, otherwise).await?.map(|mut all| all.pop().unwrap_or_default()))
-    }
-
-    /// Sends `sql`, and `otherwise` if the connection does not know a statement of it.
     async fn try_all(
         self: &Arc<Self>,
-        sql: String,
-        otherwise: Option<String>,
-    ) -> Result<sqlx::Result<Vec<Vec<PgRow>>>, StoreError> {
+        message: Message<'_>,
+    ) -> Result<Result<Vec<Vec<PgRow>>, PgError>, StoreError> {
+        let place = &self.endpoint.place;
+        let message = message.finished();
         let call = async {
-            let _place = self.places.acquire().await.map_err(|_| timed_out(&self.place))?;
-            let (mut connection, warm) = match self.take_idle() {
-                Some(idle) => (idle.connection, idle.warm),
-                None => match connect(&self.options, self.connect_timeout, &self.place).await? {
-                    Ok(connection) => (connection, false),
-                    Err(error) => return Ok(Err(error)),
-                },
-            };
-            let mut rows = all_rows(&mut connection, sql).await;
-            if let (Err(error), Some(whole)) = (&rows, otherwise)
-                && sqlstate(error) == Some(UNKNOWN_STATEMENT)
-            {
-                rows = all_rows(&mut connection, whole).await;
+            let _place = self.places.acquire().await.map_err(|_| timed_out(place))?;
+            if let Some(Idle { connection, warm, .. }) = self.take_idle() {
+                match self.call(connection, warm, &message).await {
+                    Err((_, true)) => {}
+                    answer => return Ok(answer.map_err(|(error, _)| error)),
+                }
             }
-            match &rows {
-                Err(error) if is_fatal(error) => locked(&self.idle).clear(),
-                _ => self.put_back(connection, warm),
-            }
-            Ok(rows)
+            Ok(match self.endpoint.connect().await {
+                Ok(connection) => self.call(connection, false, &message).await.map_err(|(error, _)| error),
+                Err(error) => Err(error),
+            })
         };
-        tokio::time::timeout(CALL_MAX, call).await.unwrap_or_else(|_| Err(timed_out(&self.place)))
+        tokio::time::timeout(CALL_MAX, call).await.unwrap_or_else(|_| Err(timed_out(place)))
     }
 
+    /// One call on one connection, which is kept if it can be. After an error: whether the call may be made once more,
+    /// because nothing of it was executed.
+    async fn call(
+        self: &Arc<Self>,
+        mut connection: Connection,
+        warm: bool,
+        message: &Finished<'_>,
+    ) -> Result<Vec<Vec<PgRow>>, (PgError, bool)> {
+        match connection.call(&message.statements, message.process).await {
+            Ok(rows) => {
+                self.put_back(connection, warm);
+                Ok(rows)
+            }
+            Err(error) if error.is_fatal() || error.is_stale_statement() => {
+                // Whatever happened to this connection has happened to the others, or will.
+                locked(&self.idle).clear();
+                let again = error.is_stale_statement() || connection.nothing_ran(&error);
+                Err((error, again))
+            }
+            Err(error) => {
+                self.put_back(connection, warm);
+                Err((error, false))
+            }
+        }
+    }
+
+    /// The connection that was used last, of those that the server has not closed.
     fn take_idle(&self) -> Option<Idle> {
         let mut idle = locked(&self.idle);
         idle.retain(|idle| now().since(idle.since) < IDLE_MAX);
-        idle.pop()
+        std::iter::from_fn(|| idle.pop()).find(|idle| idle.connection.is_usable())
     }
 
-    fn put_back(self: &Arc<Self>, connection: PgConnection, warm: bool) {
+    fn put_back(self: &Arc<Self>, connection: Connection, warm: bool) {
         locked(&self.idle).push(Idle { connection, since: now(), warm });
         if !warm && self.warm_up.get().is_some() {
             let lane = self.clone();
@@ -156,45 +212,13 @@ impl Lane {
             idle.iter().position(|idle| !idle.warm).map(|cold| idle.swap_remove(cold))
         };
         let (Some(mut cold), Some(message)) = (cold, self.warm_up.get()) else { return };
-        if last_rows(&mut cold.connection, message.clone()).await.is_ok() {
+        if cold.connection.call(&message.statements, message.process).await.is_ok() {
             self.put_back(cold.connection, true);
         }
     }
 }
 
-/// A new connection, within a time.
-pub(super) async fn connect(
-    options: &PgConnectOptions,
-    within: Duration,
-    place: &str,
-) -> Result<sqlx::Result<PgConnection>, StoreError> {
-    tokio::time::timeout(within, PgConnection::connect_with(options)).await.map_err(|_| timed_out(place))
-}
-
-/// Sends one message and returns the rows of its last statement.
-pub(super) async fn last_rows<'e, E>(executor: E, sql: String) -> sqlx::Result<Vec<PgRow>>
-where
-    E: Executor<'e, Database = sqlx::Postgres>,
-{
-    Ok(all_rows(executor, sql).await?.pop().unwrap_or_default())
-}
-
-/// Sends one message, reads its answer to the very end and returns the rows of each of its statements.
-///
-/// To the end, since rows may arrive before the commit: what the last row says is so only when nothing follows it. This is
-/// the one place that sends SQL made at run time; all of it is from this crate's files, with arguments written in by
-/// [`render`](super::literal::render) alone.
-pub(super) async fn all_rows<'e, E>(executor: E, sql: String) -> sqlx::Result<Vec<Vec<PgRow>>>
-where
-    E: Executor<'e, Database = sqlx::Postgres>,
-{
-    let mut answer = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(executor);
-    let (mut rows, mut all) = (Vec::new(), Vec::new());
-    while let Some(step) = answer.try_next().await? {
-        match step {
-            Either::Right(row) => rows.push(row),
-            Either::Left(_) => all.push(std::mem::take(&mut rows)),
-        }
-    }
-    Ok(all)
+/// Sends SQL without values and returns the rows of its last statement.
+pub(super) async fn last_rows(connection: &mut Connection, sql: &str) -> Result<Vec<PgRow>, PgError> {
+    Ok(connection.simple(sql).await?.pop().unwrap_or_default())
 }

@@ -6,25 +6,29 @@
 //! is asked for a sign of life. Whatever happens here, polling carries on.
 //!
 //! A pooler in transaction mode accepts a `LISTEN` and then hands the notifications to whichever client happens to use
-//! that server connection; sqlx's plain connections take that for a broken protocol. So a pooler is looked for first
-//! (two clients of ours on one server process), and nothing is listened for where there is one.
+//! that server connection. So a pooler is looked for first (two clients of ours on one server process), and nothing is
+//! listened for where there is one.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
-use sqlx::{Executor, Row};
 use tenure_core::port::{Wake, Wakes};
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
 
-use super::lane::{Lane, last_rows};
-use super::literal::{Value, render};
+use super::QUERIES;
+use super::error::PgError;
+use super::lane::{Endpoint, Lane};
+use super::message::Message;
+use super::wire::Connection;
 use crate::backend::Heard;
 use crate::runtime::{jittered, random};
 
-/// The channel of all hints. The statements name it too.
-const CHANNEL: &str = "tenure_wake";
+/// The channel of all hints, which the statements name too.
+const LISTEN: &str = "LISTEN tenure_wake";
+
+/// $1 what to hear.
+const PROBE: &str = "SELECT pg_catalog.pg_notify('tenure_wake', $1)";
 
 /// How long one's own notification may take to be heard.
 const HEARING: Duration = Duration::from_secs(2);
@@ -86,26 +90,16 @@ pub(super) struct Ears {
 }
 
 struct Inner {
-    direct: PgConnectOptions,
-    connect_timeout: Duration,
-    place: String,
+    direct: Arc<Endpoint>,
     lane: Arc<Lane>,
     hub: broadcast::Sender<Wake>,
     state: Mutex<ListenState>,
 }
 
 impl Ears {
-    pub(super) fn new(
-        direct: PgConnectOptions,
-        connect_timeout: Duration,
-        place: &str,
-        lane: Arc<Lane>,
-    ) -> Self {
+    pub(super) fn new(direct: Arc<Endpoint>, lane: Arc<Lane>) -> Self {
         let (hub, state) = (broadcast::channel(1024).0, Mutex::default());
-        Ears {
-            inner: Arc::new(Inner { direct, connect_timeout, place: place.into(), lane, hub, state }),
-            task: Mutex::default(),
-        }
+        Ears { inner: Arc::new(Inner { direct, lane, hub, state }), task: Mutex::default() }
     }
 
     /// Where hints of this process are put in.
@@ -140,7 +134,7 @@ impl Inner {
                 Ok(()) => {
                     if !std::mem::replace(&mut warned, true) {
                         tracing::warn!(
-                            server = self.place,
+                            server = self.direct.place,
                             "hints do not arrive: a pooler is probably in between. Polling carries on; give a direct \
                              address for faster hand-over"
                         );
@@ -149,7 +143,7 @@ impl Inner {
                     retry = RETRY_DEAF;
                 }
                 Err(error) => {
-                    tracing::debug!(server = self.place, %error, "the connection for hints broke; polling carries on");
+                    tracing::debug!(server = self.direct.place, %error, "the connection for hints broke; polling carries on");
                     self.set(ListenState::Broken(error.to_string()));
                 }
             }
@@ -158,19 +152,19 @@ impl Inner {
     }
 
     /// Listens until the connection breaks, or until it proves to be deaf.
-    async fn listen(&self) -> sqlx::Result<()> {
-        let Some(mut listener) = direct_listener(&self.direct, self.connect_timeout).await? else {
+    async fn listen(&self) -> Result<(), PgError> {
+        let Some(mut listener) = direct_listener(&self.direct).await? else {
             return Ok(());
         };
-        listener.listen(CHANNEL).await?;
+        listener.simple(LISTEN).await?;
         self.tell(Wake::Resync);
-        if !hears_itself(&mut listener, CHANNEL, &self.lane, |payload| self.hear(payload)).await? {
+        if !hears_itself(&mut listener, &self.lane, |payload| self.hear(payload)).await? {
             return Ok(());
         }
         self.set(ListenState::Hearing);
         loop {
-            match tokio::time::timeout(SILENCE, listener.try_recv()).await {
-                Ok(notification) => self.hear(notification?.ok_or_else(broken)?.payload()),
+            match tokio::time::timeout(SILENCE, listener.notification()).await {
+                Ok(payload) => self.hear(&payload?),
                 Err(_) => sign_of_life(&mut listener, SIGN).await?,
             }
         }
@@ -195,78 +189,48 @@ impl Inner {
     }
 }
 
-/// A connection of its own, which notices its end and is not made again behind our back; `None` if it is a pooler's.
-pub(super) async fn direct_listener(
-    options: &PgConnectOptions,
-    within: Duration,
-) -> sqlx::Result<Option<PgListener>> {
-    let pool = PgPoolOptions::new()
-        .max_connections(2)
-        .max_lifetime(None)
-        .idle_timeout(None)
-        .test_before_acquire(false)
-        .acquire_timeout(within)
-        .connect_with(options.clone())
-        .await?;
-    let mut listener = PgListener::connect_with(&pool).await?;
-    listener.ignore_pool_close_event(true);
-    listener.eager_reconnect(false);
-    let mut other = pool.acquire().await?;
+/// A connection of its own; `None` if it is a pooler's.
+pub(super) async fn direct_listener(endpoint: &Endpoint) -> Result<Option<Connection>, PgError> {
+    let mut listener = endpoint.connect().await?;
+    if listener.is_direct().await? {
+        return Ok(Some(listener));
+    }
+    // A pooler in session mode serves as well.
+    let mut other = endpoint.connect().await?;
     let mut seen = Vec::new();
     for _ in 0..3 {
-        seen.push((server_process(&mut listener).await?, server_process(&mut *other).await?));
+        seen.push((listener.server_process().await?, other.server_process().await?));
     }
-    other.close().await?;
     let (ours, others) = seen[0];
     Ok((ours != others && seen.iter().all(|pair| *pair == seen[0])).then_some(listener))
 }
 
-/// The server's process behind a connection. A pooler changes it, or gives two clients the same one after the other.
-async fn server_process<'e>(executor: impl Executor<'e, Database = sqlx::Postgres>) -> sqlx::Result<i32> {
-    let rows = last_rows(executor, "SELECT pg_backend_pid()".into()).await?;
-    rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)
-}
-
 /// Whether a notification that is sent through the lane arrives at the listener. Others that arrive are passed on.
-pub(super) async fn hears_itself(
-    listener: &mut PgListener,
-    channel: &str,
+async fn hears_itself(
+    listener: &mut Connection,
     lane: &Arc<Lane>,
     mut hear: impl FnMut(&str),
-) -> sqlx::Result<bool> {
+) -> Result<bool, PgError> {
     let probe = format!("probe {:016x}", random());
-    let values = [Value::from(channel), Value::from(probe.as_str())];
-    let sql = render("SELECT pg_notify($1, $2)", &values).expect("neither has a NUL");
-    let mut sent = lane.try_run(sql.clone()).await;
-    if !matches!(sent, Ok(Ok(_))) {
-        // After a restart of the server, the lane's connection was broken as well and nobody had noticed.
-        sent = lane.try_run(sql).await;
-    }
-    sent.map_err(|error| sqlx::Error::Io(std::io::Error::other(error)))??;
+    let message = Message::new(&QUERIES).with(PROBE, &[probe.as_str().into()]);
+    let sent = async { lane.try_run(message?).await };
+    sent.await.map_err(|error| PgError::Io(std::io::Error::other(error)))??;
     let heard = tokio::time::timeout(HEARING, async {
         loop {
-            let notification = listener.try_recv().await?.ok_or_else(broken)?;
-            if notification.payload() == probe {
+            let payload = listener.notification().await?;
+            if payload == probe {
                 return Ok(true);
             }
-            hear(notification.payload());
+            hear(&payload);
         }
     });
     heard.await.unwrap_or(Ok(false))
 }
 
 /// Asks a silent connection whether it is still there.
-pub(super) async fn sign_of_life(listener: &mut PgListener, within: Duration) -> sqlx::Result<()> {
-    let sign = last_rows(listener, "SELECT 1".into());
-    tokio::time::timeout(within, sign)
-        .await
-        .map_err(|_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))?
-        .map(drop)
-}
-
-/// The error of a connection that ended in silence.
-pub(super) fn broken() -> sqlx::Error {
-    sqlx::Error::Io(std::io::ErrorKind::ConnectionAborted.into())
+pub(super) async fn sign_of_life(listener: &mut Connection, within: Duration) -> Result<(), PgError> {
+    let sign = listener.simple("SELECT 1");
+    tokio::time::timeout(within, sign).await.map_err(|_| PgError::TimedOut)?.map(drop)
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

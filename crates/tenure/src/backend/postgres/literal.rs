@@ -1,18 +1,11 @@
-//! Arguments as literals, for the simple query protocol.
+//! Arguments of statements, and the one place where they become literals: scripts.
 //!
-//! The lease path must work through PgBouncer in transaction mode, where consecutive round trips of one client may run
-//! on different server connections. A driver's prepared statements are state of one of those: sqlx parses in one round
-//! trip, binds in the next, and names its statements `sqlx_s_1`, `sqlx_s_2`, … in every client, so through a pooler the
-//! second round trip fails, or finds *another client's statement of that name and runs it*. So the driver prepares
-//! nothing here: a call is one message with its arguments written into it, as libpq's `PQescapeLiteral` and pgx's simple
-//! protocol do (`message.rs` says how it is planned only once all the same).
-//! It is also one round trip where a prepared statement's first use takes two, and several statements in one message are
-//! one transaction.
+//! A call sends its arguments apart from its statements (`message.rs`). A script that people are given to read and to run
+//! (`tenure migrate sql`) has them written in, as libpq's `PQescapeLiteral` does.
 //!
 //! What makes that safe: the statements are this crate's own files, never a user's text; a value is written only by
 //! [`render`]; strings are `E'…'` with quotes and backslashes doubled, which reads the same whatever
-//! `standard_conforming_strings` says, in UTF-8, which sqlx asks for at the start of a connection and in which no
-//! character contains a quote byte; negative numbers are in parentheses, since `x -$1` with `-5` would begin a comment
+//! `standard_conforming_strings` says; negative numbers are in parentheses, since `x -$1` with `-5` would begin a comment
 //! (pgjdbc's CVE-2024-1597, pgx's CVE-2024-27289); and what was written is never scanned again, so a `$1` inside a
 //! value stays one.
 
@@ -117,7 +110,7 @@ fn opaque(sql: &str) -> usize {
     }
 }
 
-pub(super) fn write(out: &mut String, value: &Value<'_>) -> Result<(), StoreError> {
+fn write(out: &mut String, value: &Value<'_>) -> Result<(), StoreError> {
     match value {
         Value::Text(text) => write_text(out, text)?,
         Value::Json(json) => {

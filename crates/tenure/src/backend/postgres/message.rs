@@ -1,35 +1,49 @@
-//! A call: one message, one transaction, one round trip.
+//! A call: statements that are one transaction and one round trip.
+//!
+//! Every value goes as a parameter of its statement and never in the text: the server logs the text of a statement that
+//! fails, and not its parameters.
 //!
 //! Planning a statement costs several times what running it does, and a call that hands over a leadership should not
-//! wait for it. So statements are prepared after all, but in a way that keeps no state anybody depends on: by SQL's own
-//! `PREPARE`, under a name made of the statement's text. Whoever finds the name on a connection, through whatever
-//! pooler, finds the same statement, whichever client prepared it. Where it is not there the message fails as a whole
-//! (SQLSTATE 26000), nothing has happened, and it is sent again with the statements in front (`Lane`).
+//! wait for it. So a connection that leads straight to the server keeps the statements prepared, under names made of their
+//! text ([`Connection::call`]). Behind a pooler in transaction mode the next call may run on another server connection, so
+//! there the statements have no names, and the functions of the schema keep the plans that matter.
+
+use std::borrow::Cow;
+
+use sqlx::{AssertSqlSafe, PgConnection};
+use tenure_core::port::{StoreError, Trouble};
 
 use super::Queries;
-use super::literal::{Value, render, without_comments, write};
-use tenure_core::port::StoreError;
+use super::error::PgError;
+use super::literal::{Value, without_comments};
+#[cfg(doc)]
+use super::wire::Connection;
+use super::wire::{PgRow, Statement};
 
-/// How long any call waits for a lock of another transaction. A call that its caller gave up goes on in the server, which
-/// does not look at the socket while it waits: without a bound, the retries of a beat that can not get through would pile
-/// up there until no connection is left.
-const BOUNDED_WAIT: &str = "SET LOCAL lock_timeout = 1000;\n";
+/// Settings of a call's transaction, and the process that executes it.
+///
+/// - `synchronous_commit`: what was answered must survive a crash of the server, whatever the role's default is: a token
+///   that was granted and forgotten would be granted again, and a beat that was counted and forgotten would be missed by
+///   others too soon.
+/// - `lock_timeout`: how long any call waits for a lock of another transaction. A call that its caller gave up goes on in
+///   the server, which does not look at the socket while it waits: without a bound, the retries of a beat that can not get
+///   through would pile up there until no connection is left.
+/// - `plan_cache_mode`, `jit`: plan once, not for each set of arguments, since every statement here finds its rows by keys;
+///   and do not compile what touches a few rows. Where the planner knows nothing of the tables yet it thinks that worth
+///   while, and the keeper's look took seconds.
+const DURABLE: &str = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.set_config('synchronous_commit', 'on', true), \
+    pg_catalog.set_config('lock_timeout', '1000', true), \
+    pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('jit', 'off', true)";
 
-/// Several statements in one message are one transaction. Each must see what those before it waited for, which a
-/// snapshot for the whole transaction would not, whatever a role's default says.
-pub(super) const FRESH_SNAPSHOTS: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n";
+/// The same for a release, which may be forgotten: the lease is then held by a session that gives it back, or falls silent.
+/// And it is on the disk before the next grant is, since that comes later in the log.
+const LAZY: &str = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.set_config('synchronous_commit', 'off', true), \
+    pg_catalog.set_config('lock_timeout', '1000', true), \
+    pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('jit', 'off', true)";
 
-/// What was answered must survive a crash of the server, whatever the role's default is: a token that was granted and
-/// forgotten would be granted again, and a beat that was counted and forgotten would be missed by others too soon.
-const DURABLE: &str = "SET LOCAL synchronous_commit = on;\n";
-
-/// A release may be forgotten: the lease is then held by a session that gives it back, or falls silent. And it is on the
-/// disk before the next grant is, since that comes later in the log.
-const LAZY: &str = "SET LOCAL synchronous_commit = off;\n";
-
-/// Plan once, not for each set of arguments: every statement here finds its rows by keys. And do not compile what touches a few
-/// rows: where the planner knows nothing of the tables yet it thinks that worth while, and the keeper's look took seconds.
-const PLAN_ONCE: &str = "SET LOCAL plan_cache_mode = force_generic_plan;\nSET LOCAL jit = off;\n";
+/// Each statement must see what those before it waited for, which a snapshot for the whole transaction would not, whatever
+/// a role's default says.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// In front of what strict mode must not lose.
 pub(super) const STRICT: &str = "SELECT tenure.strict()";
@@ -37,83 +51,153 @@ pub(super) const STRICT: &str = "SELECT tenure.strict()";
 /// A message, being written.
 pub(super) struct Message<'q> {
     queries: &'q Queries,
-    /// Settings of the transaction.
-    head: String,
-    /// Makes the statements of `body` known to a connection that does not know them.
-    prepare: String,
-    body: String,
-    prepared: bool,
+    statements: Vec<Statement<'q>>,
+    /// Whether the statements begin a transaction that is to be committed after them.
+    begins: bool,
+    /// Whether the first statement says which process executes it.
+    process: bool,
 }
 
 impl<'q> Message<'q> {
-    /// A message for somebody else's transaction, whose settings and connection are not ours.
+    /// A message for somebody else's transaction, whose settings are not ours.
     pub(super) fn for_user(queries: &'q Queries) -> Self {
-        Message { queries, head: String::new(), prepare: String::new(), body: String::new(), prepared: false }
+        Message { queries, statements: Vec::new(), begins: false, process: false }
     }
 
     /// A transaction of its own.
     pub(super) fn new(queries: &'q Queries) -> Self {
-        let head = [DURABLE, BOUNDED_WAIT, PLAN_ONCE].concat();
-        Message { head, prepared: true, ..Message::for_user(queries) }
+        Message { process: true, ..Message::for_user(queries) }.silently("settings", DURABLE)
     }
 
     /// A transaction of its own in which later statements see what earlier ones waited for.
     pub(super) fn fresh(queries: &'q Queries) -> Self {
-        let head = [FRESH_SNAPSHOTS, DURABLE, BOUNDED_WAIT, PLAN_ONCE].concat();
-        Message { head, prepared: true, ..Message::for_user(queries) }
+        Message { begins: true, process: true, ..Message::for_user(queries) }
+            .silently("begin", BEGIN)
+            .silently("settings", DURABLE)
     }
 
     /// A transaction of its own that does not wait for the disk.
     pub(super) fn lazy(queries: &'q Queries) -> Self {
-        let head = [LAZY, BOUNDED_WAIT, PLAN_ONCE].concat();
-        Message { head, prepared: true, ..Message::for_user(queries) }
+        Message { process: true, ..Message::for_user(queries) }.silently("settings", LAZY)
+    }
+
+    /// A transaction of its own that waits for locks for as long as it takes, with a snapshot for each statement.
+    pub(super) fn waiting(queries: &'q Queries) -> Self {
+        Message { begins: true, ..Message::for_user(queries) }.silently("begin", BEGIN)
+    }
+
+    /// The next statement, whose rows are not wanted.
+    fn silently(mut self, name: &str, sql: &'static str) -> Self {
+        self.push(name, sql.into(), Vec::new(), false);
+        self
     }
 
     /// The next statement, if it is wanted.
-    pub(super) fn plain(mut self, statement: &str, wanted: bool) -> Self {
+    pub(super) fn plain(mut self, sql: &'static str, wanted: bool) -> Self {
         if wanted {
-            self.body.push_str(statement);
-            self.body.push_str(";\n");
+            self.push("plain", sql.into(), Vec::new(), true);
         }
         self
     }
 
-    /// The next statement, by its name.
-    pub(super) fn then(mut self, name: &str, values: &[Value<'_>]) -> Result<Self, StoreError> {
-        let text = self.queries.get(name);
-        if !self.prepared {
-            let statement = render(text, values)?;
-            return Ok(self.plain(&statement, true));
-        }
-        let text = without_comments(text);
-        let id = format!("tenure_{name}_{:016x}", fingerprint(&text));
-        self.prepare.push_str(&format!(
-            "IF NOT EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE name = '{id}') THEN \
-             EXECUTE $tenure_statement$PREPARE {id} AS {text}$tenure_statement$; END IF;\n"
-        ));
-        self.body.push_str(&format!("EXECUTE {id}"));
-        for (n, value) in values.iter().enumerate() {
-            self.body.push_str(if n == 0 { "(" } else { ", " });
-            write(&mut self.body, value)?;
-        }
-        self.body.push_str(if values.is_empty() { ";\n" } else { ");\n" });
+    /// The next statement, with values.
+    pub(super) fn with(mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Self, StoreError> {
+        let values = values.iter().map(text).collect::<Result<_, _>>()?;
+        self.push("plain", sql.into(), values, true);
         Ok(self)
     }
 
-    /// For a connection that knows the statements.
-    pub(super) fn quick(&self) -> String {
-        [self.head.as_str(), &self.body].concat()
+    /// The next statement, by its name.
+    pub(super) fn then(mut self, name: &str, values: &[Value<'_>]) -> Result<Self, StoreError> {
+        let values = values.iter().map(text).collect::<Result<_, _>>()?;
+        self.push(name, self.queries.get(name).into(), values, true);
+        Ok(self)
     }
 
-    /// For one that does not. `None` if there is nothing to be known.
-    pub(super) fn whole(&self) -> Option<String> {
-        let prepare = format!("DO $tenure_do$ BEGIN\n{}END $tenure_do$;\n", self.prepare);
-        (!self.prepare.is_empty()).then(|| [self.head.as_str(), &prepare, &self.body].concat())
+    fn push(&mut self, name: &str, sql: Cow<'q, str>, values: Vec<Option<String>>, answers: bool) {
+        let id = format!("tenure_{name}_{:016x}", fingerprint(&sql));
+        self.statements.push(Statement { id, sql, values, answers });
     }
+
+    /// All that is to be sent.
+    pub(super) fn finished(self) -> Finished<'q> {
+        let this = if self.begins { self.silently("commit", "COMMIT") } else { self };
+        Finished { statements: this.statements, process: this.process }
+    }
+
+    /// Runs the statements one by one in the transaction on the user's connection, and returns the rows of each.
+    ///
+    /// Without names, so that it works behind a pooler in transaction mode. The values are texts there, so the statements
+    /// that are used in this way cast each parameter that is not one.
+    pub(super) async fn run_on(self, conn: &mut PgConnection) -> Result<Vec<Vec<PgRow>>, PgError> {
+        let mut all = Vec::with_capacity(self.statements.len());
+        for statement in self.statements {
+            let sql = without_comments(&statement.sql);
+            let mut query = sqlx::query::<sqlx::Postgres>(AssertSqlSafe(sql)).persistent(false);
+            for value in statement.values {
+                query = query.bind(value);
+            }
+            let rows = query.fetch_all(&mut *conn).await?;
+            all.push(rows.into_iter().map(PgRow::from).collect());
+        }
+        Ok(all)
+    }
+}
+
+/// A message that is ready to be sent, as often as it takes.
+pub(super) struct Finished<'q> {
+    pub(super) statements: Vec<Statement<'q>>,
+    /// Whether one of the statements that do not answer says which process executes it.
+    pub(super) process: bool,
+}
+
+impl Finished<'_> {
+    /// The same, for longer than the queries that it is made of.
+    pub(super) fn into_owned(self) -> Finished<'static> {
+        let owned = |statement: Statement<'_>| {
+            let Statement { id, sql, values, answers } = statement;
+            Statement { id, sql: Cow::Owned(sql.into_owned()), values, answers }
+        };
+        Finished { statements: self.statements.into_iter().map(owned).collect(), process: self.process }
+    }
+}
+
+/// A value in text form.
+fn text(value: &Value<'_>) -> Result<Option<String>, StoreError> {
+    let text = match value {
+        Value::Text(text) => (*text).to_owned(),
+        Value::Json(json) => json.clone(),
+        Value::Int(n) => n.to_string(),
+        Value::Bool(b) => b.to_string(),
+        Value::Null => return Ok(None),
+    };
+    if text.contains('\0') {
+        return Err(StoreError::new(
+            Trouble::Request,
+            "PostgreSQL can not store the character NUL, which a name, an id or the metadata has; leave it out",
+        ));
+    }
+    Ok(Some(text))
 }
 
 /// A number that two different statements of one name do not share (FNV-1a).
 fn fingerprint(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_texts_and_nul_is_refused() {
+        let value = |value: Value<'_>| text(&value).unwrap();
+        assert_eq!(value("it's \\ here".into()).as_deref(), Some("it's \\ here"));
+        assert_eq!(value(Value::Int(i64::MIN)).as_deref(), Some("-9223372036854775808"));
+        assert_eq!(value(Value::Bool(true)).as_deref(), Some("true"));
+        assert_eq!(value(Value::Json("[]".into())).as_deref(), Some("[]"));
+        assert_eq!(value(Value::Null), None);
+        assert_eq!(text(&Value::from("a\0b")).unwrap_err().kind, Trouble::Request);
+    }
 }

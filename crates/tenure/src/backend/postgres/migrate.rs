@@ -1,12 +1,13 @@
 //! The schema's versions. Nothing migrates by itself: `tenure migrate up` does, or a DBA with the printed script.
 
 use async_trait::async_trait;
-use sqlx::{PgConnection, Row};
 use tenure_core::port::StoreError;
 
-use super::error::{explain, garbled, sqlstate};
-use super::lane::{connect, last_rows};
+use super::error::{PgError, explain, garbled};
+use super::lane::last_rows;
 use super::literal::{Value, render};
+use super::message::Message;
+use super::wire::Connection;
 use super::{Postgres, QUERIES};
 use crate::backend::migrations::{Migrate, Migration, SchemaStatus};
 use crate::backend::schema::status;
@@ -61,14 +62,12 @@ impl Migrate for Postgres {
     }
 
     async fn migrate(&self) -> Result<Vec<(i64, &'static str)>, StoreError> {
-        let shared = &self.shared;
-        let connection = connect(&shared.options, shared.connect_timeout, &shared.place).await?;
         // A connection of its own: if this is given up half-way, the transaction goes with it.
-        let applied = match connection {
+        let applied = match self.shared.endpoint.connect().await {
             Ok(mut connection) => apply_pending(&mut connection).await,
             Err(error) => Err(error),
         };
-        applied.map_err(|error| explain(&error, &shared.place))
+        applied.map_err(|error| explain(&error, &self.shared.endpoint.place))
     }
 }
 
@@ -109,29 +108,34 @@ pub(crate) fn script() -> String {
 impl Postgres {
     /// Where the schema stands.
     pub(super) async fn status(&self) -> Result<SchemaStatus, StoreError> {
-        let found = match self.shared.calls.try_run(QUERIES.get("schema_version").into()).await? {
+        let message = Message::for_user(&QUERIES).then("schema_version", &[])?;
+        let found = match self.shared.calls.try_run(message).await? {
             Ok(rows) => rows.first().and_then(|row| row.try_get(0).transpose()).transpose(),
-            Err(error) if matches!(sqlstate(&error), Some("42P01" | "3F000")) => Ok(None),
-            Err(error) => return Err(explain(&error, &self.shared.place)),
+            Err(error) if matches!(error.sqlstate(), Some("42P01" | "3F000")) => Ok(None),
+            Err(error) => return Err(explain(&error, &self.shared.endpoint.place)),
         };
         Ok(status(MIGRATIONS, found.map_err(|error| garbled("its version", error))?))
     }
 }
 
 /// One transaction, pinned to one server connection even behind a pooler, so the lock and the look hold until the end.
-async fn apply_pending(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, &'static str)>> {
+async fn apply_pending(connection: &mut Connection) -> Result<Vec<(i64, &'static str)>, PgError> {
     for statement in ["BEGIN", QUERIES.get("schema_lock"), QUERIES.get("schema_create")] {
-        last_rows(&mut *connection, statement.into()).await?;
+        last_rows(connection, statement).await?;
     }
-    let rows = last_rows(&mut *connection, QUERIES.get("schema_version").into()).await?;
-    let found: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?.flatten();
+    let rows = last_rows(connection, QUERIES.get("schema_version")).await?;
+    let found: Option<i64> = rows
+        .first()
+        .map(|row| row.try_get(0).map_err(|error| PgError::Protocol(error.to_string())))
+        .transpose()?
+        .flatten();
     let pending = status(MIGRATIONS, found).pending;
     for migration in MIGRATIONS.iter().filter(|m| pending.contains(&(m.version, m.name))) {
-        last_rows(&mut *connection, migration.sql.into()).await?;
-        last_rows(&mut *connection, record(migration)).await?;
+        last_rows(connection, migration.sql).await?;
+        last_rows(connection, &record(migration)).await?;
     }
     for statement in [QUERIES.get("roles_grant"), "COMMIT"] {
-        last_rows(&mut *connection, statement.into()).await?;
+        last_rows(connection, statement).await?;
     }
     Ok(pending)
 }

@@ -2,7 +2,7 @@
 //!
 //! **Who owns the truth.** The tables in the schema `tenure`. A process keeps nothing but connections; each call is one
 //! message, one round trip and one transaction, with no state of a connection behind it, so PgBouncer in transaction
-//! mode may stand in between (see `literal.rs`).
+//! mode may stand in between (see `message.rs`).
 //!
 //! **What decides.** A session is `live`, `ended` or `expired`, and never comes back. A lease is free or held by a
 //! session under a token. Every change compares what was seen with what is: `(id, beat)` of a session, `(token, session)` of
@@ -39,14 +39,13 @@ mod office;
 mod options;
 mod schedules;
 mod store;
+mod wire;
 mod wiring;
 
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use sqlx::PgPool;
-use sqlx::Row;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::postgres::PgPoolOptions;
 use tenure_core::port::{StoreError, Trouble};
 
 pub use claims::submit;
@@ -62,10 +61,11 @@ use super::queries::Queries;
 use super::schema;
 use connection::Connections;
 use error::{garbled, timed_out};
-use lane::Lane;
+use lane::{Endpoint, Lane};
 use listen::Ears;
 use literal::Value;
 use message::Message;
+use wire::{Column, PgRow};
 
 /// The statements, as they are in the files.
 static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
@@ -92,8 +92,9 @@ static QUERIES: LazyLock<Arc<Queries>> = LazyLock::new(|| {
     ]))
 });
 
-/// The oldest server whose locks and functions are the ones that are relied upon.
-const SERVER_MIN: i64 = 12_00_00;
+/// The oldest major version of servers that is supported, and the newest that the tests have run on
+/// (`scripts/postgres-matrix`).
+const SERVER_VERSIONS: std::ops::RangeInclusive<i32> = 14..=18;
 
 /// How many connections beats have for themselves, so that one that waits for a lock does not hold up another's. A process
 /// needs one of them, or two; a server that beats for many uses them all, and they share the waits for the disk.
@@ -123,10 +124,8 @@ pub struct Postgres {
 
 /// What clones share.
 struct Shared {
-    place: String,
+    endpoint: Arc<Endpoint>,
     strict: bool,
-    options: PgConnectOptions,
-    connect_timeout: Duration,
     /// For all calls but beats.
     calls: Arc<Lane>,
     /// For beats alone: takes that wait for a guard must not keep a session from saying that it lives.
@@ -151,7 +150,7 @@ impl Postgres {
         let store = Self::connect_unchecked(options).await?;
         let checked = async {
             store.check_server().await?;
-            schema::check(&store.status().await?, &store.shared.place)
+            schema::check(&store.status().await?, &store.shared.endpoint.place)
         };
         store.in_time(checked).await?;
         Ok(store)
@@ -159,52 +158,47 @@ impl Postgres {
 
     /// Connects without a look at the tables: for [`Migrate`](super::migrations::Migrate).
     pub async fn connect_unchecked(options: PostgresOptions) -> Result<Postgres, StoreError> {
-        let address = options.address()?;
-        let direct = options.direct_address()?;
-        let timeout = options.connect_timeout;
-        let calls =
-            Arc::new(Lane::new(address.options.clone(), timeout, &address.place, options.max_connections));
+        let (address, direct) = (options.address()?, options.direct_address()?);
+        let strict = options.strict || address.strict;
+        let endpoint = Endpoint::new(address, options.connect_timeout);
+        let direct = Endpoint::new(direct, options.connect_timeout);
+        let lane = |size: u32| Lane::new(&endpoint, size);
+        let calls = lane(options.max_connections);
         let pool = PgPoolOptions::new()
             .max_connections(options.max_connections.max(1))
-            .acquire_timeout(timeout)
+            .acquire_timeout(endpoint.patience())
             .test_before_acquire(false)
-            .connect_lazy_with(address.options.clone());
-        let ears = Ears::new(direct.options.clone(), timeout, &direct.place, calls.clone());
+            .connect_lazy_with(endpoint.pool_options());
+        endpoint.lead(&pool);
+        let ears = Ears::new(direct.clone(), calls.clone());
         let shared = Shared {
-            strict: options.strict || address.strict,
-            connect_timeout: timeout,
-            claims: Arc::new(Lane::new(
-                address.options.clone(),
-                timeout,
-                &address.place,
-                CLAIM_CONNECTIONS.min(options.max_connections),
-            )),
-            events: Arc::new(Lane::new(
-                address.options.clone(),
-                timeout,
-                &address.place,
-                options.max_connections,
-            )),
+            strict,
+            claims: lane(CLAIM_CONNECTIONS.min(options.max_connections)),
+            events: lane(options.max_connections),
             floors: claims::Floors::default(),
             numbers: schedules::Numbers::default(),
-            beats: Arc::new(Lane::new(address.options.clone(), timeout, &address.place, BEAT_CONNECTIONS)),
-            connections: Connections::new(direct.options, timeout, &direct.place, calls.clone(), ears.hub()),
-            options: address.options,
-            place: address.place,
+            beats: lane(BEAT_CONNECTIONS),
+            connections: Connections::new(direct, calls.clone(), ears.hub()),
+            endpoint,
             calls,
             pool,
             ears,
         };
         let store = Postgres { shared: Arc::new(shared), queries: QUERIES.clone() };
         // Here and now, so that a wrong address is told of at once.
-        store.in_time(store.shared.calls.run(Message::for_user(&QUERIES).plain("SELECT 1", true))).await?;
+        let version = Message::for_user(&QUERIES)
+            .plain("SELECT pg_catalog.current_setting('server_version_num')::integer AS version", true);
+        let rows = store.in_time(store.shared.calls.run(version)).await?;
+        let version = get(rows.first().ok_or_else(|| garbled("its version", "no row"))?, "version")?;
+        check_version(version, &store.shared.endpoint.place)?;
         Ok(store)
     }
 
     /// Does something within the time that people wait for a connection.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let limit = self.shared.connect_timeout * 2;
-        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(timed_out(&self.shared.place)))
+        let endpoint = &self.shared.endpoint;
+        let limit = endpoint.patience() * 2;
+        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(timed_out(&endpoint.place)))
     }
 
     /// A pool on the same address for the user's own statements, such as transactions under a [`guard`]. It is made of
@@ -216,7 +210,7 @@ impl Postgres {
 
     /// Where the server is, without the password.
     pub fn place(&self) -> &str {
-        &self.shared.place
+        &self.shared.endpoint.place
     }
 
     /// Whether hints arrive, for `tenure doctor`.
@@ -234,13 +228,9 @@ impl Postgres {
     async fn check_server(&self) -> Result<(), StoreError> {
         let rows = self.call("server_facts", &[]).await?;
         let row = rows.first().ok_or_else(|| garbled("what it is", "no row"))?;
-        let place = &self.shared.place;
+        let place = &self.shared.endpoint.place;
         let unfit =
             |why: String| Err(StoreError::new(Trouble::Unfit, format!("PostgreSQL at {place} {why}")));
-        let version: i64 = get(row, "version")?;
-        if version < SERVER_MIN {
-            return unfit(format!("is of version {version}; Tenure needs 12 or later"));
-        }
         if get(row, "in_recovery")? {
             return unfit("is a standby, which only reads; give the address of the primary".into());
         }
@@ -265,10 +255,33 @@ impl Postgres {
     }
 }
 
+/// Refuses a server that is too old, and warns of one that is newer than any that was tested. `version` is the server's
+/// `server_version_num`.
+fn check_version(version: i32, place: &str) -> Result<(), StoreError> {
+    let (oldest, newest) = (SERVER_VERSIONS.start(), SERVER_VERSIONS.end());
+    let (major, minor) = (version / 10_000, version % 10_000);
+    if major < *oldest {
+        let why = format!(
+            "PostgreSQL at {place} is of version {major}.{minor}; Tenure supports versions {oldest} to {newest}; \
+             upgrade the server"
+        );
+        return Err(StoreError::new(Trouble::Unfit, why));
+    }
+    if major > *newest {
+        tracing::warn!(
+            server = place,
+            major,
+            newest,
+            "this server is newer than those that Tenure was tested on"
+        );
+    }
+    Ok(())
+}
+
 /// A column of a row.
 fn get<'r, T>(row: &'r PgRow, column: &str) -> Result<T, StoreError>
 where
-    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+    T: Column<'r>,
 {
     row.try_get(column).map_err(|error| garbled(column, error))
 }
@@ -289,6 +302,19 @@ fn from_json<T: serde::de::DeserializeOwned>(row: &PgRow, column: &str) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Version 13 was accepted, and then every claim failed with advice that was wrong.
+    #[test]
+    fn a_server_that_is_too_old_is_refused_by_its_version() {
+        for version in [90_624, 130_023] {
+            let error = check_version(version, "here").unwrap_err();
+            assert_eq!(error.kind, Trouble::Unfit);
+            assert!(error.message.contains("supports versions 14 to 18"), "{error}");
+        }
+        for version in [140_000, 150_014, 180_004, 190_000] {
+            check_version(version, "here").unwrap();
+        }
+    }
 
     #[test]
     fn every_statement_has_a_name_of_its_own() {

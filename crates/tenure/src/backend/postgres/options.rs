@@ -1,13 +1,17 @@
-//! How to reach the server: addresses in, connect options out, the password never shown.
+//! How to reach the server: addresses in, a [`Config`] out, the password never shown.
+//!
+//! Addresses are libpq's: URLs and keywords, services, `PG…` variables, several hosts. A parameter that Tenure does not
+//! honour is refused by name. Nothing is ignored, because `channel_binding=require` or `requirepeer` that is ignored is a
+//! promise that is broken without a word.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sqlx::ConnectOptions;
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use tenure_core::port::{StoreError, Trouble};
-
-use super::error::explain;
 
 /// How to use a PostgreSQL server as a store.
 ///
@@ -21,7 +25,8 @@ use super::error::explain;
 #[derive(Clone)]
 pub struct PostgresOptions {
     /// Where the server or its pooler is: `postgres://user:password@host:port/database?sslmode=verify-full`, or libpq's
-    /// `host=… user=… password=… dbname=…`. `tenure_strict=on` in it sets [`strict`](Self::strict).
+    /// `host=… user=… password=… dbname=…`. Several hosts are tried in turn. `tenure_strict=on` in it sets
+    /// [`strict`](Self::strict).
     pub url: String,
     /// Where the server itself is, if `url` is a pooler's. `LISTEN` and take-over mode `connection` use it.
     pub direct_url: Option<String>,
@@ -29,7 +34,7 @@ pub struct PostgresOptions {
     pub strict: bool,
     /// The most connections for calls other than beats, which have their own.
     pub max_connections: u32,
-    /// How long making one connection may take.
+    /// How long making one connection may take, for each host; `connect_timeout` in the address overrides it.
     pub connect_timeout: Duration,
 }
 
@@ -46,11 +51,11 @@ impl PostgresOptions {
     }
 
     pub(super) fn address(&self) -> Result<Address, StoreError> {
-        Address::parse(&self.url)
+        Address::parse(&self.url, &Environment::of_process())
     }
 
     pub(super) fn direct_address(&self) -> Result<Address, StoreError> {
-        Address::parse(self.direct_url.as_deref().unwrap_or(&self.url))
+        Address::parse(self.direct_url.as_deref().unwrap_or(&self.url), &Environment::of_process())
     }
 }
 
@@ -70,96 +75,535 @@ impl fmt::Debug for PostgresOptions {
 
 /// An address, understood.
 pub(super) struct Address {
-    pub(super) options: PgConnectOptions,
+    pub(super) config: Config,
     /// The address as people may see it.
     pub(super) place: String,
     /// Whether it asks for strict mode.
     pub(super) strict: bool,
 }
 
+/// All that is needed to connect.
+#[derive(Clone)]
+pub(super) struct Config {
+    /// At least one.
+    pub(super) hosts: Vec<Host>,
+    pub(super) user: String,
+    pub(super) database: String,
+    password: Option<String>,
+    passfile: Option<PathBuf>,
+    pub(super) application_name: String,
+    pub(super) options: Option<String>,
+    pub(super) tls: Tls,
+    pub(super) session: SessionAttrs,
+    /// Begin with any of the hosts.
+    pub(super) random_order: bool,
+    pub(super) connect_timeout: Option<Duration>,
+    statement_cache: Option<usize>,
+}
+
+/// One of the hosts of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    /// A name, an address, or the folder of a Unix socket. Certificates and passfiles are compared with it.
+    pub(super) name: String,
+    /// Where to connect to, if it is not to be looked up.
+    pub(super) address: Option<String>,
+    pub(super) port: u16,
+}
+
+/// libpq's `sslmode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SslMode {
+    Disable,
+    Allow,
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+/// The certificates that a server's may be signed by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RootCertificates {
+    /// Those of the system, for the modes that verify.
+    Default,
+    /// Those of the system, because the address says so.
+    System,
+    File(PathBuf),
+}
+
+/// TLS, as the address wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tls {
+    pub(super) mode: SslMode,
+    pub(super) root: RootCertificates,
+    /// The client's certificate and its key.
+    pub(super) client: Option<(PathBuf, PathBuf)>,
+}
+
+/// libpq's `target_session_attrs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SessionAttrs {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+    PreferStandby,
+}
+
+impl Host {
+    /// The Unix socket, if it is one.
+    pub(super) fn socket(&self) -> Option<PathBuf> {
+        let folder = self.name.starts_with('/') && self.address.is_none();
+        folder.then(|| Path::new(&self.name).join(format!(".s.PGSQL.{}", self.port)))
+    }
+}
+
+impl Config {
+    /// The password for a host: the given one, or that of the passfile.
+    pub(super) fn password(&self, host: &Host) -> Option<String> {
+        self.password.clone().or_else(|| {
+            passfile::password(self.passfile.as_deref()?, &host.name, host.port, &self.database, &self.user)
+        })
+    }
+
+    /// The same for the user's own pool.
+    pub(super) fn pool_options(&self, host: &Host) -> PgConnectOptions {
+        let mut options = PgConnectOptions::new_without_pgpass()
+            .port(host.port)
+            .username(&self.user)
+            .database(&self.database)
+            .application_name(&self.application_name)
+            .ssl_mode(match self.tls.mode {
+                SslMode::Disable => PgSslMode::Disable,
+                SslMode::Allow => PgSslMode::Allow,
+                SslMode::Prefer => PgSslMode::Prefer,
+                // libpq's `require` verifies the certificate if there is an authority; sqlx's never does.
+                SslMode::Require if self.tls.root != RootCertificates::Default => PgSslMode::VerifyCa,
+                SslMode::Require => PgSslMode::Require,
+                SslMode::VerifyCa => PgSslMode::VerifyCa,
+                SslMode::VerifyFull => PgSslMode::VerifyFull,
+            });
+        options = if host.socket().is_some() {
+            options.socket(&host.name)
+        } else {
+            options.host(host.address.as_deref().unwrap_or(&host.name))
+        };
+        if let Some(password) = self.password(host) {
+            options = options.password(&password);
+        }
+        if let RootCertificates::File(path) = &self.tls.root {
+            options = options.ssl_root_cert(path);
+        }
+        if let Some((certificate, key)) = &self.tls.client {
+            options = options.ssl_client_cert(certificate).ssl_client_key(key);
+        }
+        if let Some(text) = &self.options {
+            options = options.options(server_options(text));
+        }
+        if let Some(capacity) = self.statement_cache {
+            options = options.statement_cache_capacity(capacity);
+        }
+        // Statements are logged with their arguments, and a take that waits for a guard is not a slow statement.
+        options.disable_statement_logging()
+    }
+
+    /// The address without password and parameters.
+    fn place(&self) -> String {
+        let (user, database) = (&self.user, &self.database);
+        if let [host] = &self.hosts[..]
+            && host.socket().is_some()
+        {
+            return format!("postgres:///{database}?host={}&user={user}", host.name);
+        }
+        let hosts: Vec<String> =
+            self.hosts.iter().map(|host| format!("{}:{}", host.name, host.port)).collect();
+        format!("postgres://{user}@{}/{database}", hosts.join(","))
+    }
+}
+
+/// `-c name=value` and `--name=value`, as pairs.
+fn server_options(text: &str) -> Vec<(String, String)> {
+    let text = text.replace("-c ", "-c");
+    let pair = |word: &str| {
+        let word = word.strip_prefix("-c").or_else(|| word.strip_prefix("--"))?;
+        word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    text.split_whitespace().filter_map(pair).collect()
+}
+
 impl Address {
-    fn parse(text: &str) -> Result<Address, StoreError> {
+    fn parse(text: &str, environment: &Environment<'_>) -> Result<Address, StoreError> {
         let text = text.trim();
-        let url = if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            text.to_owned()
+        let given = if let Some(rest) =
+            text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"))
+        {
+            url_parameters(rest)?
         } else if text.contains('=') {
-            url_of_keywords(text)?
+            keywords(text)?
         } else {
             return Err(bad_address("it begins with neither postgres:// nor a keyword such as host="));
         };
-        let (url, strict) = without_own_parameters(&url)?;
-        let mut options: PgConnectOptions = url.parse().map_err(|error| explain(&error, ""))?;
-        if options.get_application_name().is_none() {
-            options = options.application_name("tenure");
+        let mut parameters = Parameters::default();
+        for (key, value) in given {
+            parameters.put(&key, value)?;
         }
-        // Statements are logged with their arguments, and a take that waits for a guard is not a slow statement.
-        let options = options.disable_statement_logging();
-        Ok(Address { place: place(&options), options, strict })
+        parameters.resolve(environment)
     }
 }
 
-/// The address without password and parameters.
-fn place(options: &PgConnectOptions) -> String {
-    let database = options.get_database().unwrap_or(options.get_username());
-    let user = options.get_username();
-    match options.get_socket() {
-        Some(socket) => format!("postgres:///{database}?host={}&user={user}", socket.display()),
-        None => format!("postgres://{user}@{}:{}/{database}", options.get_host(), options.get_port()),
-    }
-}
-
-/// Takes the parameters out that are ours and that the driver does not know.
-fn without_own_parameters(url: &str) -> Result<(String, bool), StoreError> {
-    let Some((base, query)) = url.split_once('?') else { return Ok((url.into(), false)) };
-    let mut strict = false;
-    let mut kept = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=') {
-            Some(("tenure_strict", "on" | "true" | "1")) => strict = true,
-            Some(("tenure_strict", "off" | "false" | "0")) => strict = false,
-            Some(("tenure_strict", other)) => {
-                return Err(bad_address(&format!("tenure_strict is {other:?} and not on or off")));
-            }
-            _ => kept.push(pair),
-        }
-    }
-    Ok((if kept.is_empty() { base.into() } else { format!("{base}?{}", kept.join("&")) }, strict))
-}
-
-/// Keywords of libpq that the driver knows, and ours.
-const KEYWORDS: [&str; 14] = [
+/// Parameters that are honoured.
+const HONOURED: &[&str] = &[
     "host",
     "hostaddr",
     "port",
     "dbname",
     "user",
     "password",
+    "passfile",
     "application_name",
+    "fallback_application_name",
     "options",
+    "connect_timeout",
     "sslmode",
     "sslrootcert",
     "sslcert",
     "sslkey",
+    "service",
+    "servicefile",
+    "target_session_attrs",
+    "load_balance_hosts",
     "tenure_strict",
     "statement-cache-capacity",
 ];
 
-/// `host=localhost user=postgres password='it''s'` as a URL.
-fn url_of_keywords(text: &str) -> Result<String, StoreError> {
+/// Parameters of which some values say what is done anyway, with those values. Others are refused.
+const AS_IT_IS: &[(&str, &[&str])] = &[
+    ("channel_binding", &["disable", "prefer"]),
+    ("client_encoding", &["utf8", "utf-8", "UTF8", "UTF-8", "auto"]),
+    ("gssencmode", &["disable", "prefer"]),
+    ("sslcertmode", &["allow"]),
+    ("sslcompression", &["0"]),
+    ("sslnegotiation", &["postgres"]),
+    ("sslsni", &["1"]),
+    ("ssl_min_protocol_version", &["TLSv1", "TLSv1.1", "TLSv1.2"]),
+    ("ssl_max_protocol_version", &["TLSv1.3"]),
+];
+
+/// The variables of the environment that libpq reads, and the parameters that they stand for.
+const VARIABLES: &[(&str, &str)] = &[
+    ("PGHOST", "host"),
+    ("PGHOSTADDR", "hostaddr"),
+    ("PGPORT", "port"),
+    ("PGDATABASE", "dbname"),
+    ("PGUSER", "user"),
+    ("PGPASSWORD", "password"),
+    ("PGPASSFILE", "passfile"),
+    ("PGAPPNAME", "application_name"),
+    ("PGOPTIONS", "options"),
+    ("PGCONNECT_TIMEOUT", "connect_timeout"),
+    ("PGSSLMODE", "sslmode"),
+    ("PGSSLROOTCERT", "sslrootcert"),
+    ("PGSSLCERT", "sslcert"),
+    ("PGSSLKEY", "sslkey"),
+    ("PGTARGETSESSIONATTRS", "target_session_attrs"),
+    ("PGLOADBALANCEHOSTS", "load_balance_hosts"),
+    ("PGCHANNELBINDING", "channel_binding"),
+    ("PGCLIENTENCODING", "client_encoding"),
+    ("PGGSSENCMODE", "gssencmode"),
+    ("PGREQUIREAUTH", "require_auth"),
+    ("PGREQUIREPEER", "requirepeer"),
+    ("PGSSLCERTMODE", "sslcertmode"),
+    ("PGSSLCRL", "sslcrl"),
+    ("PGSSLCRLDIR", "sslcrldir"),
+    ("PGSSLNEGOTIATION", "sslnegotiation"),
+    ("PGSSLSNI", "sslsni"),
+    ("PGSSLMINPROTOCOLVERSION", "ssl_min_protocol_version"),
+    ("PGSSLMAXPROTOCOLVERSION", "ssl_max_protocol_version"),
+];
+
+/// What this process was started with, or a test's idea of it.
+struct Environment<'a> {
+    variable: &'a dyn Fn(&str) -> Option<String>,
+    home: Option<PathBuf>,
+}
+
+impl Environment<'_> {
+    fn of_process() -> Environment<'static> {
+        Environment { variable: &|name| std::env::var(name).ok(), home: std::env::home_dir() }
+    }
+}
+
+/// Parameters as they were given, each checked to be one that can be honoured.
+#[derive(Default)]
+struct Parameters(BTreeMap<String, String>);
+
+impl Parameters {
+    /// Takes a parameter; the last one of a name counts.
+    fn put(&mut self, key: &str, value: String) -> Result<(), StoreError> {
+        check_parameter(key, &value)?;
+        self.0.insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// Takes a parameter that is not there yet.
+    fn fill_in(&mut self, key: &str, value: String) -> Result<(), StoreError> {
+        if self.0.contains_key(key) { Ok(()) } else { self.put(key, value) }
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn path(&self, key: &str) -> Option<PathBuf> {
+        self.get(key).map(PathBuf::from)
+    }
+
+    fn resolve(mut self, environment: &Environment<'_>) -> Result<Address, StoreError> {
+        let variable = |name: &str| (environment.variable)(name).filter(|value| !value.is_empty());
+        if let Some(service) = self.get("service").map(str::to_owned).or_else(|| variable("PGSERVICE")) {
+            let home = environment.home.as_ref().map(|home| home.join(".pg_service.conf"));
+            let system = variable("PGSYSCONFDIR").map(|folder| Path::new(&folder).join("pg_service.conf"));
+            let named = self.path("servicefile").or_else(|| variable("PGSERVICEFILE").map(PathBuf::from));
+            let files: Vec<PathBuf> = [named.or(home), system].into_iter().flatten().collect();
+            for (key, value) in service::parameters(&service, &files)? {
+                self.fill_in(&key, value)?;
+            }
+        }
+        for (name, key) in VARIABLES {
+            if let Some(value) = variable(name) {
+                self.fill_in(key, value)?;
+            }
+        }
+        let user = match self.get("user") {
+            Some(user) => user.to_owned(),
+            None => variable("USER").or_else(|| variable("LOGNAME")).unwrap_or_else(|| "postgres".into()),
+        };
+        let passfile = self.path("passfile");
+        let strict = match self.get("tenure_strict") {
+            None | Some("off" | "false" | "0") => false,
+            Some("on" | "true" | "1") => true,
+            Some(other) => return Err(bad_address(&format!("tenure_strict is {other:?} and not on or off"))),
+        };
+        let config = Config {
+            hosts: self.hosts()?,
+            database: self.get("dbname").unwrap_or(&user).to_owned(),
+            user,
+            password: self.get("password").map(str::to_owned),
+            passfile: passfile.or_else(|| environment.home.as_ref().map(|home| home.join(".pgpass"))),
+            application_name: self
+                .get("application_name")
+                .or_else(|| self.get("fallback_application_name"))
+                .unwrap_or("tenure")
+                .to_owned(),
+            options: self.get("options").map(str::to_owned),
+            tls: self.tls()?,
+            session: self.session()?,
+            random_order: match self.get("load_balance_hosts") {
+                None | Some("disable") => false,
+                Some("random") => true,
+                Some(_) => return Err(bad_value("load_balance_hosts", "disable or random")),
+            },
+            connect_timeout: self.connect_timeout()?,
+            statement_cache: self
+                .get("statement-cache-capacity")
+                .map(|text| text.parse().map_err(|_| bad_value("statement-cache-capacity", "a number")))
+                .transpose()?,
+        };
+        Ok(Address { place: config.place(), config, strict })
+    }
+
+    fn hosts(&self) -> Result<Vec<Host>, StoreError> {
+        let list = |key: &str| -> Vec<String> {
+            self.get(key)
+                .map_or_else(Vec::new, |text| text.split(',').map(|it| it.trim().to_owned()).collect())
+        };
+        let (names, addresses, ports) = (list("host"), list("hostaddr"), list("port"));
+        let count = names.len().max(addresses.len()).max(1);
+        if !names.is_empty() && !addresses.is_empty() && names.len() != addresses.len() {
+            return Err(bad_address("host and hostaddr name different numbers of hosts"));
+        }
+        if ports.len() > 1 && ports.len() != count {
+            return Err(bad_address("there are neither as many ports as hosts nor one port"));
+        }
+        let host = |n: usize| {
+            let port = match ports.get(n).or_else(|| ports.first().filter(|_| ports.len() == 1)) {
+                Some(text) if !text.is_empty() => {
+                    let port = text.parse().ok().filter(|port| *port != 0);
+                    port.ok_or_else(|| bad_address("a port is not a number from 1 to 65535"))?
+                }
+                _ => 5432,
+            };
+            let address = addresses.get(n).filter(|address| !address.is_empty()).cloned();
+            let name = names.get(n).filter(|name| !name.is_empty()).cloned();
+            let name = name.or_else(|| address.clone()).unwrap_or_else(|| default_host(port));
+            if let Some(address) = &address
+                && address.parse::<std::net::IpAddr>().is_err()
+            {
+                return Err(bad_address("hostaddr is not an IP address"));
+            }
+            Ok(Host { name, address, port })
+        };
+        (0..count).map(host).collect()
+    }
+
+    fn tls(&self) -> Result<Tls, StoreError> {
+        let root = match self.get("sslrootcert") {
+            None => RootCertificates::Default,
+            Some("system") => RootCertificates::System,
+            Some(path) => RootCertificates::File(path.into()),
+        };
+        let mode = match self.get("sslmode") {
+            // As libpq: who trusts the whole world's authorities wants the name verified.
+            None if root == RootCertificates::System => SslMode::VerifyFull,
+            None | Some("prefer") => SslMode::Prefer,
+            Some("disable") => SslMode::Disable,
+            Some("allow") => SslMode::Allow,
+            Some("require") => SslMode::Require,
+            Some("verify-ca") => SslMode::VerifyCa,
+            Some("verify-full") => SslMode::VerifyFull,
+            Some(_) => {
+                let words = "disable, allow, prefer, require, verify-ca or verify-full";
+                return Err(bad_value("sslmode", words));
+            }
+        };
+        if root == RootCertificates::System && mode != SslMode::VerifyFull {
+            return Err(bad_address("sslrootcert=system needs sslmode=verify-full"));
+        }
+        let client = match (self.path("sslcert"), self.path("sslkey")) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err(bad_address("sslcert and sslkey must be given together")),
+        };
+        Ok(Tls { mode, root, client })
+    }
+
+    fn session(&self) -> Result<SessionAttrs, StoreError> {
+        Ok(match self.get("target_session_attrs") {
+            None | Some("any") => SessionAttrs::Any,
+            Some("read-write") => SessionAttrs::ReadWrite,
+            Some("read-only") => SessionAttrs::ReadOnly,
+            Some("primary") => SessionAttrs::Primary,
+            Some("standby") => SessionAttrs::Standby,
+            Some("prefer-standby") => SessionAttrs::PreferStandby,
+            Some(_) => {
+                let words = "any, read-write, read-only, primary, standby or prefer-standby";
+                return Err(bad_value("target_session_attrs", words));
+            }
+        })
+    }
+
+    /// Seconds; libpq waits for at least two, and nought means "for as long as a call may take".
+    fn connect_timeout(&self) -> Result<Option<Duration>, StoreError> {
+        let Some(text) = self.get("connect_timeout") else { return Ok(None) };
+        let seconds: i64 = text.parse().map_err(|_| bad_value("connect_timeout", "a number of seconds"))?;
+        Ok(Some(match u64::try_from(seconds) {
+            Ok(0) | Err(_) => super::lane::CALL_MAX,
+            Ok(seconds) => Duration::from_secs(seconds.max(2)),
+        }))
+    }
+}
+
+/// Refuses a parameter that is not honoured.
+fn check_parameter(key: &str, value: &str) -> Result<(), StoreError> {
+    if HONOURED.contains(&key) {
+        return Ok(());
+    }
+    // A parameter is named in the error only if it looks like one: an address that is split in the wrong place may have
+    // the password where a name should be.
+    let looks_like_a_name = |key: &str| {
+        !key.is_empty() && key.len() < 40 && key.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b))
+    };
+    match AS_IT_IS.iter().find(|(name, _)| *name == key) {
+        Some((_, values)) if values.contains(&value) || value.is_empty() => Ok(()),
+        Some((name, values)) => Err(unsupported(&format!(
+            "the parameter {name} can only be {} here; leave it out or change it",
+            values.join(" or ")
+        ))),
+        None if looks_like_a_name(key) => Err(unsupported(&format!(
+            "the parameter {key} is not supported, and is not ignored either; leave it out"
+        ))),
+        None => Err(bad_address("a parameter's name has characters that no parameter's name has")),
+    }
+}
+
+/// Where a server on this machine probably is.
+fn default_host(port: u16) -> String {
+    let folders = ["/var/run/postgresql", "/private/tmp", "/tmp"];
+    let there = |folder: &&str| Path::new(folder).join(format!(".s.PGSQL.{port}")).exists();
+    folders.iter().find(|folder| there(folder)).unwrap_or(&"localhost").to_string()
+}
+
+/// The parts of `user:password@host:port,host:port/database?key=value&…`.
+fn url_parameters(text: &str) -> Result<Vec<(String, String)>, StoreError> {
+    let (text, query) = text.split_once('?').unwrap_or((text, ""));
+    let (authority, database) = text.split_once('/').unwrap_or((text, ""));
+    let (userinfo, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let mut parameters = Vec::new();
+    let mut put = |key: &str, value: String| {
+        if !value.is_empty() {
+            parameters.push((key.to_owned(), value));
+        }
+    };
+    let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+    put("user", percent_decoded(user)?);
+    put("password", percent_decoded(password)?);
+    put("dbname", percent_decoded(database)?);
+    let (mut names, mut ports) = (Vec::new(), Vec::new());
+    for host in hosts.split(',') {
+        let (name, port) = match host.strip_prefix('[') {
+            Some(rest) => {
+                let (name, after) =
+                    rest.split_once(']').ok_or_else(|| bad_address("an IPv6 address has no ] after it"))?;
+                (name, after.strip_prefix(':').unwrap_or(after))
+            }
+            None => host.rsplit_once(':').unwrap_or((host, "")),
+        };
+        names.push(percent_decoded(name)?);
+        ports.push(port.to_owned());
+    }
+    if names.iter().any(|name| !name.is_empty()) {
+        put("host", names.join(","));
+    }
+    if ports.iter().any(|port| !port.is_empty()) {
+        put("port", ports.join(","));
+    }
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').ok_or_else(|| bad_address("a parameter has no value"))?;
+        parameters.push((percent_decoded(key)?, percent_decoded(value)?));
+    }
+    Ok(parameters)
+}
+
+fn percent_decoded(text: &str) -> Result<String, StoreError> {
+    let bad = || bad_address("a % is not followed by two hexadecimal digits of a UTF-8 text");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok()).ok_or_else(bad)?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| bad())?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+/// `host=localhost user=postgres password='it\'s'`.
+fn keywords(text: &str) -> Result<Vec<(String, String)>, StoreError> {
     let mut parameters = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
         let (key, after) = rest.split_once('=').ok_or_else(|| bad_address("a keyword has no = after it"))?;
         let (value, after) = keyword_value(after.trim_start())?;
-        let key = key.trim();
-        if KEYWORDS.contains(&key) {
-            parameters.push(format!("{key}={}", percent_encoded(&value)));
-        } else {
-            tracing::debug!(key, "a connection keyword is not known here and is left out");
-        }
+        parameters.push((key.trim().to_owned(), value));
         rest = after.trim_start();
     }
-    Ok(format!("postgres://?{}", parameters.join("&")))
+    Ok(parameters)
 }
 
 /// One value, plain or in quotes, with backslash before a character that is meant literally; and what follows it.
@@ -179,9 +623,88 @@ fn keyword_value(text: &str) -> Result<(String, &str), StoreError> {
     if quoted { Err(bad_address("a quoted value has no end")) } else { Ok((value, "")) }
 }
 
-fn percent_encoded(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+/// `~/.pg_service.conf`: parameters under a name.
+mod service {
+    use super::*;
+
+    /// The parameters of a service, from the first file that has it.
+    pub(super) fn parameters(service: &str, files: &[PathBuf]) -> Result<Vec<(String, String)>, StoreError> {
+        for file in files {
+            let Ok(text) = std::fs::read_to_string(file) else { continue };
+            if let Some(found) = section(&text, service) {
+                return Ok(found);
+            }
+        }
+        let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        Err(bad_address(&format!("the service {service:?} is not defined in {}", files.join(" or "))))
+    }
+
+    pub(super) fn section(text: &str, service: &str) -> Option<Vec<(String, String)>> {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let (mut found, mut inside) = (None, false);
+        for line in lines {
+            if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                inside = found.is_none() && name.trim() == service;
+                if inside {
+                    found = Some(Vec::new());
+                }
+            } else if let (true, Some((key, value))) = (inside, line.split_once('=')) {
+                found.get_or_insert_default().push((key.trim().to_owned(), value.trim().to_owned()));
+            }
+        }
+        found
+    }
+}
+
+/// `~/.pgpass`: passwords by host, port, database and user.
+mod passfile {
+    use super::*;
+
+    /// The password of the first line that fits. A file that others may read is not used, as in libpq.
+    pub(super) fn password(file: &Path, host: &str, port: u16, database: &str, user: &str) -> Option<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let metadata = std::fs::metadata(file).ok().filter(|metadata| metadata.is_file())?;
+        if metadata.permissions().mode() & 0o077 != 0 {
+            let path = file.display();
+            tracing::warn!(%path, "the password file is not used: others may access it; change its mode to 0600");
+            return None;
+        }
+        let text = std::fs::read_to_string(file).ok()?;
+        // libpq's name for whatever is reached by the usual socket.
+        let host = if host == "/var/run/postgresql" || host == "/tmp" { "localhost" } else { host };
+        find(&text, [host, &port.to_string(), database, user])
+    }
+
+    pub(super) fn find(text: &str, wanted: [&str; 4]) -> Option<String> {
+        text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+            let mut fields = fields(line);
+            let password = fields.pop().filter(|_| fields.len() == 4)?;
+            let fits = fields.iter().zip(wanted).all(|(field, wanted)| field == "*" || field == wanted);
+            fits.then_some(password)
+        })
+    }
+
+    /// Fields apart by colons; a backslash takes the next character literally. The password may have colons.
+    fn fields(line: &str) -> Vec<String> {
+        let mut fields = vec![String::new()];
+        let mut chars = line.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                ':' if fields.len() < 5 => fields.push(String::new()),
+                '\\' => fields.last_mut().into_iter().for_each(|field| field.extend(chars.next())),
+                c => fields.last_mut().into_iter().for_each(|field| field.push(c)),
+            }
+        }
+        fields
+    }
+}
+
+fn bad_value(key: &str, words: &str) -> StoreError {
+    bad_address(&format!("{key} is not {words}"))
+}
+
+fn unsupported(why: &str) -> StoreError {
+    StoreError::new(Trouble::Address, format!("this address of a PostgreSQL server can not be used: {why}"))
 }
 
 fn bad_address(why: &str) -> StoreError {
@@ -198,10 +721,23 @@ fn bad_address(why: &str) -> StoreError {
 mod tests {
     use super::*;
 
+    fn nothing(_: &str) -> Option<String> {
+        None
+    }
+
+    fn parse(text: &str) -> Result<Address, StoreError> {
+        Address::parse(text, &Environment { variable: &nothing, home: None })
+    }
+
+    fn hosts(text: &str) -> Vec<String> {
+        let config = parse(text).unwrap().config;
+        config.hosts.iter().map(|host| format!("{}:{}", host.name, host.port)).collect()
+    }
+
     proptest::proptest! {
         #[test]
         fn no_address_is_too_much(text in r"(postgres(ql)?://|host=|user=')?[ -~é@:/?&=%,']{0,60}") {
-            if let Err(error) = Address::parse(&text) {
+            if let Err(error) = parse(&text) {
                 proptest::prop_assert_eq!(error.kind, Trouble::Address);
             }
         }
@@ -209,12 +745,21 @@ mod tests {
 
     #[test]
     fn an_address_is_shown_without_its_password() {
-        let address = Address::parse("postgres://app:s%40cret@db:6432/app?sslmode=disable").unwrap();
+        let address = parse("postgres://app:s%40cret@db:6432/app?sslmode=disable").unwrap();
         assert_eq!(address.place, "postgres://app@db:6432/app");
+        assert_eq!(address.config.password.as_deref(), Some("s@cret"));
         let shown = format!("{:?}", PostgresOptions::new("postgres://app:secret@db/app"));
         assert!(!shown.contains("secret"), "{shown}");
-        for bad in ["postgres://app:sec/ret@db:x/app", "mysql://app:secret@db", "host='secret", "secret"] {
-            let error = Address::parse(bad).err().unwrap();
+        let bad = [
+            "postgres://app:sec/ret@db:x/app",
+            "mysql://app:secret@db",
+            "mysql://app:secret@db?x=1",
+            "host='secret",
+            "secret",
+            "postgres://app@db/app?secret",
+        ];
+        for bad in bad {
+            let error = parse(bad).err().unwrap();
             assert_eq!(error.kind, Trouble::Address);
             assert!(!error.message.contains("sec"), "{}", error.message);
         }
@@ -223,19 +768,145 @@ mod tests {
     #[test]
     fn the_words_of_libpq_are_understood() {
         let text =
-            "host=localhost user=postgres password='it\\'s & me' dbname = le port=5433 sslmode=disable x=1";
-        let address = Address::parse(text).unwrap();
+            "host=localhost user=postgres password='it\\'s & me' dbname = le port=5433 sslmode=disable";
+        let address = parse(text).unwrap();
         assert_eq!(address.place, "postgres://postgres@localhost:5433/le");
-        assert!(address.options.to_url_lossy().as_str().contains("it%27s%20%26%20me"));
-        let socket = Address::parse("host=/run/pg user=u dbname=d").unwrap();
+        assert_eq!(address.config.password.as_deref(), Some("it's & me"));
+        assert_eq!(address.config.tls.mode, SslMode::Disable);
+        let socket = parse("host=/run/pg user=u dbname=d").unwrap();
         assert_eq!(socket.place, "postgres:///d?host=/run/pg&user=u");
+        assert_eq!(socket.config.hosts[0].socket().unwrap(), Path::new("/run/pg/.s.PGSQL.5432"));
+        assert_eq!(hosts("postgres://%2Frun%2Fpg/d"), ["/run/pg:5432"]);
+        assert_eq!(hosts("postgres://u@[::1]:7/d"), ["::1:7"]);
     }
 
     #[test]
     fn strict_mode_can_be_asked_for_in_the_address() {
-        assert!(Address::parse("postgres://db/app?tenure_strict=on&sslmode=disable").unwrap().strict);
-        assert!(!Address::parse("postgres://db/app?tenure_strict=off").unwrap().strict);
-        assert!(Address::parse("host=db tenure_strict=on").unwrap().strict);
-        assert!(Address::parse("postgres://db/app?tenure_strict=maybe").is_err());
+        assert!(parse("postgres://db/app?tenure_strict=on&sslmode=disable").unwrap().strict);
+        assert!(!parse("postgres://db/app?tenure_strict=off").unwrap().strict);
+        assert!(parse("host=db tenure_strict=on").unwrap().strict);
+        assert!(parse("postgres://db/app?tenure_strict=maybe").is_err());
+    }
+
+    #[test]
+    fn several_hosts_have_ports_of_their_own_or_one() {
+        assert_eq!(hosts("postgres://u@a:1,b:2,c/d"), ["a:1", "b:2", "c:5432"]);
+        assert_eq!(hosts("host=a,b port=1,2"), ["a:1", "b:2"]);
+        assert_eq!(hosts("host=a,b port=7"), ["a:7", "b:7"]);
+        assert_eq!(hosts("hostaddr=127.0.0.1,::1 port=7,8"), ["127.0.0.1:7", "::1:8"]);
+        let both = parse("host=a,b hostaddr=127.0.0.1,127.0.0.2").unwrap();
+        assert_eq!(both.config.hosts[1].name, "b");
+        assert_eq!(both.config.hosts[1].address.as_deref(), Some("127.0.0.2"));
+        assert_eq!(both.place, format!("postgres://{}@a:5432,b:5432/{0}", both.config.user));
+        for bad in ["host=a,b port=1,2,3", "host=a,b hostaddr=127.0.0.1", "hostaddr=a", "host=a port=0"] {
+            assert_eq!(parse(bad).err().unwrap().kind, Trouble::Address, "{bad}");
+        }
+    }
+
+    /// `channel_binding=require` was dropped without a word, and the connection was made without it.
+    #[test]
+    fn a_parameter_that_is_not_honoured_is_refused_by_name() {
+        let refused = [
+            ("channel_binding", "require"),
+            ("gssencmode", "require"),
+            ("require_auth", "scram-sha-256"),
+            ("requirepeer", "postgres"),
+            ("sslcrl", "/crl"),
+            ("sslpassword", "x"),
+            ("sslnegotiation", "direct"),
+            ("ssl_min_protocol_version", "TLSv1.3"),
+            ("client_encoding", "LATIN1"),
+            ("keepalives_idle", "5"),
+            ("replication", "database"),
+            ("sslmoed", "verify-full"),
+        ];
+        for (key, value) in refused {
+            for text in [format!("postgres://db/app?{key}={value}"), format!("host=db {key}={value}")] {
+                let error = parse(&text).err().unwrap();
+                assert_eq!(error.kind, Trouble::Address);
+                assert!(error.message.contains(key), "{error}");
+            }
+        }
+        let variable = |name: &str| (name == "PGCHANNELBINDING").then(|| "require".to_owned());
+        let error =
+            Address::parse("host=db", &Environment { variable: &variable, home: None }).err().unwrap();
+        assert!(error.message.contains("channel_binding"), "{error}");
+        for (key, values) in AS_IT_IS {
+            for value in *values {
+                parse(&format!("host=db {key}={value}")).unwrap();
+            }
+        }
+        for bad in ["sslmode=maybe", "target_session_attrs=leader", "connect_timeout=soon", "sslcert=/c"] {
+            assert!(parse(&format!("host=db {bad}")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_sessions_and_timeouts_are_understood() {
+        let session =
+            |word: &str| parse(&format!("host=db target_session_attrs={word}")).unwrap().config.session;
+        assert_eq!(session("any"), SessionAttrs::Any);
+        assert_eq!(session("read-write"), SessionAttrs::ReadWrite);
+        assert_eq!(session("read-only"), SessionAttrs::ReadOnly);
+        assert_eq!(session("primary"), SessionAttrs::Primary);
+        assert_eq!(session("standby"), SessionAttrs::Standby);
+        assert_eq!(session("prefer-standby"), SessionAttrs::PreferStandby);
+        let timeout = |seconds: &str| {
+            parse(&format!("host=db connect_timeout={seconds}")).unwrap().config.connect_timeout.unwrap()
+        };
+        assert_eq!(timeout("7"), Duration::from_secs(7));
+        assert_eq!(timeout("1"), Duration::from_secs(2));
+        assert_eq!(timeout("0"), super::super::lane::CALL_MAX);
+        assert_eq!(parse("host=db").unwrap().config.connect_timeout, None);
+    }
+
+    #[test]
+    fn variables_fill_in_what_the_address_leaves_open() {
+        let variable = |name: &str| {
+            let value = match name {
+                "PGHOST" => "elsewhere",
+                "PGPORT" => "7",
+                "PGUSER" => "me",
+                "PGSSLMODE" => "disable",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        };
+        let address = Address::parse("host=here", &Environment { variable: &variable, home: None }).unwrap();
+        assert_eq!(address.place, "postgres://me@here:7/me");
+        assert_eq!(address.config.tls.mode, SslMode::Disable);
+    }
+
+    #[test]
+    fn a_service_and_a_passfile_are_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let services = folder.path().join("services");
+        std::fs::write(
+            &services,
+            "# ours\n[other]\nhost=x\n[db]\nhost = a,b\nport=1\n\nuser=u\n[db]\nuser=v\n",
+        )
+        .unwrap();
+        let passwords = folder.path().join("passwords");
+        std::fs::write(&passwords, "# comment\n*:2:*:u:two\na:1:d\\:b:u:se\\\\c:ret\n").unwrap();
+        let permit = |mode| {
+            std::fs::set_permissions(&passwords, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        permit(0o600);
+        let file = services.display().to_string();
+        let variable = |name: &str| (name == "PGSERVICEFILE").then(|| file.clone());
+        let environment = Environment { variable: &variable, home: None };
+        let text = format!("service=db port=1,2 dbname=d:b passfile={}", passwords.display());
+        let config = Address::parse(&text, &environment).unwrap().config;
+        assert_eq!((config.user.as_str(), config.hosts.len(), config.hosts[1].port), ("u", 2, 2));
+        assert_eq!(config.password(&config.hosts[0]).as_deref(), Some("se\\c:ret"));
+        assert_eq!(config.password(&config.hosts[1]).as_deref(), Some("two"));
+        permit(0o644);
+        assert_eq!(config.password(&config.hosts[0]), None, "others may read the file");
+        let error = Address::parse("service=none", &environment).err().unwrap();
+        assert!(error.message.contains("none"), "{error}");
+        std::fs::write(&services, "[db]\nchannel_binding=require\n").unwrap();
+        let error = Address::parse("service=db", &environment).err().unwrap();
+        assert!(error.message.contains("channel_binding"), "{error}");
     }
 }

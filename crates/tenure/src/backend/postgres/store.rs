@@ -32,7 +32,7 @@ impl Store for Postgres {
             takeover.into(),
             session.owner.as_deref().into(),
         ];
-        self.shared.calls.warm_up_with(&self.nothing_by_nobody()?);
+        self.shared.calls.warm_up_with(self.nothing_by_nobody()?);
         let message = self.strict_message().then("session_open", &values)?;
         let rows = self.shared.calls.run(message).await?;
         let Some(row) = rows.first() else { return Ok(Pulse::Gone) };

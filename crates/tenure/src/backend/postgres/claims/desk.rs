@@ -1,7 +1,6 @@
 //! The path of people.
 
 use async_trait::async_trait;
-use sqlx::postgres::PgRow;
 use tenure_core::Name;
 use tenure_core::claim::{Look, check_queue, check_worker, why};
 use tenure_core::port::{
@@ -12,6 +11,7 @@ use tenure_core::port::{
 use super::super::literal::Value;
 use super::super::message::Message;
 use super::super::store::{int, json, number};
+use super::super::wire::PgRow;
 use super::super::{Postgres, from_json, get, get_json};
 use super::submit::array;
 

@@ -4,7 +4,6 @@
 //! and swaps, pair by pair, with the pool's row locked. What changed in between is looked at again.
 
 use async_trait::async_trait;
-use sqlx::postgres::PgRow;
 use tenure_core::claim::{Facts, Formula, Free, Wish, assign, check_pool, check_request, check_resources};
 use tenure_core::ledger::{another_owner, held_resource, no_such_pool};
 use tenure_core::port::{
@@ -16,6 +15,7 @@ use tenure_core::{Name, Token};
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, json, number};
+use super::super::wire::PgRow;
 use super::super::{Postgres, from_json, get, get_json};
 use super::take::refusal;
 

@@ -6,8 +6,6 @@
 use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
-use sqlx::Row;
-use sqlx::postgres::PgRow;
 use tenure_core::claim::{check_settlements, clip, span_ms};
 use tenure_core::port::{Json, Outcome, Settled, Settlement, StoreError, TaskState};
 
@@ -15,6 +13,7 @@ use super::super::error::garbled;
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::number;
+use super::super::wire::PgRow;
 use super::super::{Postgres, get};
 use super::submit::{array, text, texts};
 
@@ -97,7 +96,7 @@ impl Postgres {
         let answers = self.shared.claims.run_all(message).await?;
         // Settings and the like come first, and say nothing of settlements.
         let says = |rows: &&Vec<PgRow>| {
-            rows.first().is_some_and(|row| ["now", "done"].iter().any(|name| row.try_column(*name).is_ok()))
+            rows.first().is_some_and(|row| ["now", "done"].iter().any(|name| row.has_column(name)))
         };
         let mut answers = answers.iter().filter(says);
         let mut next = || answers.next().ok_or_else(|| garbled("settlements", "an answer is missing"));

@@ -4,21 +4,21 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use sqlx::PgConnection;
-use sqlx::postgres::PgRow;
 use tenure_core::claim::{Demand, check};
 use tenure_core::port::{Backoff, NewTask, Parent, StoreError, Submission, Submitted, TaskId};
 
 use super::super::error::{explain, garbled};
-use super::super::lane::last_rows;
 use super::super::message::Message;
 use super::super::store::number;
+use super::super::wire::PgRow;
 use super::super::{QUERIES, get};
 
-/// Submits tasks in the transaction on this connection: they are there if it commits, and whoever sleeps is woken then. One round
-/// trip; it works behind a pooler in transaction mode.
+/// Submits tasks in the transaction on this connection: they are there if it commits, and whoever sleeps is woken then. It
+/// works behind a pooler in transaction mode.
 pub async fn submit(conn: &mut PgConnection, submission: &Submission) -> Result<Vec<Submitted>, StoreError> {
     let message = written(Message::for_user(&QUERIES), submission, false)?;
-    let rows = last_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
+    let mut answers = message.run_on(conn).await.map_err(|error| explain(&error, "this connection"))?;
+    let rows = answers.pop().unwrap_or_default();
     read(&rows)
 }
 

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use sqlx::Row;
-use sqlx::postgres::PgRow;
 use tenure_core::claim::check_seats;
 use tenure_core::port::{
     Authority, Backoff, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal, ClaimedTask, Json, Mode,
@@ -18,6 +16,7 @@ use super::super::error::garbled;
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, number};
+use super::super::wire::{Column, PgRow};
 use super::super::{Postgres, get};
 use super::floors::Place;
 use super::submit::text;
@@ -215,14 +214,14 @@ pub(super) fn duration(ms: Option<i64>) -> Result<Option<Duration>, StoreError> 
 /// A column of JSON, to the letter.
 fn payload(row: &PgRow, column: usize) -> Result<Json, StoreError> {
     // Not as what the driver takes for JSON, which would read it.
-    let text: String = row.try_get_unchecked(column).map_err(|error| garbled("a payload", error))?;
+    let text: String = row.try_get(column).map_err(|error| garbled("a payload", error))?;
     text.try_into().map_err(|error| garbled("a payload", error))
 }
 
 /// A column of a row, by its number.
 fn at<'r, T>(row: &'r PgRow, column: usize) -> Result<T, StoreError>
 where
-    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+    T: Column<'r>,
 {
     row.try_get(column).map_err(|error| garbled("a task", error))
 }

@@ -1,7 +1,6 @@
 //! The path of workers.
 
 use async_trait::async_trait;
-use sqlx::postgres::PgRow;
 use tenure_core::port::{
     ClaimAnswer, ClaimAsk, Post, QueueKey, Settled, Settlement, StoreError, Submission, Submitted, TaskId,
     Tasks, Tend, Tended,
@@ -12,6 +11,7 @@ use super::super::error::garbled;
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, json, number};
+use super::super::wire::PgRow;
 use super::super::{Postgres, get};
 use super::submit;
 use super::take::duration;

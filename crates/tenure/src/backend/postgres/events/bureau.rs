@@ -1,7 +1,6 @@
 //! The path of people.
 
 use async_trait::async_trait;
-use sqlx::postgres::PgRow;
 use tenure_core::Name;
 use tenure_core::event::{
     check_begin, check_group, check_push, check_topic, has_members, no_such_slot, slots_are_fixed,
@@ -16,6 +15,7 @@ use super::super::error::garbled;
 use super::super::literal::Value;
 use super::super::message::Message;
 use super::super::store::{int, number};
+use super::super::wire::PgRow;
 use super::super::{Postgres, from_json, get};
 use super::groups::begin;
 use super::{group, read, topic};

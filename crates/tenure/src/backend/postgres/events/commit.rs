@@ -4,23 +4,22 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sqlx::PgConnection;
-use sqlx::postgres::PgRow;
 use tenure_core::claim::{clip, span_ms};
 use tenure_core::event::check_commit;
 use tenure_core::port::{Aside, Committed, EventId, ShareCommit, StoreError};
 
 use super::super::claims::{array, texts};
 use super::super::error::{explain, garbled};
-use super::super::lane::all_rows;
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::int;
+use super::super::wire::PgRow;
 use super::super::{Postgres, QUERIES, get};
 use super::group as key_of;
 use super::publish::numbers;
 
 /// Says something about a share in the transaction on this connection: it counts if that commits, together with all else in it. After
-/// [`Committed::Stale`] roll back: what the transaction did is no longer this member's to do. One round trip.
+/// [`Committed::Stale`] roll back: what the transaction did is no longer this member's to do.
 ///
 /// The share is locked from here on, and nobody takes it before the transaction is over. The rest of the transaction is bounded by
 /// the lease, as after a [`guard`](super::guard): a member that is stopped in the middle must not block the next one for longer.
@@ -33,7 +32,7 @@ pub async fn commit_share(
     committed.into_iter().next().ok_or_else(|| garbled("a commit", "no answer"))
 }
 
-/// The same for several shares, one result for each, in one round trip.
+/// The same for several shares, one result for each.
 pub async fn commit_shares(
     conn: &mut PgConnection,
     commits: &[ShareCommit],
@@ -43,8 +42,7 @@ pub async fn commit_shares(
     let lease_ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX).max(1);
     let message = Message::for_user(&QUERIES).then("lease_bound", &[Value::Int(lease_ms)])?;
     let (message, said) = said(message, commits)?;
-    let answers =
-        all_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
+    let answers = message.run_on(conn).await.map_err(|error| explain(&error, "this connection"))?;
     said.read(&answers)
 }
 

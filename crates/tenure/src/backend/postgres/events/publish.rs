@@ -5,28 +5,28 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 
 use sqlx::PgConnection;
-use sqlx::postgres::PgRow;
 use tenure_core::event::{EventError, check_events};
 use tenure_core::port::{EVENT_BYTES_MAX, EventId, NewEvent, Payload, Published, StoreError, TopicKey};
 
 use super::super::claims::texts;
 use super::super::error::{explain, garbled};
-use super::super::lane::last_rows;
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, number};
+use super::super::wire::PgRow;
 use super::super::{Postgres, QUERIES, get};
 use super::topic as key_of;
 
 /// Publishes events in the transaction on this connection: they are there if it commits, delivered together within a slot, and
-/// whoever sleeps is woken then. No lock is taken before the commit. One round trip; it works behind a pooler in transaction mode.
+/// whoever sleeps is woken then. No lock is taken before the commit. It works behind a pooler in transaction mode.
 pub async fn publish(
     conn: &mut PgConnection,
     topic: &TopicKey,
     events: &[NewEvent],
 ) -> Result<Vec<Published>, StoreError> {
     let message = written(Message::for_user(&QUERIES), topic, events, How::Theirs)?;
-    let rows = last_rows(conn, message.quick()).await.map_err(|error| explain(&error, "this connection"))?;
+    let mut answers = message.run_on(conn).await.map_err(|error| explain(&error, "this connection"))?;
+    let rows = answers.pop().unwrap_or_default();
     read(&rows, events)
 }
 

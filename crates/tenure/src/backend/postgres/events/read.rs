@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sqlx::Row;
-use sqlx::postgres::PgRow;
 use tenure_core::event::check_read;
 use tenure_core::port::{Event, EventId, Payload, ReadAsk, StoreError, Tend, TopicKey};
 use tenure_core::{SessionId, Token};
@@ -14,6 +12,7 @@ use super::super::error::garbled;
 use super::super::literal::Value;
 use super::super::message::Message;
 use super::super::store::{int, number};
+use super::super::wire::{Column, PgRow};
 use super::super::{Postgres, get};
 use super::topic;
 
@@ -98,7 +97,7 @@ pub(super) fn event(row: &PgRow) -> Result<Event, StoreError> {
 /// A column of a row, by its number.
 fn at<'r, T>(row: &'r PgRow, column: usize) -> Result<T, StoreError>
 where
-    T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+    T: Column<'r>,
 {
     row.try_get(column).map_err(|error| garbled("an event", error))
 }

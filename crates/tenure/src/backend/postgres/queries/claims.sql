@@ -1,6 +1,6 @@
 -- name: task_submit
 -- $1 namespace, $2 queue, $3 demands, $4 tasks, $5 payloads, $6 whether the transaction is our own. See tenure.submit_all.
-SELECT s.n, s.id, s.new FROM tenure.submit_all($1, $2, $3, $4, $5, $6) s;
+SELECT s.n, s.id, s.new FROM tenure.submit_all($1, $2, $3::json, $4::json, $5::text[], $6::boolean) s;
 
 -- name: task_claim
 -- $1 namespace, $2 queue, $3 authority, $4 leader, $5 its token, $6 seats, $7 floors, $8 a whole look. See tenure.claim.

@@ -1,7 +1,10 @@
 -- name: event_publish
 -- $1 namespace, $2 topic; of each event: $3 the hash of its key, $4 type, $5 key, $6 payload, $7 bytes, $8 headers, $9 idempotency key,
 -- $10 leader's token; $11 whether the transaction is our own. See tenure.publish_all.
-SELECT p.n, p.id, p.slot, p.new, p.most FROM tenure.publish_all($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) p ORDER BY p.n;
+SELECT p.n, p.id, p.slot, p.new, p.most
+FROM tenure.publish_all($1, $2, $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::text[], $9::text[], $10::bigint[],
+                        $11::boolean) p
+ORDER BY p.n;
 
 -- name: event_publish_own
 -- $1 namespace, $2 topic; of each event: $3 the hash of its key, $4 type, $5 key, $6 payload, $7 bytes, $8 headers, $9 leader's token. See

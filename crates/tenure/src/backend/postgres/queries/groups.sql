@@ -42,11 +42,13 @@ SELECT tenure.free_shares(tenure.find_group($1, $2, $3), $4, $5);
 -- $1 namespace, $2 topic, $3 name, $4 slot, $5 token, $6 position; done: $7 events, $8 positions; set aside: $9 events, $10 positions,
 -- $11 attempts, $12 in how many ms, $13 errors; settled: $14 events, $15 attempts, $16 in how many ms, $17 errors. See
 -- tenure.commit_share.
-SELECT tenure.commit_share(tenure.find_group($1, $2, $3), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) AS held;
+SELECT tenure.commit_share(tenure.find_group($1, $2, $3), $4::integer, $5::bigint, $6::bigint, $7::bigint[], $8::bigint[], $9::bigint[],
+                           $10::bigint[], $11::integer[], $12::bigint[], $13::text[], $14::bigint[], $15::integer[], $16::bigint[],
+                           $17::text[]) AS held;
 
 -- name: share_commit_positions
 -- $1 namespace, $2 topic, $3 name, $4 slots, $5 tokens, $6 positions. See tenure.commit_positions.
-SELECT h.held FROM unnest(tenure.commit_positions(tenure.find_group($1, $2, $3), $4, $5, $6)) WITH ORDINALITY AS h (held, n)
+SELECT h.held FROM unnest(tenure.commit_positions(tenure.find_group($1, $2, $3), $4::integer[], $5::bigint[], $6::bigint[])) WITH ORDINALITY AS h (held, n)
 ORDER BY h.n;
 
 -- name: group_set

@@ -59,17 +59,18 @@ WITH freed AS (
 SELECT pg_notify('tenure_wake', $8) FROM freed;
 
 -- name: lease_bound
--- $1 the lease in ms. Before the guard, so that its own wait is bounded too.
-SELECT tenure.bound($1);
+-- $1 the lease in ms. Before the guard, so that its own wait is bounded too. The guard looks for the setting: outside of a
+-- transaction it is gone by then.
+SELECT tenure.bound($1::bigint), set_config('tenure.guarding', 'on', true);
 
 -- name: lease_guard
 -- $1 namespace, $2 name, $3 slot, $4 token, $5 session. No row: not held under it.
 -- FOR SHARE conflicts with the UPDATE of a take-over and not with other guards; FOR KEY SHARE would conflict with
 -- neither. A plain SELECT takes no lock, and a take-over would slip in before the commit.
--- Outside of a transaction the lock would be gone with this statement; the two times are then the same.
-SELECT transaction_timestamp() <> statement_timestamp() AS lasting
+-- Outside of a transaction the lock would be gone with this statement, as the setting of lease_bound is.
+SELECT coalesce(current_setting('tenure.guarding', true) = 'on', false) AS lasting
 FROM tenure.leases
-WHERE namespace = $1 AND name = $2 AND slot = $3 AND token = $4 AND session = $5
+WHERE namespace = $1 AND name = $2 AND slot = $3::integer AND token = $4::bigint AND session = $5
 FOR SHARE;
 
 -- name: lease_adopt_make

@@ -24,8 +24,7 @@ INSERT INTO tenure.migrations (version, name) VALUES ($1, $2);
 SELECT pg_advisory_xact_lock(hashtextextended('tenure.migrations', 0));
 
 -- name: server_facts
-SELECT current_setting('server_version_num')::bigint AS version,
-       pg_is_in_recovery() AS in_recovery,
+SELECT pg_is_in_recovery() AS in_recovery,
        current_setting('transaction_read_only')::boolean AS read_only,
        current_setting('synchronous_standby_names') AS standbys;
 

@@ -1,6 +1,5 @@
 //! The path of the leader.
 
-use sqlx::postgres::PgRow;
 use tenure_core::claim::clip;
 use tenure_core::event::{EventError, no_such_topic};
 use tenure_core::port::{
@@ -15,6 +14,7 @@ use super::super::events::{numbers, some_numbers, some_texts, whole};
 use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, number};
+use super::super::wire::PgRow;
 use super::super::{Postgres, from_json, get, get_json};
 use super::ticks::{Ticks, check_effect};
 

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sqlx::postgres::PgRow;
 use tenure_core::port::{Cause, EventId, FiringTick, Hand, HandFired, HandOutcome, StoreError, TaskId};
 use tenure_core::schedule::{Overlap, check_hand, effect};
 
 use super::super::error::garbled;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, number};
+use super::super::wire::PgRow;
 use super::super::{Postgres, get};
 use super::set::Stored;
 use super::ticks::{Ticks, check_effect};
