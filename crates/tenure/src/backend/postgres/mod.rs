@@ -58,6 +58,7 @@ pub(crate) use migrate::{roles, script};
 pub use options::PostgresOptions;
 pub(crate) use wiring::{migrator_for_url, open_url};
 
+use super::migrations::Schema;
 use super::queries::Queries;
 use super::schema;
 use connection::Connections;
@@ -125,7 +126,13 @@ pub struct Postgres {
 struct Shared {
     place: String,
     strict: bool,
+    /// The schema that this program was built for.
+    schema: Schema,
     options: PgConnectOptions,
+    /// The direct address; the same as `options` if none was given.
+    direct: PgConnectOptions,
+    /// The most connections that one process opens.
+    connections_max: u32,
     connect_timeout: Duration,
     /// For all calls but beats.
     calls: Arc<Lane>,
@@ -145,8 +152,7 @@ struct Shared {
 }
 
 impl Postgres {
-    /// Connects, and checks that the server can be written to and that the tables are of this program's version. Changes
-    /// nothing.
+    /// Connects, and checks that the server can be written to and that this program can run on the schema. Changes nothing.
     pub async fn connect(options: PostgresOptions) -> Result<Postgres, StoreError> {
         let store = Self::connect_unchecked(options).await?;
         let checked = async {
@@ -172,6 +178,13 @@ impl Postgres {
         let ears = Ears::new(direct.options.clone(), timeout, &direct.place, calls.clone());
         let shared = Shared {
             strict: options.strict || address.strict,
+            schema: options.schema,
+            direct: direct.options.clone(),
+            // Calls, events and the user's pool; heartbeats; claims; LISTEN, and the session's own connection.
+            connections_max: 3 * options.max_connections.max(1)
+                + BEAT_CONNECTIONS
+                + CLAIM_CONNECTIONS.min(options.max_connections)
+                + 2,
             connect_timeout: timeout,
             claims: Arc::new(Lane::new(
                 address.options.clone(),

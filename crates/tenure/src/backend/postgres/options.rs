@@ -8,6 +8,7 @@ use sqlx::postgres::PgConnectOptions;
 use tenure_core::port::{StoreError, Trouble};
 
 use super::error::explain;
+use crate::backend::migrations::Schema;
 
 /// How to use a PostgreSQL server as a store.
 ///
@@ -31,6 +32,9 @@ pub struct PostgresOptions {
     pub max_connections: u32,
     /// How long making one connection may take.
     pub connect_timeout: Duration,
+    /// For tests: act as a program that was built for another schema.
+    #[doc(hidden)]
+    pub schema: Schema,
 }
 
 impl PostgresOptions {
@@ -42,6 +46,7 @@ impl PostgresOptions {
             strict: false,
             max_connections: 4,
             connect_timeout: Duration::from_secs(5),
+            schema: super::migrate::SCHEMA,
         }
     }
 
