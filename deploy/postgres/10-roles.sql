@@ -3,9 +3,12 @@
 --     tenure migrate sql --roles --store postgres: | psql DATABASE
 --
 --   tenure_owner      owns the tables: for `tenure migrate up`, and for nothing else
---   tenure_runtime    for programs and servers: works with what is in the tables, and can not change the tables
+--   tenure_server     for `tenure serve` and `tenure token`: as tenure_runtime, and manages access tokens
+--   tenure_runtime    for programs, workers and the CLI: elections, queues, events and schedules; no access tokens
 --   tenure_publisher  for programs that only publish events, in their own transactions: sees no events, and no secrets
---   tenure_reader     for people and monitoring: looks at everything but the digests of secrets
+--   tenure_reader     for people and monitoring: reads everything but secrets, and writes nothing
+--
+-- No role but tenure_owner can change or delete entries of the audit.
 --
 -- They have no passwords yet: \password tenure_runtime sets one. Or keep roles of your own, and make them members:
 -- GRANT tenure_runtime TO app. Run this as often as you like; from then on `tenure migrate up` keeps the grants up to
@@ -19,7 +22,8 @@ DO $$
 DECLARE
     who text;
 BEGIN
-    FOREACH who IN ARRAY ARRAY['tenure_owner', 'tenure_runtime', 'tenure_publisher', 'tenure_reader'] LOOP
+    FOREACH who IN ARRAY ARRAY['tenure_owner', 'tenure_server', 'tenure_runtime', 'tenure_publisher',
+                               'tenure_reader'] LOOP
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = who) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I LOGIN', who);
@@ -33,6 +37,8 @@ END
 $$;
 CREATE SCHEMA IF NOT EXISTS tenure;
 ALTER SCHEMA tenure OWNER TO tenure_owner;
+-- While a statement waits for a lock on a table, heartbeats queue behind it. If this fails, nothing has changed: try again.
+SET LOCAL lock_timeout = '500ms';
 -- Gives each role what it needs of what there is, and takes away whatever else it had. It does nothing where the schema
 -- is not tenure_owner's: the roles may have been made for another database.
 DO $$
@@ -56,9 +62,26 @@ BEGIN
         EXECUTE format('ALTER %s %s OWNER TO tenure_owner', thing.kind, thing.name);
     END LOOP;
 
-    GRANT USAGE ON SCHEMA tenure TO tenure_runtime, tenure_publisher, tenure_reader;
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_runtime, tenure_publisher, tenure_reader;
-    REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM tenure_runtime, tenure_publisher, tenure_reader;
+    GRANT USAGE ON SCHEMA tenure TO tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
+    -- Functions that run with the owner's rights are for the roles that need them, and never for the reader.
+    FOR thing IN
+        SELECT p.oid::regprocedure::text AS name,
+               coalesce(needed.roles, 'tenure_server, tenure_runtime, tenure_publisher') AS roles
+        FROM pg_catalog.pg_proc p
+        LEFT JOIN (VALUES
+            ('append_audit', 'tenure_server, tenure_runtime'),
+            ('prune_audit', 'tenure_server'),
+            ('prune_credentials', 'tenure_server'),
+            ('remove_probe', 'tenure_server, tenure_runtime')
+        ) AS needed (name, roles) ON needed.name = p.proname
+        WHERE p.pronamespace = 'tenure'::regnamespace AND p.prosecdef
+    LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, tenure_server, tenure_runtime, tenure_publisher, '
+                       'tenure_reader', thing.name);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', thing.name, thing.roles);
+    END LOOP;
+    REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
     FOR thing IN
         SELECT * FROM (VALUES
             ('migrations', 'SELECT', 'SELECT'),
@@ -72,11 +95,10 @@ BEGIN
             ('requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('terms', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('node_records', 'SELECT', 'SELECT'),
-            -- Nobody widens a credential: only its dates change. Who only looks does not see the digests.
-            ('credentials', 'SELECT, INSERT, UPDATE (expires_at, revoked_at), DELETE',
-             'SELECT (id, n, name, kind, grants, created_at, created_by, expires_at, revoked_at)'),
-            -- Nobody rewrites the audit; what is long past is forgotten.
-            ('audit', 'SELECT, INSERT, DELETE', 'SELECT'),
+            -- Credentials belong to the server, see below. The reader does not see the digests.
+            ('credentials', NULL, 'SELECT (id, n, name, kind, grants, created_at, created_by, expires_at, revoked_at)'),
+            -- Entries are appended and pruned by functions with the owner's rights.
+            ('audit', 'SELECT', 'SELECT'),
             -- Queues and pools are for ever, as elections are: their tasks' tokens and turns go on.
             ('queues', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('turnstiles', 'SELECT, INSERT, UPDATE', 'SELECT'),
@@ -118,14 +140,20 @@ BEGIN
         ) AS rights (name, runtime, reader)
         WHERE to_regclass('tenure.' || name) IS NOT NULL
     LOOP
-        EXECUTE format('GRANT %s ON tenure.%I TO tenure_runtime', thing.runtime, thing.name);
+        IF thing.runtime IS NOT NULL THEN
+            EXECUTE format('GRANT %s ON tenure.%I TO tenure_runtime, tenure_server', thing.runtime, thing.name);
+        END IF;
         EXECUTE format('GRANT %s ON tenure.%I TO tenure_reader', thing.reader, thing.name);
     END LOOP;
+    IF to_regclass('tenure.credentials') IS NOT NULL THEN
+        -- The server creates credentials and ends them. It cannot widen one, and deletes ended ones by a function.
+        GRANT SELECT, INSERT, UPDATE (expires_at, revoked_at) ON tenure.credentials TO tenure_server;
+    END IF;
     IF to_regclass('tenure.tasks_id_seq') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime;
+        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime, tenure_server;
     END IF;
     IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_publisher;
+        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_server, tenure_publisher;
         -- Who only publishes does not see what others have published, nor how the servers sign.
         GRANT SELECT ON tenure.topics, tenure.event_units TO tenure_publisher;
         GRANT INSERT ON tenure.events, tenure.event_units TO tenure_publisher;

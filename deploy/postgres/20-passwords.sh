@@ -1,5 +1,5 @@
 # Sourced by the entrypoint of the postgres image, once, when the database is made: the roles of 10-roles.sql get passwords.
-psql -v ON_ERROR_STOP=1 -v owner="$TENURE_OWNER_PASSWORD" -v runtime="$TENURE_RUNTIME_PASSWORD" <<'SQL'
+psql -v ON_ERROR_STOP=1 -v owner="$TENURE_OWNER_PASSWORD" -v server="$TENURE_SERVER_PASSWORD" <<'SQL'
 ALTER ROLE tenure_owner PASSWORD :'owner';
-ALTER ROLE tenure_runtime PASSWORD :'runtime';
+ALTER ROLE tenure_server PASSWORD :'server';
 SQL

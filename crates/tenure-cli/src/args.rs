@@ -398,9 +398,13 @@ pub(crate) struct MigrateArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MigrateCommand {
-    /// Apply what is pending; safe when many do it at once
-    Up,
-    /// Where the tables stand
+    /// Apply the pending migrations; safe when many replicas do it at once
+    Up {
+        /// Give up and change nothing if the tables' locks are not free within this time
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+        timeout: Duration,
+    },
+    /// Show the version of the tables and the pending migrations
     Status,
     /// Print all migrations as SQL, without connecting
     Sql {

@@ -7,7 +7,7 @@ use tenure::port::{Backend, GroupKey, PoolKey, QueueKey, ScheduleKey, Takeover, 
 use tenure::{ElectionKey, ElectorBuilder, Tenure, TenureBuilder};
 
 use crate::args::{Global, Standing, TakeoverMode};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 
 /// The store that `--store`, `$TENURE_STORE` or `$DATABASE_URL` names, in this order.
 pub(crate) fn configured_store(global: &Global) -> Option<String> {
@@ -29,6 +29,23 @@ pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
 
 pub(crate) async fn open(global: &Global) -> Result<Arc<dyn Backend>, Failure> {
     Ok(backend::open(&options(global)?).await?)
+}
+
+/// Opens the store for a command that only reads: it creates no file and migrates nothing.
+pub(crate) async fn read(global: &Global) -> Result<Arc<dyn Backend>, Failure> {
+    Ok(backend::open(&StoreOptions { existing_only: true, ..options(global)? }).await?)
+}
+
+/// Fails if `store` stands for a SQLite file that does not exist yet: what is created later would not be seen.
+pub(crate) fn must_exist(global: &Global, store: &dyn Backend) -> Result<(), Failure> {
+    let url = options(global)?.url;
+    if url.starts_with("sqlite:") && store.promises().backend == "memory" {
+        let message = format!(
+            "{url} has no Tenure tables yet, so there is nothing to watch; create them with `tenure migrate up --store {url}`"
+        );
+        return Err(Failure::new(exit::STORE, message));
+    }
+    Ok(())
 }
 
 pub(crate) fn key(global: &Global, name: &str) -> Result<ElectionKey, Failure> {

@@ -29,6 +29,7 @@ fn advice_is_given_by_flags_and_told_in_the_stores_own_words() {
 #[test]
 fn doctor_holds_the_store_against_the_advice() {
     let world = World::sqlite();
+    world.ok(&["migrate", "up"]);
     let verdict = |args: &[&str]| {
         let output = world.run(&[&["doctor", "--rounds", "1", "-o", "json"], args].concat());
         let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

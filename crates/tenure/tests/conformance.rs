@@ -64,20 +64,20 @@ fn in_a_file() -> Subject {
 }
 
 #[cfg(feature = "postgres")]
-conformance_tests!(postgres, on_a_server());
+conformance_tests!(postgres, on_a_server("tenure_server"));
 #[cfg(feature = "postgres")]
-claims_conformance_tests!(postgres_claims, on_a_server());
+claims_conformance_tests!(postgres_claims, on_a_server("tenure_runtime"));
 #[cfg(feature = "postgres")]
-events_conformance_tests!(postgres_events, on_a_server());
+events_conformance_tests!(postgres_events, on_a_server("tenure_runtime"));
 #[cfg(feature = "postgres")]
-schedules_conformance_tests!(postgres_schedules, on_a_server());
+schedules_conformance_tests!(postgres_schedules, on_a_server("tenure_runtime"));
 #[cfg(feature = "postgres")]
-adoption_conformance_tests!(postgres_adoption, on_a_server());
+adoption_conformance_tests!(postgres_adoption, on_a_server("tenure_runtime"));
 
 #[cfg(feature = "postgres")]
-fn on_a_server() -> Subject {
+fn on_a_server(role: &'static str) -> Subject {
     use tenure::backend::postgres::{Postgres, PostgresOptions};
-    // As in production: one role owns the tables, and another, which can not change them, is all that a program needs.
+    // As in production: one role owns the tables. Servers, which keep credentials, use another, and programs a third.
     let roles = tenure::backend::roles_sql("postgres:").unwrap();
     let tables = tenure::backend::migration_sql("postgres:").unwrap();
     let script = format!("{roles}\nSET ROLE tenure_owner;\n{tables}");
@@ -85,8 +85,8 @@ fn on_a_server() -> Subject {
     Subject::new(move || {
         let database = database.clone();
         async move {
-            let runtime = PostgresOptions::new(database.url_as("tenure_runtime"));
-            Arc::new(Postgres::connect(runtime).await.unwrap()) as _
+            let options = PostgresOptions::new(database.url_as(role));
+            Arc::new(Postgres::connect(options).await.unwrap()) as _
         }
     })
 }

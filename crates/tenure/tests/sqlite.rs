@@ -20,6 +20,8 @@ mod events_view;
 mod faults;
 #[path = "sqlite/guards.rs"]
 mod guards;
+#[path = "sqlite/migrating.rs"]
+mod migrating;
 #[path = "sqlite/restores.rs"]
 mod restores;
 #[path = "sqlite/schedules.rs"]

@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::port::{Backend, Finding, GroupView, QueueView, TaskState, TopicView, Verdict};
-use tenure::runtime::now;
-use tenure::{Name, Tenure};
+use tenure::backend::{self, StoreOptions};
+use tenure::port::{
+    Backend, Finding, GroupView, Promises, QueueView, ScheduleFilter, TaskState, TopicView, Trouble, Verdict,
+    claims_election, scheduler_election,
+};
+use tenure::runtime::{now, random};
+use tenure::{ElectionKey, Name, Tenure};
 
 use crate::args::{DoctorArgs, Format, Global};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::output::{self, Ink, Table, counted, paint};
 use crate::store;
 
@@ -18,33 +22,62 @@ const CLOCK_WINDOW: Duration = Duration::from_secs(1);
 /// How many round trips are timed.
 const ROUND_TRIPS: usize = 21;
 
+/// How often the leader's heartbeat is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// The longest time that is waited for a leader's heartbeat.
+const BEAT_MAX: Duration = Duration::from_secs(60);
+
 pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<u8, Failure> {
-    let store = store::open(global).await?;
+    // Nothing is created and nothing is migrated.
+    let options = StoreOptions { existing_only: true, ..store::options(global)? };
+    if options.url.starts_with("sqlite:")
+        && backend::migrator(&options).await?.schema_status().await?.found.is_none()
+    {
+        let message = format!(
+            "{0} has no Tenure tables yet; create them with `tenure migrate up --store {0}`",
+            options.url
+        );
+        return Err(Failure::new(exit::STORE, message));
+    }
+    let store = match backend::open(&options).await {
+        Err(error) if error.kind == Trouble::Unfit => {
+            let finding = Finding::new("store", error.message, Verdict::Bad, "");
+            return Ok(report(global, None, &[finding]));
+        }
+        opened => opened?,
+    };
     output::note(global, Ink::Dim, "looking, this takes a few seconds");
     let mut findings = vec![round_trip(store.as_ref()).await?];
     findings.extend(super::advise::check(&args.wishes, &store.promises()));
     findings.extend(clock_rate(store.as_ref()).await?);
     findings.extend(store.examine().await?);
-    findings.extend(keeper(store.as_ref()).await?);
+    findings.extend(maintenance(store.as_ref()).await?);
+    findings.extend(scheduling(store.as_ref()).await?);
     findings.extend(events(store.as_ref()).await);
-    findings.push(hand_over(global, args.rounds).await?);
-    let promises = store.promises();
+    findings.push(hand_over(&options, args.rounds).await?);
+    Ok(report(global, Some(&store.promises()), &findings))
+}
+
+/// Prints the findings. Returns the exit code: 1 if one of them is bad.
+fn report(global: &Global, promises: Option<&Promises>, findings: &[Finding]) -> u8 {
     if global.output == Format::Json {
         output::print_json(&json!({"promises": promises, "findings": findings}));
     } else {
-        let mut table = Table::new(&["promise", ""]);
-        for (what, value) in [
-            ("backend", promises.backend),
-            ("at most one leader", promises.at_most_one),
-            ("in a netsplit", promises.netsplit),
-            ("after a crash", promises.after_crash),
-        ] {
-            table.row(vec![(what.to_owned(), Ink::Bold), (value.to_owned(), Ink::Plain)]);
+        if let Some(promises) = promises {
+            let mut table = Table::new(&["promise", ""]);
+            for (what, value) in [
+                ("backend", promises.backend),
+                ("at most one leader", promises.at_most_one),
+                ("in a netsplit", promises.netsplit),
+                ("after a crash", promises.after_crash),
+            ] {
+                table.row(vec![(what.to_owned(), Ink::Bold), (value.to_owned(), Ink::Plain)]);
+            }
+            output::print_line(&table.render());
         }
-        output::print_line(&table.render());
-        output::print_text(&render(&findings));
+        output::print_text(&render(findings));
     }
-    Ok(u8::from(findings.iter().any(|finding| finding.verdict == Verdict::Bad)))
+    u8::from(findings.iter().any(|finding| finding.verdict == Verdict::Bad))
 }
 
 fn render(findings: &[Finding]) -> String {
@@ -110,8 +143,8 @@ async fn clock_rate(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
     Ok(Some(Finding::new("clock rate", format!("the store's runs at {rate:.4} of ours"), verdict, advice)))
 }
 
-/// Where there is work, somebody must recover what was lost. A store that keeps none has none to lose.
-async fn keeper(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
+/// Whether a process runs maintenance, where there are tasks to recover. A store that keeps no tasks needs none.
+async fn maintenance(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
     let Ok(queues) = store.queues(None).await else { return Ok(None) };
     let unfinished = |queue: &QueueView| {
         let finished = |state: &TaskState| state.is_final();
@@ -120,15 +153,55 @@ async fn keeper(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
     if !queues.iter().any(unfinished) {
         return Ok(None);
     }
-    Ok(Some(match super::keeper::is_led(store).await? {
-        true => Finding::new("claims", "somebody recovers what is lost", Verdict::Good, ""),
-        false => Finding::new(
-            "claims",
-            "there is work, and nobody recovers what is lost",
+    Ok(Some(match beating_leader(store, &claims_election()).await? {
+        Ok(leader) => Finding::new("maintenance", format!("{leader} recovers lost tasks"), Verdict::Good, ""),
+        Err(why) => Finding::new(
+            "maintenance",
+            format!("there are unfinished tasks, and no process recovers lost ones: {why}"),
             Verdict::Fair,
             "start a worker (tenure work) or a server (tenure serve)",
         ),
     }))
+}
+
+/// Whether a process fires the schedules, where there are any.
+async fn scheduling(store: &dyn Backend) -> Result<Option<Finding>, Failure> {
+    let Ok(schedules) = store.schedules(&ScheduleFilter::default()).await else { return Ok(None) };
+    if schedules.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(match beating_leader(store, &scheduler_election()).await? {
+        Ok(leader) => Finding::new("schedules", format!("{leader} fires them"), Verdict::Good, ""),
+        Err(why) => Finding::new(
+            "schedules",
+            format!("there are schedules, and no process fires them: {why}"),
+            Verdict::Fair,
+            "start a scheduler (tenure schedule run) or a server (tenure serve)",
+        ),
+    }))
+}
+
+/// The leader of an election whose heartbeat was seen to advance, or why there is none. A lease that is held says little: it
+/// stays held after its process has died, until another candidate takes it.
+async fn beating_leader(
+    store: &dyn Backend,
+    election: &ElectionKey,
+) -> Result<Result<String, String>, Failure> {
+    let Some(view) = store.election(election).await? else { return Ok(Err("no process leads".to_owned())) };
+    let Some((_, holder)) = view.holders().next() else { return Ok(Err("no process leads".to_owned())) };
+    let (start, limit) = (now(), holder.lease().min(BEAT_MAX));
+    loop {
+        let seen = store.sessions(Some(std::slice::from_ref(&holder.id))).await?;
+        match seen.first().filter(|session| session.live) {
+            None => return Ok(Err(format!("{} has ended", holder.name))),
+            Some(session) if session.beat != holder.beat => return Ok(Ok(holder.name.clone())),
+            Some(_) if now().since(start) > limit => {
+                let silent = format!("{} leads and has sent no heartbeat for {limit:?}", holder.name);
+                return Ok(Err(silent));
+            }
+            Some(_) => tokio::time::sleep(LOOK).await,
+        }
+    }
 }
 
 /// Where there are topics: is a slot blocked, is something dead, does nobody read? Who may not look at them is told nothing.
@@ -174,13 +247,32 @@ fn judged(topics: &[TopicView], groups: &[GroupView]) -> Vec<Finding> {
     findings
 }
 
-/// Two candidates of our own hand a lease to and fro.
-async fn hand_over(global: &Global, rounds: u32) -> Result<Finding, Failure> {
-    let a = store::builder(global)?.name("doctor-a").open().await?;
-    let b = store::builder(global)?.name("doctor-b").open().await?;
-    let election = format!("hand-over-{}", std::process::id());
-    let stand = |tenure: &Tenure| tenure.elector(&election).namespace("tenure-doctor").start();
-    let (first, second) = (stand(&a).await?, stand(&b).await?);
+/// Two candidates of our own hand a lease to and fro. Their rows are removed afterwards.
+async fn hand_over(options: &StoreOptions, rounds: u32) -> Result<Finding, Failure> {
+    let (first, second) = (backend::open(options).await?, backend::open(options).await?);
+    let a = Tenure::builder().shared_store(first.clone()).name("doctor-a").open().await?;
+    let b = Tenure::builder().shared_store(second).name("doctor-b").open().await?;
+    let sessions: Vec<_> = [a.session(), b.session()].into_iter().flatten().collect();
+    let election = format!("hand-over-{}-{:x}", std::process::id(), random());
+    let measured = exchange(&a, &b, &election, rounds).await;
+    let closed = tokio::join!(a.close(), b.close());
+    first.remove_probe(&election.parse()?, &sessions).await?;
+    let mut times = measured?;
+    closed.0?;
+    times.sort();
+    let Some(median) = times.get(times.len() / 2) else {
+        return Ok(Finding::new("hand-over", "not measured", Verdict::Good, ""));
+    };
+    let slow = *median > Duration::from_millis(250);
+    let verdict = if slow { Verdict::Fair } else { Verdict::Good };
+    let advice = if slow { "hints do not arrive: a pooler in between? give --direct-url" } else { "" };
+    Ok(Finding::new("hand-over", format!("{median:.1?} median of {}", times.len()), verdict, advice))
+}
+
+/// Hands the lease over so many times, and returns how long each took.
+async fn exchange(a: &Tenure, b: &Tenure, election: &str, rounds: u32) -> Result<Vec<Duration>, Failure> {
+    let stand = |tenure: &Tenure| tenure.elector(election).namespace("tenure-doctor").start();
+    let (first, second) = (stand(a).await?, stand(b).await?);
     let mut times = Vec::new();
     for _ in 0..rounds {
         let (leader, other, leadership) = tokio::select! {
@@ -204,16 +296,10 @@ async fn hand_over(global: &Global, rounds: u32) -> Result<Finding, Failure> {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    drop((first, second));
-    tokio::join!(a.close(), b.close()).0?;
-    times.sort();
-    let Some(median) = times.get(times.len() / 2) else {
-        return Ok(Finding::new("hand-over", "not measured", Verdict::Good, ""));
-    };
-    let slow = *median > Duration::from_millis(250);
-    let verdict = if slow { Verdict::Fair } else { Verdict::Good };
-    let advice = if slow { "hints do not arrive: a pooler in between? give --direct-url" } else { "" };
-    Ok(Finding::new("hand-over", format!("{median:.1?} median of {}", times.len()), verdict, advice))
+    // Not dropped: `stop` returns when the candidate has left.
+    first.stop().await?;
+    second.stop().await?;
+    Ok(times)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(crate) async fn run(global: &Global, args: LeaderArgs) -> Result<u8, Failure
 
 async fn list(global: &Global, watch: bool, all: bool) -> Result<u8, Failure> {
     let namespace = global.namespace.parse()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let views = store.elections((!all).then_some(&namespace)).await?;
         Ok(match global.output {
@@ -41,7 +41,7 @@ async fn list(global: &Global, watch: bool, all: bool) -> Result<u8, Failure> {
 
 async fn show(global: &Global, name: &str, terms: u32) -> Result<u8, Failure> {
     let key = store::key(global, name)?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     let election = existing(store.as_ref(), &key).await?;
     let terms = store.history(&key, terms).await?;
     if global.output == Format::Json {

@@ -101,7 +101,7 @@ async fn on_store(global: &Global, command: NamesCommand) -> Result<u8, Failure>
     let namespace = namespace(global)?;
     match command {
         NamesCommand::List { watch } => {
-            let store = store::open(global).await?;
+            let store = store::read(global).await?;
             screen::show(global, store.as_ref(), watch, async || {
                 let elections = store.elections(Some(&namespace)).await?;
                 let names: Vec<_> = elections.iter().filter_map(NameView::of).collect();
@@ -111,7 +111,7 @@ async fn on_store(global: &Global, command: NamesCommand) -> Result<u8, Failure>
         }
         NamesCommand::Show { name } => {
             let key = ElectionKey::new(namespace, name.parse()?);
-            let election = store::open(global).await?.election(&key).await?;
+            let election = store::read(global).await?.election(&key).await?;
             show(global, &name, election.as_ref().and_then(NameView::of))
         }
         NamesCommand::Watch => {

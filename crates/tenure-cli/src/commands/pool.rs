@@ -86,7 +86,7 @@ async fn set(global: &Global, pool: &str, change: impl FnOnce(&mut PoolSettings)
 
 async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
     let namespace: Name = global.namespace.parse()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.pools((!listing.all_namespaces).then_some(&namespace)).await?;
         Ok(screen::drawn(global, &views, |views| table(views, listing.all_namespaces, wall_ms())))
@@ -162,7 +162,7 @@ impl Standing {
 
 async fn show(global: &Global, pool: &str, watch: bool) -> Result<u8, Failure> {
     let key = store::pool(global, pool)?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let view = existing(store.as_ref(), &key).await?;
         Ok(screen::drawn(global, &view, |view| picture(view, wall_ms())))

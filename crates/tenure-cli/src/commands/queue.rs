@@ -46,7 +46,7 @@ impl QueueSet {
 
 async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
     let namespace: Name = global.namespace.parse()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.queues((!listing.all_namespaces).then_some(&namespace)).await?;
         Ok(screen::drawn(global, &views, |views| table(views, listing.all_namespaces)))
@@ -102,7 +102,7 @@ fn mode(settings: &QueueSettings) -> (String, Ink) {
 
 async fn show(global: &Global, queue: &str, watch: bool) -> Result<u8, Failure> {
     let key = store::queue(global, queue)?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let view = existing(store.as_ref(), &key).await?;
         Ok(screen::drawn(global, &view, |view| picture(view, wall_ms())))

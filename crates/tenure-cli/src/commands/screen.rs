@@ -10,6 +10,7 @@ use super::watch::Changes;
 use crate::args::{Format, Global};
 use crate::exit::Failure;
 use crate::output::{self, Ink};
+use crate::store;
 
 /// The store is not asked more often than this, however much happens in it.
 const CEILING: Duration = Duration::from_millis(100);
@@ -25,6 +26,7 @@ pub(crate) async fn show(
         output::print_text(&look().await?);
         return Ok(0);
     }
+    store::must_exist(global, store)?;
     let mut signals = Signals::ending()?;
     let mut changes = Changes::new(store);
     let mut shown = String::new();

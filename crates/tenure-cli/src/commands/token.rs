@@ -62,7 +62,7 @@ async fn create(
 }
 
 async fn list(global: &Global) -> Result<u8, Failure> {
-    let credentials = store::open(global).await?.credentials().await?;
+    let credentials = store::read(global).await?.credentials().await?;
     let now_ms = wall_ms();
     if global.output == Format::Json {
         output::print_json(&credentials.iter().map(|it| json_of(it, now_ms)).collect::<Vec<_>>());

@@ -22,7 +22,8 @@ pub(crate) async fn run(global: &Global, args: WatchArgs) -> Result<u8, Failure>
     let mut signals = Signals::ending()?;
     let only = args.name.as_deref().map(|name| store::key(global, name)).transpose()?;
     let namespace = global.namespace.parse()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
+    store::must_exist(global, store.as_ref())?;
     let mut changes = Changes::new(store.as_ref());
     let mut seen: BTreeMap<_, (Vec<_>, bool, usize)> = BTreeMap::new();
     loop {

@@ -23,7 +23,7 @@ pub(crate) async fn run(global: &Global, args: WorkersArgs) -> Result<u8, Failur
 
 async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
     let namespace: Name = global.namespace.parse()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.workers((!listing.all_namespaces).then_some(&namespace)).await?;
         Ok(match global.output {

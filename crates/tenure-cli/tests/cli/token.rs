@@ -144,7 +144,7 @@ pub fn bad_tokens_name_themselves_and_the_remedy(world: World) {
 fn roles_are_printed_for_postgres_only() {
     let world = World::sqlite();
     let script = world.ok(&["migrate", "sql", "--roles", "--store", "postgres:"]);
-    for role in ["tenure_owner", "tenure_runtime", "tenure_publisher", "tenure_reader"] {
+    for role in ["tenure_owner", "tenure_server", "tenure_runtime", "tenure_publisher", "tenure_reader"] {
         assert!(script.contains(role), "{script}");
     }
     let refused = world.run(&["migrate", "sql", "--roles"]);

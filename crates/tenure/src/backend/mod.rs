@@ -19,6 +19,8 @@ pub mod paired;
 mod place;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "raft", feature = "sqlite"))]
+mod private;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod queries;
 #[cfg(feature = "raft")]

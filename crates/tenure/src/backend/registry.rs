@@ -25,6 +25,8 @@ pub struct StoreOptions {
     pub elect: Option<String>,
     /// How a Tenure server is to know us.
     pub access: ServerAccess,
+    /// Create no file and migrate nothing: for commands that only read. Only SQLite does either by itself.
+    pub existing_only: bool,
 }
 
 type Opening<'a, T> = BoxFuture<'a, Result<Arc<T>, StoreError>>;

@@ -1,5 +1,5 @@
-//! Least privilege: what each role may do, and what it may not. That the runtime role can do everything that a program
-//! needs is shown by the conformance suite, which runs as it.
+//! Least privilege: what each role may do, and what it may not. That a role can do everything that it needs is shown by
+//! the conformance suite, which runs as tenure_server and tenure_runtime.
 
 use tenure::backend::migrations::Migrate;
 use tenure::backend::postgres::{Postgres, PostgresOptions, fence, guard};
@@ -20,7 +20,7 @@ async fn connected(database: &FreshDatabase, role: &str) -> Postgres {
 }
 
 /// A database as in production: made by its owner.
-async fn owned() -> FreshDatabase {
+pub(crate) async fn owned() -> FreshDatabase {
     let database = with_roles();
     migrated(&database.url_as("tenure_owner")).await;
     database
@@ -63,18 +63,218 @@ async fn the_runtime_role_can_not_change_tables() {
     assert!(error.message.contains("tenure_owner"), "{error}");
 }
 
+/// What programs may do to each table: I(nsert), U(pdate), D(elete). Every table that is not here is for its owner alone.
+const RUNTIME: &[(&str, &str)] = &[
+    ("sessions", "IUD"),
+    ("elections", "IU"),
+    ("leases", "IU"),
+    ("adoptions", "IU"),
+    ("fences", "IU"),
+    ("candidates", "IUD"),
+    ("requests", "IUD"),
+    ("terms", "IUD"),
+    ("queues", "IU"),
+    ("turnstiles", "IU"),
+    ("namespaces", "IU"),
+    ("pools", "IU"),
+    ("demands", "ID"),
+    ("tasks", "IUD"),
+    ("parents", "ID"),
+    ("dozers", "IUD"),
+    ("workers", "IUD"),
+    ("resources", "IUD"),
+    ("pool_requests", "IUD"),
+    ("posts", "IUD"),
+    ("topics", "IUD"),
+    ("events", "ID"),
+    ("event_units", "ID"),
+    ("event_floors", "IUD"),
+    ("event_dozers", "IUD"),
+    ("event_groups", "IUD"),
+    ("event_pushes", "IUD"),
+    ("event_members", "IUD"),
+    ("event_shares", "IUD"),
+    ("event_done", "ID"),
+    ("event_asides", "IUD"),
+    ("schedules", "IUD"),
+    ("schedule_progress", "IUD"),
+    ("schedule_floor", "U"),
+    ("schedule_secrets", "IUD"),
+    ("ticks", "ID"),
+    ("tick_skips", "ID"),
+    ("tick_runs", "ID"),
+    ("tick_strays", "IUD"),
+];
+
+/// Tries every change of every table as the role that is logged in, and returns those that are not refused, one in a line:
+/// `sessions D`, and `credentials U revoked_at` where only some columns can be changed.
+const ATTACK: &str = "
+    CREATE TEMP TABLE done (what text);
+    DO $$
+    DECLARE
+        t record;
+        c record;
+        columns_ text[];
+    BEGIN
+        FOR t IN SELECT r.oid, r.relname FROM pg_class r
+                 WHERE r.relnamespace = to_regnamespace('tenure') AND r.relkind IN ('r', 'p') LOOP
+            BEGIN
+                EXECUTE format('INSERT INTO tenure.%I DEFAULT VALUES', t.relname);
+                INSERT INTO done VALUES (t.relname || ' I');
+            EXCEPTION WHEN insufficient_privilege THEN NULL;
+                      WHEN OTHERS THEN INSERT INTO done VALUES (t.relname || ' I');
+            END;
+            BEGIN
+                EXECUTE format('DELETE FROM tenure.%I', t.relname);
+                INSERT INTO done VALUES (t.relname || ' D');
+            EXCEPTION WHEN insufficient_privilege THEN NULL;
+            END;
+            BEGIN
+                EXECUTE format('TRUNCATE tenure.%I', t.relname);
+                INSERT INTO done VALUES (t.relname || ' T');
+            EXCEPTION WHEN insufficient_privilege THEN NULL;
+            END;
+            columns_ := ARRAY[]::text[];
+            FOR c IN SELECT a.attname FROM pg_attribute a
+                     WHERE a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+                       AND a.attidentity = '' LOOP
+                BEGIN
+                    EXECUTE format('UPDATE tenure.%I SET %I = NULL', t.relname, c.attname);
+                    columns_ := columns_ || c.attname::text;
+                EXCEPTION WHEN insufficient_privilege THEN NULL;
+                          WHEN OTHERS THEN columns_ := columns_ || c.attname::text;
+                END;
+            END LOOP;
+            IF cardinality(columns_) > 0 THEN
+                INSERT INTO done VALUES (t.relname || ' U' || CASE WHEN has_table_privilege(t.oid, 'UPDATE') THEN ''
+                                         ELSE ' ' || array_to_string(columns_, ',') END);
+            END IF;
+        END LOOP;
+    END
+    $$;
+    SELECT what FROM done ORDER BY what COLLATE \"C\"";
+
+/// What an attack as this role achieves.
+fn achieved(database: &FreshDatabase, role: &str) -> Vec<String> {
+    database.psql_as(role, ATTACK).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn allowed(tables: &[(&str, &str)]) -> Vec<String> {
+    let each = |(table, verbs): &(&str, &str)| -> Vec<String> {
+        verbs.chars().map(|verb| format!("{table} {verb}")).collect()
+    };
+    let mut all: Vec<String> = tables.iter().flat_map(each).collect();
+    all.sort();
+    all
+}
+
+/// The runtime role could widen credentials and rewrite the audit: it could delete rows and insert others.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_runtime_role_can_not_undo_what_must_last() {
+async fn the_runtime_role_changes_what_programs_need_and_nothing_else() {
     let database = owned().await;
+    assert_eq!(achieved(&database, "tenure_runtime"), allowed(RUNTIME));
     let statements = [
-        "DELETE FROM tenure.leases",
-        "DELETE FROM tenure.elections",
-        "DELETE FROM tenure.fences",
-        "UPDATE tenure.audit SET principal = 'somebody else'",
-        "UPDATE tenure.credentials SET grants = '[]'",
-        "UPDATE tenure.credentials SET proof = 'mine'",
+        "SELECT proof FROM tenure.credentials",
+        "SELECT id FROM tenure.credentials",
+        "SELECT tenure.prune_audit(now())",
+        "SELECT tenure.prune_credentials(now())",
+        "SET ROLE tenure_server",
+        "SET ROLE tenure_owner",
     ];
     refused(&database, "tenure_runtime", &statements);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_role_manages_credentials_and_can_not_widen_one() {
+    let database = owned().await;
+    let mut expected = allowed(RUNTIME);
+    expected.extend(["credentials I".to_owned(), "credentials U expires_at,revoked_at".to_owned()]);
+    expected.sort();
+    assert_eq!(achieved(&database, "tenure_server"), expected);
+    refused(&database, "tenure_server", CHANGES_OF_TABLES);
+    let insert =
+        "INSERT INTO tenure.credentials (id, name, kind, proof, grants, created_at, created_by, revoked_at)
+                  VALUES ('ID', 'ID', 'token', 'x', '[]', now(), 'test', now() - interval 'AGO')";
+    for (id, ago) in [("young", "399 days"), ("old", "401 days")] {
+        database.psql_as("tenure_server", &insert.replace("ID", id).replace("AGO", ago)).unwrap();
+    }
+    database.psql_as("tenure_server", "SELECT tenure.prune_credentials(now() + interval '1 year')").unwrap();
+    assert_eq!(database.psql("SELECT id FROM tenure.credentials").unwrap(), "young");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_publisher_changes_nothing_but_events() {
+    let database = owned().await;
+    let achieved = achieved(&database, "tenure_publisher");
+    assert!(achieved.iter().all(|what| what.starts_with("event")), "{achieved:?}");
+    let statements = [
+        "SELECT id FROM tenure.credentials",
+        "SELECT secret FROM tenure.event_pushes",
+        "SELECT payload FROM tenure.events",
+        "SELECT tenure.append_audit(now(), 'me', 'a', NULL, 't', 'd', 'r')",
+        "SELECT tenure.prune_audit(now())",
+        "SELECT tenure.prune_credentials(now())",
+        "SELECT tenure.remove_probe('e', '{}')",
+    ];
+    refused(&database, "tenure_publisher", &statements);
+    refused(&database, "tenure_publisher", CHANGES_OF_TABLES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_is_stamped_appended_to_and_not_rewritten() {
+    let database = owned().await;
+    // A program claims to be another, at another time, and puts a table of its own in the way.
+    database
+        .psql_as(
+            "tenure_runtime",
+            "CREATE TEMP TABLE audit (n integer); SET search_path = pg_temp, tenure;
+             SELECT tenure.append_audit(now() - interval '2 years', 'admin', 'pause', NULL, 'e', '', '');
+             SELECT tenure.append_audit(now(), 'admin', 'resume', NULL, 'e', '', '')",
+        )
+        .unwrap();
+    let stamped =
+        "SELECT action, recorded_by, recorded_at > now() - interval '1 hour' FROM tenure.audit ORDER BY n";
+    assert_eq!(database.psql(stamped).unwrap(), "pause|tenure_runtime|t\nresume|tenure_runtime|t");
+    for role in ["tenure_server", "tenure_runtime", "tenure_publisher", "tenure_reader"] {
+        let attacks = [
+            "INSERT INTO tenure.audit (at, principal, action, target, detail, request_id)
+             VALUES (now(), 'me', 'nothing', '', '', '')",
+            "UPDATE tenure.audit SET principal = 'somebody else'",
+            "DELETE FROM tenure.audit",
+            "TRUNCATE tenure.audit",
+        ];
+        refused(&database, role, &attacks);
+    }
+    // What is younger than the retention stays, whatever the caller says.
+    database.psql_as("tenure_server", "SELECT tenure.prune_audit(now() + interval '1 year')").unwrap();
+    assert_eq!(database.psql("SELECT action FROM tenure.audit").unwrap(), "resume");
+}
+
+/// A function with the owner's rights that resolves names by its caller's search path runs its caller's code as the owner.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_function_with_the_owners_rights_has_a_search_path_of_its_own() {
+    let database = owned().await;
+    let loose =
+        "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'tenure'::regnamespace AND p.prosecdef
+                 AND NOT coalesce(p.proconfig::text LIKE '%search_path=pg_catalog, pg_temp%', false)";
+    assert_eq!(database.psql(loose).unwrap(), "");
+    let public =
+        "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'tenure'::regnamespace AND p.prosecdef
+                  AND (has_function_privilege('tenure_reader', p.oid, 'EXECUTE')
+                       OR has_function_privilege('public', p.oid, 'EXECUTE'))";
+    assert_eq!(database.psql(public).unwrap(), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_is_removed_and_nothing_else() {
+    let database = owned().await;
+    let store = connected(&database, "tenure_runtime").await;
+    leading(&store, "a", &election("e")).await;
+    let rows = "SELECT count(*) FROM tenure.elections UNION ALL SELECT count(*) FROM tenure.leases
+                UNION ALL SELECT count(*) FROM tenure.sessions";
+    let before = database.psql(rows).unwrap();
+    store.remove_probe(&"e".parse().unwrap(), &[id("a")]).await.unwrap();
+    assert_eq!(database.psql(rows).unwrap(), before);
 }
 
 /// What the conformance suite does not use.
@@ -101,7 +301,7 @@ async fn the_runtime_role_guards_fences_and_examines() {
 async fn the_reader_looks_and_does_nothing_else() {
     let database = owned().await;
     let (runtime, reader) =
-        (connected(&database, "tenure_runtime").await, connected(&database, "tenure_reader").await);
+        (connected(&database, "tenure_server").await, connected(&database, "tenure_reader").await);
     let key = election("e");
     let token = leading(&runtime, "a", &key).await;
     let deed = Deed {
@@ -133,18 +333,22 @@ async fn the_reader_looks_and_does_nothing_else() {
     ];
     assert!(denied.iter().all(|error| error.kind == Trouble::Denied), "{denied:?}");
     refused(&database, "tenure_reader", CHANGES_OF_TABLES);
+    assert_eq!(achieved(&database, "tenure_reader"), Vec::<String>::new());
     let tables =
         "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind = 'r'";
     for table in database.psql(tables).unwrap().lines() {
-        let insert = format!("INSERT INTO tenure.{table} DEFAULT VALUES");
-        let delete = format!("DELETE FROM tenure.{table}");
-        let lock = format!("SELECT 1 FROM tenure.{table} FOR SHARE");
-        refused(&database, "tenure_reader", &[&insert, &delete, &lock]);
+        refused(&database, "tenure_reader", &[&format!("SELECT 1 FROM tenure.{table} FOR SHARE")]);
     }
     refused(
         &database,
         "tenure_reader",
-        &["SELECT tenure.fence('a table', 1)", "SELECT proof FROM tenure.credentials"],
+        &[
+            "SELECT tenure.fence('a table', 1)",
+            "SELECT proof FROM tenure.credentials",
+            "SELECT secret FROM tenure.event_pushes",
+            "SELECT tenure.append_audit(now(), 'me', 'a', NULL, 't', 'd', 'r')",
+            "SELECT tenure.remove_probe('e', '{}')",
+        ],
     );
 }
 
@@ -152,7 +356,7 @@ async fn the_reader_looks_and_does_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_table_is_somebodys() {
     let database = owned().await;
-    for role in ["tenure_runtime", "tenure_reader"] {
+    for role in ["tenure_server", "tenure_reader"] {
         let forgotten = format!(
             "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'tenure'::regnamespace
              AND c.relkind IN ('r', 'p', 'v') AND NOT has_any_column_privilege('{role}', c.oid, 'SELECT')"

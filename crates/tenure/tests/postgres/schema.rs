@@ -27,10 +27,10 @@ async fn ten_replicas_migrate_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_a_newer_program_are_refused() {
     let (database, store) = fresh().await;
-    database.psql("INSERT INTO tenure.migrations VALUES (999, 'later')").unwrap();
+    database.psql("INSERT INTO tenure.migrations VALUES (999, 'later', 999)").unwrap();
     let error = Postgres::connect(PostgresOptions::new(database.url())).await.err().unwrap();
     assert_eq!(error.kind, Trouble::SchemaVersion);
-    assert!(store.migrate().await.unwrap().is_empty());
+    assert_eq!(store.migrate().await.unwrap_err(), error);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,8 +109,9 @@ async fn old_tables_are_upgraded_where_they_are() {
     let database = fresh_database().unwrap();
     let first = include_str!("../../src/backend/postgres/migrations/0001_elections.sql");
     let create = "CREATE SCHEMA tenure; CREATE TABLE tenure.migrations (
-                      version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());";
-    let rows = "INSERT INTO tenure.migrations VALUES (1, 'elections');
+                      version bigint PRIMARY KEY, name text NOT NULL, oldest_compatible bigint NOT NULL,
+                      applied_at timestamptz NOT NULL DEFAULT now());";
+    let rows = "INSERT INTO tenure.migrations VALUES (1, 'elections', 1);
                 INSERT INTO tenure.sessions (id, name, beat, lease_ms) VALUES ('s', 'old', 3, 1000);";
     for sql in [create, first, rows] {
         database.psql(sql).unwrap();

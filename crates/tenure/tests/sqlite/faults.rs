@@ -145,7 +145,7 @@ async fn a_newer_schema_is_left_alone() {
     let path = dir.path().join("t.db");
     let store = open(&path).await;
     assert_eq!(store.migrate().await, Ok(Vec::new()), "nothing is pending");
-    sqlx::query("INSERT INTO tenure_migrations VALUES (999, 'from the future', 0)")
+    sqlx::query("INSERT INTO tenure_migrations VALUES (999, 'from the future', 999, 0)")
         .execute(store.pool())
         .await
         .unwrap();
@@ -208,19 +208,21 @@ async fn opening_a_second_client_leaves_the_locks_of_the_first() {
     assert!(!locked(&path), "the control: this is how the lock is lost");
 }
 
-/// A file of the first version is brought up to date by whoever opens it, and what is in it stays.
+/// A file of the first version is migrated when somebody asks for it, and what is in it stays.
 #[tokio::test]
 async fn an_old_file_is_upgraded_where_it_lies() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
     let old = Sqlite::open(SqliteOptions::new(&path).migrate(false)).await.unwrap();
     let first = include_str!("../../src/backend/sqlite/migrations/0001_elections.sql");
-    let rows = "INSERT INTO tenure_migrations VALUES (1, 'elections', 0);
+    let rows = "INSERT INTO tenure_migrations VALUES (1, 'elections', 1, 0);
                 INSERT INTO tenure_sessions VALUES ('s', 'old', 3, 1000, 'live', 'lease', 0, 0, NULL);";
     for sql in [first, rows] {
         sqlx::raw_sql(sql).execute(old.pool()).await.unwrap();
     }
     assert_eq!(old.schema_status().await.unwrap().found, Some(1));
+    assert_eq!(refusal(&path).await.kind, Trouble::SchemaVersion);
+    old.migrate().await.unwrap();
     let store = open(&path).await;
     let status = store.schema_status().await.unwrap();
     assert_eq!((status.found, status.pending), (Some(status.wanted), vec![]));

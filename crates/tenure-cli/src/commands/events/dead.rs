@@ -36,7 +36,7 @@ pub(super) async fn run(global: &Global, command: DeadCommand) -> Result<u8, Fai
 }
 
 async fn list(global: &Global, filter: &AsideFilter, watch: bool) -> Result<u8, Failure> {
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     group(store.as_ref(), &filter.group).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let views = store.aside(filter).await?;
@@ -94,7 +94,7 @@ fn state(view: &AsideView) -> (String, Ink) {
 }
 
 async fn show(global: &Global, key: &GroupKey, id: EventId) -> Result<u8, Failure> {
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     group(store.as_ref(), key).await?;
     let found =
         store.aside(&AsideFilter::from(key.clone(), id)).await?.into_iter().find(|view| view.event.id == id);

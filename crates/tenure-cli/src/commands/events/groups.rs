@@ -43,7 +43,7 @@ pub(super) async fn run(
 
 async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
     let namespace: Name = global.namespace.parse()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.groups((!listing.all_namespaces).then_some(&namespace)).await?;
         let views: Vec<GroupView> = views.into_iter().map(GroupView::shown).collect();
@@ -106,7 +106,7 @@ fn behind(lag: u64, ms: u64) -> String {
 
 async fn show(global: &Global, which: &WhichGroup, lagging: bool, watch: bool) -> Result<u8, Failure> {
     let key = which.key(global)?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let mut view = group(store.as_ref(), &key).await?.shown();
         if lagging {

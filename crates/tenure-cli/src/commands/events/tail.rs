@@ -30,7 +30,7 @@ const SLACK_MS: i64 = 60_000;
 pub(super) async fn run(global: &Global, args: TailArgs) -> Result<u8, Failure> {
     let topic = store::topic(global, &args.topic)?;
     let mut signals = Signals::ending()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     tokio::select! {
         done = tail(global, store.as_ref(), topic, &args) => done.map(|()| 0),
         _ = signals.next() => Ok(0),

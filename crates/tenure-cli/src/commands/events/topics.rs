@@ -45,7 +45,7 @@ impl TopicSet {
 
 async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
     let namespace: Name = global.namespace.parse()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.topics((!listing.all_namespaces).then_some(&namespace)).await?;
         Ok(screen::drawn(global, &views, |views| table(views, listing.all_namespaces, wall_ms())))
@@ -89,7 +89,7 @@ fn table(views: &[TopicView], namespaces: bool, now_ms: i64) -> String {
 
 async fn show(global: &Global, topic: &str, watch: bool) -> Result<u8, Failure> {
     let key = store::topic(global, topic)?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let view = existing(store.as_ref(), &key).await?;
         Ok(screen::drawn(global, &view, |view| picture(view, wall_ms())))

@@ -17,7 +17,7 @@ const REMARKABLE_MS: i64 = 1_000;
 
 pub(super) async fn run(global: &Global, args: HistoryArgs) -> Result<u8, Failure> {
     let key = store::schedule(global, &args.name)?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     let zone = existing(store.as_ref(), &key).await?.definition.zone;
     let before_ms = args.before.map(|point| point.in_zone(&zone, wall_ms()));
     let filter = TickFilter { key: key.clone(), before_ms, limit: args.limit };

@@ -23,7 +23,7 @@ pub(super) async fn run(
     let after = after.map(str::parse).transpose()?.map(|name| ScheduleKey::new(namespace.clone(), name));
     let namespace = (!listing.all_namespaces).then_some(namespace);
     let filter = ScheduleFilter { namespace, source, after, limit };
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.schedules(&filter).await?;
         Ok(match global.output {

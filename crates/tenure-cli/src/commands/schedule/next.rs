@@ -40,7 +40,7 @@ pub(super) async fn run(global: &Global, args: NextArgs) -> Result<u8, Failure> 
         }
         (None, name) => {
             let key = store::schedule(global, &name.unwrap_or_default())?;
-            let store = store::open(global).await?;
+            let store = store::read(global).await?;
             let view = existing(store.as_ref(), &key).await?;
             let ticks = match args.from.map(|from| from.in_zone(&view.definition.zone, wall_ms())) {
                 Some(from) => {

@@ -19,7 +19,7 @@ const SHOWN: usize = 200;
 
 pub(super) async fn run(global: &Global, name: &str, watch: bool) -> Result<u8, Failure> {
     let key = store::schedule(global, name)?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let view = existing(store.as_ref(), &key).await?;
         let filter = TickFilter { key: key.clone(), before_ms: None, limit: TICKS as u32 };

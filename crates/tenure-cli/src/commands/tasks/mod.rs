@@ -52,7 +52,7 @@ async fn list(global: &Global, args: ListArgs) -> Result<u8, Failure> {
         before: args.before.map(TaskId),
         limit: args.limit,
     };
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), args.listing.watch, async || {
         let tasks = store.tasks(&filter).await?;
         Ok(match global.output {
@@ -65,7 +65,7 @@ async fn list(global: &Global, args: ListArgs) -> Result<u8, Failure> {
 
 async fn show(global: &Global, id: TaskId) -> Result<u8, Failure> {
     let namespace = global.namespace.parse()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     let task = existing(store.as_ref(), &namespace, id).await?;
     if global.output == Format::Json {
         output::print_json(&task);
@@ -77,7 +77,7 @@ async fn show(global: &Global, id: TaskId) -> Result<u8, Failure> {
 
 async fn why(global: &Global, id: TaskId) -> Result<u8, Failure> {
     let namespace = global.namespace.parse()?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     let reasons = store.why(&namespace, id).await?.ok_or_else(|| no_such(&namespace, id))?;
     if global.output == Format::Json {
         output::print_json(&json!({"task": id, "why": reasons}));
@@ -90,7 +90,7 @@ async fn why(global: &Global, id: TaskId) -> Result<u8, Failure> {
 
 async fn stats(global: &Global, queue: &str, last: u32, watch: bool) -> Result<u8, Failure> {
     let key = store::queue(global, queue)?;
-    let store = store::open(global).await?;
+    let store = store::read(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
         let finished = store.finished(&key, last).await?;
         if finished.is_empty() && store.queue(&key).await?.is_none() {

@@ -98,4 +98,9 @@ impl Directory for Paired {
         findings.extend(self.keeper.examine().await?);
         Ok(findings)
     }
+
+    async fn remove_probe(&self, election: &Name, sessions: &[SessionId]) -> Result<(), StoreError> {
+        self.elector.remove_probe(election, sessions).await?;
+        self.keeper.remove_probe(election, sessions).await
+    }
 }

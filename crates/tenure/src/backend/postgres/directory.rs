@@ -100,4 +100,9 @@ impl Directory for Postgres {
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         self.findings().await
     }
+
+    async fn remove_probe(&self, election: &Name, sessions: &[SessionId]) -> Result<(), StoreError> {
+        let sessions: Vec<&str> = sessions.iter().map(SessionId::as_str).collect();
+        self.call("probe_remove", &[election.as_str().into(), json(&sessions)?]).await.map(drop)
+    }
 }

@@ -239,7 +239,7 @@ fn meaning(code: &str) -> (Trouble, &'static str) {
         "42501" => (
             Trouble::Denied,
             "this role may not; `tenure migrate sql --roles` prints the roles that may: tenure_owner for \
-             `tenure migrate`, tenure_runtime for all else",
+             `tenure migrate`, tenure_server for servers and access tokens, tenure_runtime for all else",
         ),
         "3D000" => (Trouble::Address, "create the database or name another"),
         "53300" => (

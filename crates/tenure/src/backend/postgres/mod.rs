@@ -57,6 +57,7 @@ pub(crate) use migrate::{roles, script};
 pub use options::PostgresOptions;
 pub(crate) use wiring::{migrator_for_url, open_url};
 
+use super::migrations::Schema;
 use super::queries::Queries;
 use super::schema;
 use connection::Connections;
@@ -126,6 +127,12 @@ pub struct Postgres {
 struct Shared {
     endpoint: Arc<Endpoint>,
     strict: bool,
+    /// The direct address; the same as `endpoint` if none was given.
+    direct: Arc<Endpoint>,
+    /// The schema that this program was built for.
+    schema: Schema,
+    /// The most connections that one process opens.
+    connections_max: u32,
     /// For all calls but beats.
     calls: Arc<Lane>,
     /// For beats alone: takes that wait for a guard must not keep a session from saying that it lives.
@@ -144,8 +151,7 @@ struct Shared {
 }
 
 impl Postgres {
-    /// Connects, and checks that the server can be written to and that the tables are of this program's version. Changes
-    /// nothing.
+    /// Connects, and checks that the server can be written to and that this program can run on the schema. Changes nothing.
     pub async fn connect(options: PostgresOptions) -> Result<Postgres, StoreError> {
         let store = Self::connect_unchecked(options).await?;
         let checked = async {
@@ -175,6 +181,13 @@ impl Postgres {
             strict,
             claims: lane(CLAIM_CONNECTIONS.min(options.max_connections)),
             events: lane(options.max_connections),
+            direct: direct.clone(),
+            schema: options.schema,
+            // Calls, events and the user's pool; heartbeats; claims; LISTEN, and the session's own connection.
+            connections_max: 3 * options.max_connections.max(1)
+                + BEAT_CONNECTIONS
+                + CLAIM_CONNECTIONS.min(options.max_connections)
+                + 2,
             floors: claims::Floors::default(),
             numbers: schedules::Numbers::default(),
             beats: lane(BEAT_CONNECTIONS),

@@ -13,6 +13,8 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use tenure_core::port::{StoreError, Trouble};
 
+use crate::backend::migrations::Schema;
+
 /// How to use a PostgreSQL server as a store.
 ///
 /// ```
@@ -36,6 +38,9 @@ pub struct PostgresOptions {
     pub max_connections: u32,
     /// How long making one connection may take, for each host; `connect_timeout` in the address overrides it.
     pub connect_timeout: Duration,
+    /// For tests: act as a program that was built for another schema.
+    #[doc(hidden)]
+    pub schema: Schema,
 }
 
 impl PostgresOptions {
@@ -47,6 +52,7 @@ impl PostgresOptions {
             strict: false,
             max_connections: 4,
             connect_timeout: Duration::from_secs(5),
+            schema: super::migrate::SCHEMA,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A folder of the machine.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use futures_core::future::BoxFuture;
 use tenure_core::port::{StoreError, Trouble};
 
 use super::ground::{Act, Disk, Sheet};
+use crate::backend::private;
 
 /// A folder that is ours for as long as this lives.
 pub(super) struct Folder {
@@ -21,8 +22,13 @@ impl Folder {
         let failed = |error: io::Error| {
             StoreError::new(Trouble::Unfit, format!("{} can not be used: {error}", path.display()))
         };
-        std::fs::create_dir_all(path).map_err(failed)?;
-        let file = File::create(path.join("lock")).map_err(failed)?;
+        private::create_folder(path).map_err(failed)?;
+        let file = private::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path.join("lock"))
+            .map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Folder { path: path.into(), _lock: file }),
             Err(_) => Err(StoreError::new(
@@ -62,7 +68,7 @@ impl Disk for Folder {
     }
 
     fn open(&self, name: &str, length: u64) -> io::Result<Box<dyn Sheet>> {
-        let file = OpenOptions::new().create(true).append(true).open(self.path.join(name))?;
+        let file = private::options().create(true).append(true).open(self.path.join(name))?;
         file.set_len(length)?;
         file.sync_all()?;
         self.sync()?;
@@ -72,7 +78,7 @@ impl Disk for Folder {
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path.join(name);
         let beside = path.with_extension("new");
-        let mut file = File::create(&beside)?;
+        let mut file = private::options().write(true).create(true).truncate(true).open(&beside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&beside, path)?;

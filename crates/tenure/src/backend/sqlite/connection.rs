@@ -45,8 +45,10 @@ impl Pools {
     /// Pools for this file. Nothing is opened yet.
     pub(super) fn new(path: &Path, busy_timeout: Duration) -> Pools {
         // The journal mode is not among these: SQLite does not wait for the lock that setting it needs. See `migrate.rs`.
+        // SQLite would create the file with the umask's mode; `Sqlite::open` creates it. The log and its index get the
+        // mode of the file.
         let connect =
-            SqliteConnectOptions::new().filename(path).create_if_missing(true).busy_timeout(busy_timeout);
+            SqliteConnectOptions::new().filename(path).create_if_missing(false).busy_timeout(busy_timeout);
         let pool = |most: u32, synchronous: SqliteSynchronous| {
             SqlitePoolOptions::new()
                 .max_connections(most)

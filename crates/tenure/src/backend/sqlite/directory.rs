@@ -15,6 +15,8 @@ use super::Sqlite;
 use super::change::of_key;
 use super::connection::{Explain, Transaction, broken, election_of, parsed, query};
 use crate::backend::memory::no_such_election;
+use crate::backend::migrations::Migrate;
+use crate::backend::schema;
 
 /// What it promises.
 pub const PROMISES: Promises = Promises {
@@ -197,7 +199,44 @@ impl Directory for Sqlite {
         let epoch = self.epoch_view().await?;
         let epoch = Finding::new("epoch", format!("{} ({})", epoch.epoch, epoch.reason), Verdict::Good, "");
         let kernel = "held by each session; a dead process is known dead at once";
-        Ok(vec![file, epoch, Finding::new("kernel lock", kernel, Verdict::Good, "")])
+        let mut findings = vec![file, epoch, Finding::new("kernel lock", kernel, Verdict::Good, "")];
+        let exposed = self.exposed();
+        if exposed.is_empty() {
+            findings.push(Finding::new(
+                "file modes",
+                "only their owner may use the files",
+                Verdict::Good,
+                "",
+            ));
+        }
+        findings.extend(exposed.into_iter().map(|(path, mode)| {
+            let found = format!("{} has mode {mode:03o}: other users may use it", path.display());
+            let advice = format!("it holds payloads and secrets: chmod go= {}", path.display());
+            Finding::new("file modes", found, Verdict::Fair, advice)
+        }));
+        findings.extend(schema::findings(&self.schema_status().await?));
+        Ok(findings)
+    }
+
+    async fn remove_probe(&self, election: &Name, sessions: &[SessionId]) -> Result<(), StoreError> {
+        self.in_place()?;
+        let remove = async {
+            let mut change = self.change().await?;
+            let sessions = query(self.queries.get("probe_sessions")).bind(ids_json(sessions));
+            change.transaction.execute(sessions).await?;
+            for name in [
+                "probe_candidates",
+                "probe_requests",
+                "probe_terms",
+                "probe_adoptions",
+                "probe_leases",
+                "probe_elections",
+            ] {
+                change.transaction.execute(query(self.queries.get(name)).bind(election.as_str())).await?;
+            }
+            change.commit().await
+        };
+        remove.await.explain(self.path(), "removing a probe")
     }
 }
 

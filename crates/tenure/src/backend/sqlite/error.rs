@@ -40,6 +40,16 @@ pub(super) fn sqlite(path: &Path, doing: &str, error: &sqlx::Error) -> StoreErro
     StoreError::new(kind, format!("{file}: {doing} failed: {error}; {remedy}"))
 }
 
+/// The error for a file that a command would have to create, and must not.
+pub(super) fn no_file(path: &Path) -> StoreError {
+    let file = path.display();
+    let message = format!(
+        "{file} does not exist, and a command that only reads does not create it; check the path, or create the file with \
+         `tenure migrate up --store sqlite:{file}`"
+    );
+    StoreError::new(Trouble::SchemaMissing, message)
+}
+
 /// An error of the file system at `path`.
 pub(super) fn io(path: &Path, doing: &str, error: &io::Error) -> StoreError {
     let (kind, remedy) = match error.kind() {

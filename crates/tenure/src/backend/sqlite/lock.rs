@@ -27,7 +27,7 @@
 //! session may still be trusted: dropping the store does not, only ending the session does, or the process.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -40,6 +40,7 @@ use tenure_core::port::Wake;
 use tokio::sync::broadcast;
 
 use super::sys::{Flock, flock};
+use crate::backend::private;
 
 /// The most sessions that one client watches by a thread each. Those beyond are waited out by their lease.
 const WATCHED_MAX: usize = 1024;
@@ -74,9 +75,9 @@ impl Folder {
         &self.0
     }
 
-    /// Makes the folder, unless it is there.
+    /// Creates the folder, for its owner only, unless it exists.
     pub(super) fn make(&self) -> io::Result<()> {
-        DirBuilder::new().recursive(true).create(&self.0)
+        private::create_folder(&self.0)
     }
 
     fn lock_path(&self, session: &SessionId) -> io::Result<PathBuf> {
@@ -151,7 +152,7 @@ pub(super) struct SessionLock {
 impl SessionLock {
     fn try_new(path: &Path) -> io::Result<Option<SessionLock>> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = OpenOptions::new()
+        let file = private::options()
             .read(true)
             .write(true)
             .create(true)

@@ -31,7 +31,9 @@
 //!
 //! Deleting the file deletes its tokens. Should you have to, end every process that uses it first, and leave the folder beside it.
 //!
-//! The file and the folder are as private as the umask makes them. Whoever may write to them may lead.
+//! The file, the files beside it and the folder are created for their owner only (0600, 0700), whatever the umask is: they
+//! hold payloads and secrets, and a process that may write to them may lead. Wider modes of files that exist are left
+//! alone, and logged as a warning.
 //!
 //! [`Takeover`]: tenure_core::port::Takeover
 
@@ -58,7 +60,6 @@ mod wake;
 mod wiring;
 
 use std::fmt;
-use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -72,6 +73,8 @@ use tenure_core::{ElectionKey, SessionId, Token};
 use tokio::sync::broadcast;
 
 use crate::GuardError;
+use crate::backend::migrations::Schema;
+use crate::backend::private;
 use crate::backend::queries::Queries;
 use connection::{Explain, Pools};
 use lock::{Folder, Held, Watchers};
@@ -107,19 +110,28 @@ const QUERIES: &[&str] = &[
     include_str!("queries/ticks.sql"),
 ];
 
+/// Why modes beyond 0600 and 0700 are a risk.
+const EXPOSED: &str = "other users may use the database's files, which hold payloads and secrets; remove their rights with chmod";
+
 /// Which file, and how to treat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SqliteOptions {
-    /// The database file. It is made if it is not there.
+    /// The database file.
     pub path: PathBuf,
     /// How long a call waits while another process writes. Keep it below the time that a request may take
     /// ([`Timing::request_timeout`](tenure_core::Timing::request_timeout)): after that nobody waits for the answer.
     pub busy_timeout: Duration,
     /// Whether to make the folders above the file. Off for a path that somebody typed: a typo should not.
     pub create_folders: bool,
-    /// Whether to bring the tables up to date. If not, calls on a file without tables say so.
+    /// Whether to create the file if it does not exist. If not, a missing file is an error.
+    pub create: bool,
+    /// Whether to create the tables, or migrate them if programs of the version found can still run afterwards. If not,
+    /// the tables are not looked at, and calls on a file without tables fail.
     pub migrate: bool,
+    /// For tests: act as a program that was built for another schema.
+    #[doc(hidden)]
+    pub schema: Schema,
 }
 
 impl SqliteOptions {
@@ -129,7 +141,9 @@ impl SqliteOptions {
             path: path.into(),
             busy_timeout: Duration::from_secs(1),
             create_folders: false,
+            create: true,
             migrate: true,
+            schema: migrate::SCHEMA,
         }
     }
 
@@ -159,7 +173,14 @@ impl SqliteOptions {
         self
     }
 
-    /// Brings the tables up to date, or not.
+    /// Creates the file if it does not exist, or not.
+    #[must_use]
+    pub fn create(mut self, yes: bool) -> Self {
+        self.create = yes;
+        self
+    }
+
+    /// Creates and migrates the tables, or not.
     #[must_use]
     pub fn migrate(mut self, yes: bool) -> Self {
         self.migrate = yes;
@@ -189,24 +210,34 @@ struct Inner {
     path: PathBuf,
     /// Device and inode: the file itself, whatever its path leads to later.
     identity: (u64, u64),
+    /// The schema that this program was built for.
+    schema: Schema,
     pools: Pools,
     folder: Folder,
+    /// The folder that this program created for the file; `None` if the user named the file.
+    state_folder: Option<PathBuf>,
     held: Held,
     watchers: Watchers,
     epochs: epoch::Epochs,
 }
 
 impl Sqlite {
-    /// Opens the file, making it and bringing its tables up to date as needed. Safe when many processes do it at once.
+    /// Opens the file, and creates and migrates it as far as the options allow. Safe when many processes do it at once.
     pub async fn open(options: SqliteOptions) -> Result<Sqlite, StoreError> {
         let path = place(&options)?;
         let folder = Folder::of(&path);
-        folder.make().map_err(|error| error::io(folder.path(), "making the folder for locks", &error))?;
+        if options.create {
+            folder.make().map_err(|error| error::io(folder.path(), "making the folder for locks", &error))?;
+            private::create_empty(&path).map_err(|error| error::io(&path, "creating it", &error))?;
+        } else if !path.exists() {
+            return Err(error::no_file(&path));
+        }
         let pools = Pools::new(&path, options.busy_timeout);
-        // Makes the file, if it is not there.
         drop(pools.writes.acquire().await.explain(&path, "opening it")?);
         let inner = Inner {
             identity: identity(&path).map_err(|error| error::io(&path, "opening it", &error))?,
+            schema: options.schema,
+            state_folder: options.create_folders.then(|| path.parent().map(Path::to_owned)).flatten(),
             pools,
             held: Held::default(),
             epochs: epoch::Epochs::default(),
@@ -215,6 +246,9 @@ impl Sqlite {
             path,
         };
         let store = Sqlite { inner: Arc::new(inner), queries: Arc::new(Queries::parse(QUERIES)) };
+        for (path, mode) in store.exposed() {
+            tracing::warn!(path = %path.display(), mode = %format!("{mode:03o}"), "{EXPOSED}");
+        }
         if options.migrate {
             store.prepare().await?;
         }
@@ -224,6 +258,22 @@ impl Sqlite {
     /// The file, with every symbolic link resolved.
     pub fn path(&self) -> &Path {
         &self.inner.path
+    }
+
+    /// Files and folders of this store that users other than their owner may use, each with its mode.
+    fn exposed(&self) -> Vec<(PathBuf, u32)> {
+        let beside = |ending: &str| {
+            let mut name = self.inner.path.as_os_str().to_owned();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        let files = ["", "-wal", "-shm"].map(beside);
+        private::exposed(
+            files
+                .into_iter()
+                .chain([self.inner.folder.path().to_owned()])
+                .chain(self.inner.state_folder.clone()),
+        )
     }
 
     /// Connections to the same file, for transactions of your own; Tenure uses others itself. A transaction that writes
@@ -299,8 +349,8 @@ fn place(options: &SqliteOptions) -> Result<PathBuf, StoreError> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    if options.create_folders {
-        DirBuilder::new().recursive(true).create(folder).map_err(explain("making its folder"))?;
+    if options.create_folders && options.create {
+        private::create_folder(folder).map_err(explain("making its folder"))?;
     }
     let real = match std::fs::canonicalize(path) {
         // A link that leads nowhere is nobody's wish.

@@ -40,11 +40,11 @@ pub(super) fn flock(file: &File, how: Flock) -> io::Result<()> {
     }
 }
 
-/// Makes a FIFO, as private as the umask makes it.
+/// Makes a FIFO that only its owner may use.
 pub(super) fn mkfifo(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     // SAFETY: `path` is a string that ends in NUL and lives until the call returns.
-    match unsafe { libc::mkfifo(path.as_ptr(), 0o666) } {
+    match unsafe { libc::mkfifo(path.as_ptr(), 0o600) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

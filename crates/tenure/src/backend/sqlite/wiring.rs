@@ -11,16 +11,44 @@ use sqlx::{Sqlite as Dialect, Transaction};
 use tenure_core::Token;
 use tenure_core::port::{Backend, Committed, NewEvent, Published, ShareCommit, StoreError, TopicKey};
 
+use super::migrate::NoFile;
 use super::{Sqlite, SqliteOptions};
 use crate::backend::StoreOptions;
+use crate::backend::memory::Memory;
 use crate::backend::migrations::Migrate;
 use crate::events::{Outbox, OutboxDatabase};
 use crate::guard::{Claim, Fenced, Guarded};
 use crate::{FenceError, GuardError};
 
-/// Opens the store at `sqlite:PATH`.
+/// Opens the store at `sqlite:PATH`. With [`StoreOptions::existing_only`], a file that does not exist or has no tables is
+/// an empty store: no program has used it yet.
 pub(crate) fn open_url(options: &StoreOptions) -> BoxFuture<'_, Result<Arc<dyn Backend>, StoreError>> {
-    Box::pin(async { Ok(Arc::new(Sqlite::open(at(&options.url)?).await?) as Arc<dyn Backend>) })
+    Box::pin(async {
+        let at = at(&options.url)?;
+        if !options.existing_only {
+            return Ok(Arc::new(Sqlite::open(at).await?) as Arc<dyn Backend>);
+        }
+        let path = at.path.clone();
+        if !is_missing(&at)? {
+            let store = Sqlite::open(at.create(false).migrate(false)).await?;
+            if store.has_tables().await? {
+                return Ok(Arc::new(store) as Arc<dyn Backend>);
+            }
+        }
+        tracing::warn!(file = %path.display(), "the database does not exist yet; it is shown as empty");
+        Ok(Arc::new(Memory::new()) as Arc<dyn Backend>)
+    })
+}
+
+/// Whether the file is missing. The folder of a file that somebody named must exist.
+fn is_missing(at: &SqliteOptions) -> Result<bool, StoreError> {
+    if at.path.exists() {
+        return Ok(false);
+    }
+    if !at.create_folders {
+        super::place(at)?;
+    }
+    Ok(true)
 }
 
 /// Opens the store at `sqlite:PATH` without touching its tables.
@@ -28,7 +56,11 @@ pub(crate) fn migrator_for_url(
     options: &StoreOptions,
 ) -> BoxFuture<'_, Result<Arc<dyn Migrate>, StoreError>> {
     Box::pin(async {
-        Ok(Arc::new(Sqlite::open(at(&options.url)?.migrate(false)).await?) as Arc<dyn Migrate>)
+        let at = at(&options.url)?.create(!options.existing_only).migrate(false);
+        if options.existing_only && is_missing(&at)? {
+            return Ok(Arc::new(NoFile { path: at.path, schema: at.schema }) as Arc<dyn Migrate>);
+        }
+        Ok(Arc::new(Sqlite::open(at).await?) as Arc<dyn Migrate>)
     })
 }
 

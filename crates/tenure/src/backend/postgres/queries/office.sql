@@ -22,12 +22,11 @@ RETURNING c.id;
 
 -- name: credential_forget
 -- $1 before when (ms).
-DELETE FROM tenure.credentials WHERE expires_at < tenure.at($1) OR revoked_at < tenure.at($1);
+SELECT tenure.prune_credentials(tenure.at($1));
 
 -- name: deed_record
 -- $1 when (ms), $2 principal, $3 action, $4 namespace, $5 target, $6 detail, $7 request.
-INSERT INTO tenure.audit (at, principal, action, namespace, target, detail, request_id)
-VALUES (tenure.at($1), $2, $3, $4, $5, $6, $7);
+SELECT tenure.append_audit(tenure.at($1), $2, $3, $4, $5, $6, $7);
 
 -- name: deed_list
 -- $1 before which place, $2 how many. As JSON, the newest first.
@@ -47,4 +46,8 @@ ORDER BY a.n DESC LIMIT $2;
 
 -- name: deed_forget
 -- $1 before when (ms).
-DELETE FROM tenure.audit WHERE at < tenure.at($1);
+SELECT tenure.prune_audit(tenure.at($1));
+
+-- name: probe_remove
+-- $1 the election that `tenure doctor` made, $2 its sessions, as a JSON list.
+SELECT tenure.remove_probe($1, ARRAY(SELECT jsonb_array_elements_text($2::jsonb)));

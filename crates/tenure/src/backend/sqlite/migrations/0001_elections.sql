@@ -3,10 +3,12 @@
 -- Every table is STRICT and named tenure_*, since SQLite has no schemas and the file may be yours. Columns that end in
 -- _at are milliseconds since 1970 by the writer's wall clock: for people, never for safety.
 
+-- `oldest_compatible` is the oldest program that may still run, by the schema version that it was built for.
 CREATE TABLE tenure_migrations (
-    version    INTEGER NOT NULL PRIMARY KEY,
-    name       TEXT    NOT NULL,
-    applied_at INTEGER NOT NULL
+    version           INTEGER NOT NULL PRIMARY KEY,
+    name              TEXT    NOT NULL,
+    oldest_compatible INTEGER NOT NULL,
+    applied_at        INTEGER NOT NULL
 ) STRICT;
 
 -- One row for each start of a process. `state` only ever goes from live to ended or expired, never back.

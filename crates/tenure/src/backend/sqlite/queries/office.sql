@@ -32,3 +32,26 @@ ORDER BY n DESC LIMIT ?2;
 
 -- name: deed_forget
 DELETE FROM tenure_audit WHERE at < ?1;
+
+-- name: probe_sessions
+-- ?1 the sessions that `tenure doctor` opened, as a JSON list. Its other rows are in the namespace tenure-doctor.
+DELETE FROM tenure_sessions
+WHERE id IN (SELECT value FROM json_each(?1)) AND state <> 'live' AND name IN ('doctor-a', 'doctor-b');
+
+-- name: probe_candidates
+DELETE FROM tenure_candidates WHERE namespace = 'tenure-doctor' AND election = ?1;
+
+-- name: probe_requests
+DELETE FROM tenure_requests WHERE namespace = 'tenure-doctor' AND election = ?1;
+
+-- name: probe_terms
+DELETE FROM tenure_terms WHERE namespace = 'tenure-doctor' AND election = ?1;
+
+-- name: probe_adoptions
+DELETE FROM tenure_adoptions WHERE namespace = 'tenure-doctor' AND name = ?1;
+
+-- name: probe_leases
+DELETE FROM tenure_leases WHERE namespace = 'tenure-doctor' AND name = ?1;
+
+-- name: probe_elections
+DELETE FROM tenure_elections WHERE namespace = 'tenure-doctor' AND name = ?1;
