@@ -17,4 +17,4 @@ mod tls;
 
 pub(super) use connect::connect;
 pub(super) use connection::{Connection, Statement};
-pub(super) use row::{Column, PgRow};
+pub(super) use row::{Column, ColumnError, PgRow};
