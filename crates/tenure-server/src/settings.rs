@@ -59,7 +59,7 @@ impl Default for Settings {
             auth: false,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
-            lease: Duration::from_secs(10),
+            lease: tenure::DEFAULT_LEASE,
             runtime: Arc::new(System),
             push_private: false,
             scheduler: true,
