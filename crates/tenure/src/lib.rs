@@ -122,6 +122,7 @@
 //! `memory` is always there.
 
 pub mod backend;
+mod callback;
 mod claims;
 pub mod cluster;
 mod driver;
