@@ -8,6 +8,19 @@
 
 use std::time::Duration;
 
+/// The lease that applies unless another one is set: in the library, in every command of the CLI, and for HTTP clients.
+///
+/// It is long enough for a restart of the database. A program that stops its work within [`DEFAULT_KILL_AFTER`]
+/// keeps working for `⅔ · lease − heartbeat − kill-after` = 20 s − 2 s − 5 s = 13 s after the database stopped answering.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+/// The longest heartbeat interval that is chosen without being asked for. A heartbeat may be this old when the database
+/// stops, so a longer one shortens the outage that a lease survives.
+pub const DEFAULT_HEARTBEAT_MAX: Duration = Duration::from_secs(2);
+
+/// The time between SIGTERM and SIGKILL that a command gets unless another one is set.
+pub const DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
+
 /// How long a lease lasts and how often its session beats.
 ///
 /// ```
@@ -16,6 +29,7 @@ use std::time::Duration;
 ///
 /// let timing = Timing::new(Duration::from_secs(10), None).unwrap();
 /// assert_eq!(timing.beat(), Duration::from_secs(2));
+/// assert_eq!(Timing::default().lease(), Duration::from_secs(30));
 /// assert!(timing.trust() < timing.patience());
 /// assert!(Timing::new(Duration::from_secs(1), Some(Duration::from_secs(1))).is_err());
 /// ```
@@ -49,12 +63,12 @@ pub enum TimingError {
 }
 
 impl Timing {
-    /// A timing with this lease, and a beat of a fifth of it unless given.
+    /// A timing with this lease. Unless a beat is given, it is a fifth of the lease, and at most [`DEFAULT_HEARTBEAT_MAX`].
     pub fn new(lease: Duration, beat: Option<Duration>) -> Result<Timing, TimingError> {
         if lease < Duration::from_millis(200) || lease > Duration::from_secs(86_400) {
             return Err(TimingError::OutOfRange(lease));
         }
-        let beat = beat.unwrap_or(lease / 5);
+        let beat = beat.unwrap_or((lease / 5).min(DEFAULT_HEARTBEAT_MAX));
         if beat < Duration::from_millis(10) {
             return Err(TimingError::BeatTooShort(beat));
         }
@@ -117,9 +131,9 @@ impl Timing {
 }
 
 impl Default for Timing {
-    /// A lease of ten seconds, a beat every two.
+    /// A lease of [`DEFAULT_LEASE`], and its usual beat.
     fn default() -> Self {
-        Timing { lease: Duration::from_secs(10), beat: Duration::from_secs(2) }
+        Timing { lease: DEFAULT_LEASE, beat: DEFAULT_HEARTBEAT_MAX }
     }
 }
 
@@ -127,4 +141,19 @@ impl Default for Timing {
 /// lease plus a drift allowance of a twentieth.
 pub(crate) fn patience(lease: Duration) -> Duration {
     lease + lease / 20
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_one_timing_and_outlast_a_restart_of_the_database() {
+        let timing = Timing::new(DEFAULT_LEASE, None).unwrap();
+        assert_eq!(timing, Timing::default());
+        let works_on = timing.trust() - timing.beat() - DEFAULT_KILL_AFTER;
+        // A failed heartbeat waits for its time-out and its retry at most before the next one is sent.
+        let noticed = timing.request_timeout() + timing.retry();
+        assert!(works_on >= Duration::from_secs(10) + noticed, "{works_on:?}");
+    }
 }

@@ -64,7 +64,7 @@ impl Default for Settings {
             limits: Limits::default(),
             quotas: Quotas::default(),
             timeouts: Timeouts::default(),
-            lease: Duration::from_secs(10),
+            lease: tenure::DEFAULT_LEASE,
             runtime: Arc::new(System),
             push_private: false,
             scheduler: true,

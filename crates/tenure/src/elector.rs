@@ -13,6 +13,7 @@ use tenure_core::{ElectionKey, Name, Token};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio_stream::wrappers::BroadcastStream;
 
+use crate::callback::contained;
 use crate::driver::Message;
 use crate::leadership::{Leadership, Over, Term};
 use crate::{Error, Tenure};
@@ -248,14 +249,15 @@ impl ElectorBuilder {
         self
     }
 
-    /// Called when this process becomes the leader.
+    /// Called when this process becomes the leader. If it panics, the panic is logged and counted, `on_lost` is called, and this
+    /// process resigns; with its next term the callback is called again, after a back-off if it keeps panicking.
     pub fn on_elected(mut self, callback: impl Fn(&Leadership) + Send + Sync + 'static) -> Self {
         self.on_elected = Some(Box::new(callback));
         self
     }
 
     /// Called when this process is to stop leading: it lost leadership, or is asked to finish. The lease is given back
-    /// only after the callback has returned.
+    /// only after the callback has returned. A panic in it is logged and counted.
     pub fn on_lost(mut self, callback: impl Fn(Over) + Send + Sync + 'static) -> Self {
         self.on_lost = Some(Box::new(callback));
         self
@@ -387,8 +389,9 @@ impl Elector {
     ///
     /// The work's future is dropped when leadership is lost, or when the leader was asked to finish and the grace is
     /// over; then the process campaigns again. The lease is given back only after the future has returned or been
-    /// dropped. When it returns, the candidate leaves the election. Work that blocks its thread can not be dropped: it
-    /// keeps the lease, though not the leadership, until it yields.
+    /// dropped. When it returns, the candidate leaves the election; so it does when the work panics, and the panic goes on to
+    /// the caller. Work that blocks its thread can not be dropped: it keeps the lease, though not the leadership, until it
+    /// yields.
     pub async fn run_while_leader<F, T>(self, mut work: impl FnMut(Leadership) -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,
@@ -473,15 +476,19 @@ impl Elector {
     fn spawn_callbacks(&self, on_elected: Option<OnElected>, on_lost: Option<OnLost>) {
         let mut term = self.seat.term.subscribe();
         tokio::spawn(async move {
+            let mut panics = 0;
             loop {
                 let leadership = term.borrow_and_update().as_ref().and_then(Term::begin);
                 if let Some(leadership) = leadership {
-                    on_elected.iter().for_each(|callback| callback(&leadership));
-                    let over = tokio::select! {
-                        over = leadership.lost() => over,
-                        _ = leadership.asked() => Over::GivenUp,
-                    };
-                    on_lost.iter().for_each(|callback| callback(over));
+                    let served = serve(&leadership, panics, on_elected.as_ref()).await;
+                    panics = if served.is_ok() { 0 } else { panics + 1 };
+                    if let Some(callback) = &on_lost {
+                        contained("on_lost", || callback(served.unwrap_or(Over::GivenUp)));
+                    }
+                    if served.is_err() {
+                        // A leader whose work has not begun must not keep the others from leading.
+                        let _ = leadership.resign().await;
+                    }
                 }
                 if term.changed().await.is_err() {
                     return;
@@ -489,6 +496,40 @@ impl Elector {
             }
         });
     }
+}
+
+/// `on_elected` panicked.
+#[derive(Clone, Copy)]
+struct Panicked;
+
+/// One term of a candidate with callbacks, the one after this many terms in a row in which `on_elected` panicked: calls it, and waits for
+/// the end of the term.
+async fn serve(
+    leadership: &Leadership,
+    panics: u32,
+    on_elected: Option<&OnElected>,
+) -> Result<Over, Panicked> {
+    let ended = async {
+        tokio::select! {
+            over = leadership.lost() => over,
+            _ = leadership.asked() => Over::GivenUp,
+        }
+    };
+    tokio::pin!(ended);
+    if panics > 0 {
+        // A candidate without rivals is elected again at once. The pause keeps a callback that always panics from making terms as
+        // fast as the store can.
+        let runtime = &leadership.term.trust.runtime;
+        let pause = (Duration::from_millis(50) * 2u32.saturating_pow(panics)).min(Duration::from_secs(10));
+        tokio::select! {
+            over = &mut ended => return Ok(over),
+            () = runtime.sleep_until(runtime.now() + pause) => {}
+        }
+    }
+    if let Some(callback) = on_elected {
+        contained("on_elected", || callback(leadership)).ok_or(Panicked)?;
+    }
+    Ok(ended.await)
 }
 
 impl Drop for Elector {

@@ -10,6 +10,7 @@
 //! | `tenure_renewal_duration_seconds` | histogram | – | from sending a beat to its answer |
 //! | `tenure_trust_remaining_seconds` | gauge | – | for how long all that is led is trusted, after the last answer |
 //! | `tenure_store_errors_total` | counter | kind | troubles with the store |
+//! | `tenure_callback_panics_total` | counter | callback | panics in callbacks and handlers of the program: `on_elected`, `on_lost`, `task handler`, `event handler`, `singleton`, `name resolver` |
 //! | `tenure_claims_total` | counter | namespace, queue, path, result | claims by the way they went (`direct`, `leader`, `delegated`, `fallback`): `claimed`, `empty`, `refused` or `error` |
 //! | `tenure_claim_duration_seconds` | histogram | path | of one call for tasks |
 //! | `tenure_claims_in_flight` | gauge | queue | who waits for tasks in this process |
@@ -68,6 +69,7 @@ pub mod names {
     pub const RENEWAL: &str = "tenure_renewal_duration_seconds";
     pub const TRUST: &str = "tenure_trust_remaining_seconds";
     pub const STORE_ERRORS: &str = "tenure_store_errors_total";
+    pub const CALLBACK_PANICS: &str = "tenure_callback_panics_total";
     pub const CLAIMS: &str = "tenure_claims_total";
     pub const CLAIM: &str = "tenure_claim_duration_seconds";
     pub const CLAIMS_IN_FLIGHT: &str = "tenure_claims_in_flight";
@@ -118,6 +120,10 @@ pub fn describe() {
         "For how long all that this process leads is trusted, as of the last answer to a beat."
     );
     describe_counter!(names::STORE_ERRORS, "Troubles of this process with its store, by kind.");
+    describe_counter!(
+        names::CALLBACK_PANICS,
+        "Panics in callbacks and handlers of this program, by callback."
+    );
     describe_counter!(names::CLAIMS, "Claims of this process, by the way they went and what came of them.");
     describe_histogram!(names::CLAIM, Unit::Seconds, "How long one call for tasks took, by the way it went.");
     describe_gauge!(names::CLAIMS_IN_FLIGHT, "Who waits for tasks of the queue in this process.");
@@ -191,6 +197,10 @@ pub fn describe() {
     for result in ["counted", "stale", "refused"] {
         counter!(names::FIRINGS, "result" => result).increment(0);
     }
+}
+
+pub(crate) fn callback_panicked(callback: &'static str) {
+    counter!(names::CALLBACK_PANICS, "callback" => callback).increment(1);
 }
 
 pub(crate) fn elected(key: &ElectionKey) {

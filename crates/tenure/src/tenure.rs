@@ -126,13 +126,15 @@ impl TenureBuilder {
         self
     }
 
-    /// How long a silent process keeps what it holds; ten seconds unless set, or as the store's address says.
+    /// How long a silent process keeps what it holds; [`DEFAULT_LEASE`](crate::DEFAULT_LEASE) unless set, or as the store's
+    /// address says.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How often it says that it lives; a fifth of the lease unless set.
+    /// How often it sends a heartbeat; a fifth of the lease, at most
+    /// [`DEFAULT_HEARTBEAT_MAX`](crate::DEFAULT_HEARTBEAT_MAX), unless set.
     pub fn beat(mut self, beat: Duration) -> Self {
         self.beat = Some(beat);
         self
@@ -166,7 +168,7 @@ impl TenureBuilder {
     /// Opens the store and a session in it.
     pub async fn open(self) -> Result<Tenure, Error> {
         // Before anything is opened, what makes no sense is refused.
-        let given = Timing::new(self.lease.unwrap_or(Timing::default().lease()), self.beat)?;
+        let given = Timing::new(self.lease.unwrap_or(tenure_core::DEFAULT_LEASE), self.beat)?;
         let store = match self.store {
             Some(store) => store,
             None => backend::open(&self.options).await?,

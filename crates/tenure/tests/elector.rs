@@ -10,9 +10,12 @@ use tenure::{Error, Over, Status, Tenure};
 use tenure_testkit::{Clock, Cluster, Cuttable, block_on};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// Shorter than the usual one, so that a test need not drive the clock as far.
+const LEASE: Duration = Duration::from_secs(10);
 
 async fn tenure(clock: &Clock, memory: &Memory, name: &str) -> Tenure {
-    let builder = Tenure::builder().store(memory.clone()).name(name).runtime(Arc::new(clock.clone()));
+    let builder =
+        Tenure::builder().store(memory.clone()).name(name).lease(LEASE).runtime(Arc::new(clock.clone()));
     builder.open().await.expect("a store in memory opens")
 }
 
@@ -116,8 +119,13 @@ fn work_is_dropped_at_loss_and_run_again() {
     block_on(async {
         let (clock, memory) = hand_driven();
         let link = tenure_testkit::Cuttable::new(memory);
-        let tenure =
-            Tenure::builder().store(link.clone()).runtime(Arc::new(clock.clone())).open().await.unwrap();
+        let tenure = Tenure::builder()
+            .store(link.clone())
+            .lease(LEASE)
+            .runtime(Arc::new(clock.clone()))
+            .open()
+            .await
+            .unwrap();
         let elector = tenure.elector("nightly").start().await.unwrap();
         let runs = Arc::new(AtomicU32::new(0));
         let seen = runs.clone();
@@ -232,6 +240,67 @@ fn callbacks_tell_of_election_and_loss() {
         elector.resign().unwrap();
         clock.advance(SECOND * 5).await;
         assert_eq!(*log.lock().unwrap(), ["elected 1", "lost GivenUp", "elected 2"]);
+    });
+}
+
+/// A panic in `on_elected` once ended the task of the callbacks: the candidate led for ever, did nothing, and was not called again.
+#[test]
+fn a_panic_in_on_elected_resigns_and_the_next_term_calls_it_again() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let tenure = tenure(&clock, &memory, "a").await;
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (elected, lost) = (log.clone(), log.clone());
+        let _elector = tenure
+            .elector("nightly")
+            .on_elected(move |leadership| {
+                let token = leadership.token();
+                elected.lock().unwrap().push(format!("elected {token}"));
+                assert!(token.as_u64() > 2, "the test wants this");
+            })
+            .on_lost(move |over| {
+                lost.lock().unwrap().push(format!("lost {over:?}"));
+                panic!("the test wants this, too");
+            })
+            .start()
+            .await
+            .unwrap();
+        clock.advance(SECOND * 5).await;
+        assert_eq!(
+            *log.lock().unwrap(),
+            ["elected 1", "lost GivenUp", "elected 2", "lost GivenUp", "elected 3"]
+        );
+    });
+}
+
+#[test]
+fn a_candidate_whose_on_elected_panics_leaves_the_lead_to_another() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
+        let _panics =
+            a.elector("nightly").on_elected(|_| panic!("the test wants this")).start().await.unwrap();
+        clock.settle().await;
+        let other = b.elector("nightly").start().await.unwrap();
+        clock.advance(SECOND * 5).await;
+        assert!(other.is_leader());
+    });
+}
+
+/// The panic is the caller's; the candidate must not stay behind as a leader that does nothing.
+#[test]
+fn a_panic_in_run_while_leader_reaches_the_caller_and_leaves_the_lead_to_another() {
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
+        let panics = a.elector("nightly").start().await.unwrap();
+        clock.settle().await;
+        let other = b.elector("nightly").start().await.unwrap();
+        let work = panics.run_while_leader(|_| async { panic!("the test wants this") });
+        let ended: Result<Result<(), Error>, _> = tokio::spawn(work).await;
+        assert!(ended.unwrap_err().is_panic());
+        clock.advance(SECOND * 5).await;
+        assert!(other.is_leader());
     });
 }
 
@@ -372,8 +441,13 @@ fn a_candidate_that_is_refused_when_it_comes_back_says_so() {
     block_on(async {
         let (clock, memory) = hand_driven();
         let link = tenure_testkit::Cuttable::new(memory.clone());
-        let away =
-            Tenure::builder().store(link.clone()).runtime(Arc::new(clock.clone())).open().await.unwrap();
+        let away = Tenure::builder()
+            .store(link.clone())
+            .lease(LEASE)
+            .runtime(Arc::new(clock.clone()))
+            .open()
+            .await
+            .unwrap();
         let elector = away.elector("nightly").start().await.unwrap();
         clock.settle().await;
         link.cut(true);
@@ -398,8 +472,13 @@ fn closing_is_bounded_when_the_store_is_away() {
     block_on(async {
         let (clock, memory) = hand_driven();
         let link = tenure_testkit::Cuttable::new(memory);
-        let tenure =
-            Tenure::builder().store(link.clone()).runtime(Arc::new(clock.clone())).open().await.unwrap();
+        let tenure = Tenure::builder()
+            .store(link.clone())
+            .lease(LEASE)
+            .runtime(Arc::new(clock.clone()))
+            .open()
+            .await
+            .unwrap();
         let elector = tenure.elector("nightly").start().await.unwrap();
         drop(elector.elected().await.unwrap());
         link.cut(true);

@@ -44,7 +44,8 @@ impl Ledger {
             if task.session.as_ref().is_some_and(|session| !witness.is_live(session)) {
                 Some((task.id, "lost: its session ended"))
             } else if task.deadline.is_some_and(|deadline| deadline < clock_ms) {
-                Some((task.id, "lost: run time is over"))
+                let run_over = task.run_over_at().is_some_and(|over| task.deadline >= Some(over));
+                Some((task.id, if run_over { "lost: run time is over" } else { "lost: its claim timed out" }))
             } else {
                 None
             }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tenure_core::Token;
 use tenure_core::port::{
-    ClaimedTask, FAILURES_KEPT, Json, NewTask, Outcome, Seat, Settled, TaskId, TaskState,
+    ClaimedTask, DEPTH_MAX, FAILURES_KEPT, Json, NewTask, Outcome, PAYLOAD_MAX, Seat, Settled, TaskId,
+    TaskState, Trouble,
 };
 
 use super::Subject;
@@ -25,6 +26,22 @@ pub async fn a_completed_task_keeps_its_output(subject: &Subject) {
         assert!(view.finished_at_ms >= view.claimed_at_ms);
     }
     assert_eq!(floor.claim_all().await, []);
+}
+
+/// SQLite once kept outputs that PostgreSQL refuses, so that a worker that was moved to PostgreSQL failed there.
+pub async fn an_output_that_is_too_deep_or_too_long_is_refused(subject: &Subject) {
+    let floor = Floor::of(subject).await;
+    floor.submit(ordinary(1)).await;
+    let task = floor.claim_one().await;
+    let nested = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
+    let output = |text: String| Outcome::Complete(Some(text.parse().expect("JSON")));
+    for refused in [nested(DEPTH_MAX + 1), format!("\"{}\"", "x".repeat(PAYLOAD_MAX))] {
+        let settlement = floor.settlement(task.id, task.token, output(refused));
+        let error = floor.store.settle(&[settlement]).await.expect_err("it is refused");
+        assert_eq!(error.kind, Trouble::Request, "{error}");
+        assert_eq!(floor.state(task.id).await, TaskState::Claimed);
+    }
+    assert_eq!(floor.settle(&task, output(nested(100))).await, Settled::Now(TaskState::Completed));
 }
 
 /// An answer may be lost on the way, and the worker says it again.

@@ -10,6 +10,7 @@ use tenure_core::cluster::{HANDOFF_MAX, TooLarge};
 use tokio::sync::watch;
 
 use super::registry::Footing;
+use crate::callback;
 
 /// One run of a singleton: what it is told, and what it leaves behind. See [`Supervisor`](super::Supervisor).
 pub struct Singleton<F: Footing> {
@@ -83,7 +84,10 @@ impl Run {
         let program = program.clone();
         // Called inside as well, so that a program that panics before its first wait is caught too.
         let work = AssertUnwindSafe(async move { program(singleton).await }).catch_unwind();
-        Run { work: Box::pin(work.map(|ended| ended.is_ok())), leaving, left }
+        let reported = |ended: Result<(), Box<dyn std::any::Any + Send>>| {
+            ended.map_err(|panic| callback::report("singleton", &*panic)).is_ok()
+        };
+        Run { work: Box::pin(work.map(reported)), leaving, left }
     }
 
     /// Waits until it has ended by itself. `false` if it panicked.

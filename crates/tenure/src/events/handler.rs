@@ -11,6 +11,7 @@ use tenure_core::port::{Committed, ShareCommit, Trouble};
 
 use super::batch::Batch;
 use super::report::HandlerError;
+use crate::callback;
 use crate::claims::hub::Hub;
 
 /// How long to wait after the first trouble, and at most.
@@ -45,18 +46,14 @@ pub(super) async fn handled(
     let run = AssertUnwindSafe(run).catch_unwind();
     tokio::select! {
         biased;
-        result = run => result.unwrap_or_else(|panic| Err(HandlerError::fail(message_of(&*panic)))),
+        result = run => result.unwrap_or_else(|panic| {
+            callback::report("event handler", &*panic);
+            Err(HandlerError::fail(callback::panic_message(&*panic)))
+        }),
         () = hub.runtime.sleep_until(hub.runtime.now() + limit) => {
             Err(HandlerError::late(format!("the handler did not return within {limit:?}")))
         }
     }
-}
-
-/// What a panic says.
-fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panicked: {}", text.as_deref().unwrap_or("no message"))
 }
 
 /// Says it to the store, again and again until it is heard: to say it twice under one token is to say it once.

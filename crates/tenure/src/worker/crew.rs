@@ -26,9 +26,9 @@ use crate::claims::Stop;
 use crate::claims::holdings::{Cell, Handed};
 use crate::claims::hub::Hub;
 use crate::claims::route::Got;
-use crate::metrics;
 use crate::outage::{OutageLog, log_failure, log_recovery};
 use crate::runtime::Draw;
+use crate::{callback, metrics};
 
 /// How much work is fetched ahead.
 const AHEAD: Duration = Duration::from_millis(50);
@@ -341,7 +341,10 @@ impl Crew {
             tokio::select! {
                 biased;
                 stop = inner.stopped() => Err(stop),
-                result = handled => Ok(result.unwrap_or_else(|panic| Err(TaskError::fail(message_of(&*panic))))),
+                result = handled => Ok(result.unwrap_or_else(|panic| {
+                    callback::report("task handler", &*panic);
+                    Err(TaskError::fail(callback::panic_message(&*panic)))
+                })),
             }
         };
         let outcome = match result {
@@ -469,13 +472,6 @@ fn ahead(concurrency: usize, takes: Option<f64>) -> usize {
     let Some(takes) = takes else { return 0 };
     let done = AHEAD.as_secs_f64() * concurrency as f64 / takes.max(1e-6);
     (done as usize).min(MOST)
-}
-
-/// What a panic says.
-fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panicked: {}", text.as_deref().unwrap_or("no message"))
 }
 
 /// Looks after the claims of all workers of a process: whether their session is trusted, and whether they were called off.

@@ -11,6 +11,8 @@ use tenure_testkit::Clock;
 use crate::spy::Spy;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// The lease of every process here: shorter than the usual one, so that a test need not drive the clock as far.
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
 /// A hand-driven clock and a store in memory that goes by it.
@@ -21,7 +23,8 @@ pub(crate) fn hand_driven() -> (Clock, Spy) {
 }
 
 pub(crate) async fn process(clock: &Clock, store: &Spy, name: &str) -> Tenure {
-    let builder = Tenure::builder().store(store.clone()).name(name).runtime(Arc::new(clock.clone()));
+    let builder =
+        Tenure::builder().store(store.clone()).name(name).lease(LEASE).runtime(Arc::new(clock.clone()));
     builder.open().await.expect("a store in memory opens")
 }
 

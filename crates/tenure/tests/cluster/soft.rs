@@ -120,6 +120,16 @@ async fn after_a_netsplit_a_rule_of_the_users_decides() {
     assert!(of_b.is_registered());
 }
 
+/// A panic in the user's rule once ended the task that keeps the name: nobody was told, and both went on having it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_that_panics_chooses_nobody() {
+    let rule = |gossip: &Gossip| Registry::soft(gossip).ask(|_| panic!("the test wants this"));
+    let (of_a, of_b, onlooker, _members) = after_a_netsplit(rule).await;
+    assert_eq!(of_a.ended().await, Ended::Conflict { kept_by: None });
+    assert_eq!(of_b.ended().await, Ended::Conflict { kept_by: None });
+    settles(&onlooker, None).await;
+}
+
 fn working(gossip: &Gossip, log: &Log) -> tenure::cluster::SupervisorBuilder<Soft> {
     ["a1", "b2", "c3", "d4", "e5", "f6"].iter().fold(Supervisor::soft(gossip), |builder, job| {
         let (log, node) = (log.clone(), gossip.name().to_owned());

@@ -10,6 +10,8 @@ use tenure::cluster::{Footing, Singleton};
 use tenure_testkit::{Clock, Cuttable};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// The lease of every process here: shorter than the usual one, so that a test need not drive the clock as far.
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
 /// A process whose link to the store can be cut.
 pub(crate) struct Process {
@@ -32,7 +34,11 @@ impl World {
 
     pub(crate) async fn process(&self, name: &str) -> Process {
         let link = Cuttable::new(self.memory.clone());
-        let builder = Tenure::builder().store(link.clone()).name(name).runtime(Arc::new(self.clock.clone()));
+        let builder = Tenure::builder()
+            .store(link.clone())
+            .name(name)
+            .lease(LEASE)
+            .runtime(Arc::new(self.clock.clone()));
         Process { tenure: builder.open().await.expect("a store in memory opens"), link }
     }
 

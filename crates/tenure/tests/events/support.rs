@@ -15,6 +15,8 @@ use tenure_testkit::rig::{FreshDatabase, fresh_database};
 use crate::spy::Spy;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// The lease of every process here: shorter than the usual one, so that a test need not drive the clock as far.
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
 /// A hand-driven clock and a store in memory that goes by it, with a topic of so many slots.
 pub(crate) async fn hand_driven(slots: u32) -> (Clock, Spy) {
@@ -26,7 +28,8 @@ pub(crate) async fn hand_driven(slots: u32) -> (Clock, Spy) {
 }
 
 pub(crate) async fn process(clock: &Clock, store: &Spy, name: &str) -> Tenure {
-    let builder = Tenure::builder().store(store.clone()).name(name).runtime(Arc::new(clock.clone()));
+    let builder =
+        Tenure::builder().store(store.clone()).name(name).lease(LEASE).runtime(Arc::new(clock.clone()));
     builder.open().await.expect("a store in memory opens")
 }
 

@@ -124,6 +124,17 @@ async fn work_is_run_while_leading_and_the_candidate_withdraws_when_it_is_done()
 }
 
 #[tokio::test]
+async fn a_panic_in_the_work_reaches_the_caller_and_leaves_the_lead_to_another() {
+    let members = cluster(&["a", "b"]).await;
+    let mut electors = standing(&members).await.into_iter();
+    let (first, second) = (electors.next().unwrap(), electors.next().unwrap());
+    let work = tokio::spawn(first.run_while_leader(|_| async { panic!("the test wants this") }));
+    let ended: Result<Result<(), Error>, _> = work.await;
+    assert!(ended.unwrap_err().is_panic());
+    second.elected().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_member_that_has_left_leads_nothing() {
     let members = cluster(&["a", "b"]).await;
     let elector = members[0].elector("warm").start().await.unwrap();

@@ -13,6 +13,8 @@ use crate::spy::Spy;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// The lease of every process here: shorter than the usual one, so that a test need not drive the clock as far.
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
@@ -37,7 +39,8 @@ pub(crate) async fn process(clock: &Clock, store: &Memory, name: &str) -> (Tenur
 
 pub(crate) async fn leased(clock: &Clock, store: &Memory, name: &str, lease: Duration) -> (Tenure, Spy) {
     let spy = Spy::new(store.clone());
-    let builder = Tenure::builder().store(spy.clone()).name(name).runtime(Arc::new(clock.clone()));
+    let builder =
+        Tenure::builder().store(spy.clone()).name(name).lease(LEASE).runtime(Arc::new(clock.clone()));
     (builder.lease(lease).open().await.expect("a store in memory opens"), spy)
 }
 

@@ -77,8 +77,11 @@ impl Town {
         let mut town =
             Town { now: Moment::from_nanos(1_000), book: Book::default(), peers: Vec::new(), hints: true };
         for n in 0..count {
-            let config =
-                Config { name: format!("p{n}"), timing: Timing::default(), takeover: Default::default() };
+            let config = Config {
+                name: format!("p{n}"),
+                timing: Timing::new(LEASE, None).unwrap(),
+                takeover: Default::default(),
+            };
             let peer = Peer {
                 machine: Machine::new(config),
                 entropy: SplitMix::new(n as u64 + 1),

@@ -343,7 +343,8 @@ pub struct Failure {
     pub at_ms: i64,
     /// Whose.
     pub worker: String,
-    /// What the worker said, or what became of it: `lost: its session ended`, `lost: run time is over`.
+    /// What the worker said, or what became of it: `lost: its session ended`, `lost: its claim
+    /// timed out`, `lost: run time is over`.
     pub error: String,
 }
 

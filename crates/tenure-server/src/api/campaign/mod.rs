@@ -95,7 +95,7 @@ pub(super) struct Beaten {
 }
 
 async fn open(app: &App, principal: &Principal, campaign: &Campaign) -> Result<Opened, Problem> {
-    let lease = campaign.lease_ms.map_or(Timing::default().lease(), Duration::from_millis);
+    let lease = campaign.lease_ms.map_or(tenure::DEFAULT_LEASE, Duration::from_millis);
     let timing = Timing::new(lease, None).map_err(|error| unfit("lease_ms", error.to_string()))?;
     if let Some(token) = campaign.token {
         let detail = format!("a session that is yet to be opened holds nothing under token {token}");

@@ -14,7 +14,7 @@ use crate::api::shape::{Leader, leaders, millis};
 /// A candidate, and for how long it waits.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"id": "web-1", "lease_ms": 10000, "priority": 50, "wait_ms": 3000}))]
+#[schema(example = json!({"id": "web-1", "lease_ms": 30000, "priority": 50, "wait_ms": 3000}))]
 pub(crate) struct Campaign {
     /// What people call the candidate.
     #[schema(max_length = 1024, example = "web-1")]
@@ -25,7 +25,7 @@ pub(crate) struct Campaign {
     pub(super) token: Option<Token>,
     /// How long it keeps what it holds while nothing is heard of it: 200 ms to a day. Of a session that is named, the same
     /// as when it was opened.
-    #[schema(minimum = 200, maximum = 86400000, default = 10000)]
+    #[schema(minimum = 200, maximum = 86400000, default = 30000)]
     pub(super) lease_ms: Option<u64>,
     /// Higher leads first, and asks a leader of lower priority to make way.
     #[serde(default)]

@@ -44,8 +44,6 @@ use crate::board::Hint;
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 
-/// The lease of a session that is opened for a member, unless it says otherwise.
-const LEASE: Duration = Duration::from_secs(30);
 /// How many events are pulled at most.
 const MAX: u32 = 1000;
 /// How often it is looked while nothing is heard.
@@ -203,7 +201,7 @@ pub(super) async fn pull(
 
 /// A session for a member that has none.
 async fn opened(app: &App, principal: &Principal, ask: &Pull) -> Result<(SessionId, Duration), Problem> {
-    let lease = ask.lease_ms.map_or(LEASE, Duration::from_millis);
+    let lease = ask.lease_ms.map_or(tenure::DEFAULT_LEASE, Duration::from_millis);
     let timing = Timing::new(lease, None).map_err(|error| unfit("lease_ms", error.to_string()))?;
     room::for_session(app, principal)?;
     let id = SessionId::generate(&mut Draw(app.runtime.as_ref()));

@@ -90,6 +90,7 @@ macro_rules! claims_conformance_tests {
             claims::one_call_hands_out_what_can_be_carried,
             claims::inputs_weigh_as_well_as_payloads,
             settling::a_completed_task_keeps_its_output,
+            settling::an_output_that_is_too_deep_or_too_long_is_refused,
             settling::the_same_completion_may_be_said_again,
             settling::a_failed_task_is_tried_again,
             settling::a_task_keeps_its_place_over_attempts,

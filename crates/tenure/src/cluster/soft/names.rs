@@ -19,7 +19,7 @@ use super::Soft;
 use super::said::{NAME, heard, hush, say};
 use crate::backend::gossip::Gossip;
 use crate::cluster::registry::{Ended, Order, Registered, RegistryError};
-use crate::{Error, metrics, runtime};
+use crate::{Error, callback, metrics, runtime};
 
 /// How many times its patience a member remembers for the others how a conflict was settled.
 const RULING_KEPT: u32 = 10;
@@ -208,7 +208,11 @@ impl Claiming {
         let claims: BTreeMap<&ClaimId, &Claim> = map.claims(&self.name, |_| true).collect();
         let views: Vec<NameView> =
             of.iter().filter_map(|which| Some(view(&self.name, &which.by, claims.get(&which.by)?))).collect();
-        let chosen = self.on.rule.as_ref().and_then(|rule| rule(&views));
+        let chosen = self
+            .on
+            .rule
+            .as_ref()
+            .and_then(|rule| callback::contained("name resolver", || rule(&views)).flatten());
         Ruling { keep: chosen.and_then(|at| of.get(at).cloned()), of }
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
+use tenure_core::claim::check_settlements;
 use tenure_core::port::{Json, Outcome, Settled, Settlement, TaskState};
 
 use super::super::connection::query;
@@ -17,6 +18,7 @@ impl Sqlite {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
+        check_settlements(settlements)?;
         let ids: Vec<i64> = settlements.iter().map(|it| number(it.task.0)).collect();
         let ids = json(&ids)?;
         let mut change = self.change().await?;

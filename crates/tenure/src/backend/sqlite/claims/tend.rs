@@ -76,8 +76,13 @@ impl Sqlite {
             if !seen.insert(task.id) {
                 continue;
             }
-            let over: bool = row.try_get("session_over")?;
-            let error = if over { "lost: its session ended" } else { "lost: run time is over" };
+            let (session_over, run_over): (bool, bool) =
+                (row.try_get("session_over")?, row.try_get("run_over")?);
+            let error = match (session_over, run_over) {
+                (true, _) => "lost: its session ended",
+                (false, true) => "lost: run time is over",
+                (false, false) => "lost: its claim timed out",
+            };
             ends.lose(&mut task, error, now)?;
             round.tended.returned += 1;
         }

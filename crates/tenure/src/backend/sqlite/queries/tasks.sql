@@ -237,7 +237,8 @@ ORDER BY t.id;
 -- name: claims_lost
 -- Whose session is over, or whose time is.
 SELECT t.id, t.queue, t.token, t.state, t.attempt, t.max_attempts, t.worker, t.concurrency, t.failures, q.namespace,
-       q.max_claimed IS NOT NULL AS limited, EXISTS (SELECT 1 FROM tenure_task_parents e WHERE e.parent = t.id) AS has_children, x.session_over
+       q.max_claimed IS NOT NULL AS limited, EXISTS (SELECT 1 FROM tenure_task_parents e WHERE e.parent = t.id) AS has_children, x.session_over,
+       coalesce(t.claimed_at + t.max_run_ms <= t.deadline, 0) AS run_over
 FROM (SELECT i.id, 1 AS session_over FROM tenure_tasks i
       WHERE i.state = 'claimed' AND i.queue IN (SELECT a.id FROM tenure_queues a) AND i.session IN (
           SELECT c.session FROM tenure_tasks c WHERE c.state = 'claimed' AND c.session IS NOT NULL

@@ -72,7 +72,9 @@ BEGIN
             SELECT c.id, CASE WHEN c.session IS NOT NULL AND NOT EXISTS (
                                    SELECT FROM tenure.sessions s WHERE s.id = c.session AND s.state = 'live')
                               THEN 'lost: its session ended'
-                              WHEN c.deadline < clock_ THEN 'lost: run time is over' END AS error
+                              WHEN c.deadline < clock_ AND c.claimed_at + c.max_run_ms * interval '1 millisecond' <= c.deadline
+                              THEN 'lost: run time is over'
+                              WHEN c.deadline < clock_ THEN 'lost: its claim timed out' END AS error
             FROM tenure.tasks c WHERE c.id = ANY (found_[1:most]) AND c.state = 'claimed'
         ) l
         WHERE t.id = l.id AND l.error IS NOT NULL
