@@ -19,6 +19,7 @@ mod guard;
 mod literals;
 mod model;
 mod pooler;
+mod publisher;
 mod races;
 mod roles;
 mod schedules;

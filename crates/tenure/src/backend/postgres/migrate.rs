@@ -80,7 +80,8 @@ const ABOUT_ROLES: &str = "\
 --
 --   tenure_owner      owns the tables: for `tenure migrate up`, and for nothing else
 --   tenure_runtime    for programs and servers: works with what is in the tables, and can not change the tables
---   tenure_publisher  for programs that only publish events, in their own transactions: sees no events, and no secrets
+--   tenure_publisher  for programs that only publish events, in their own transactions: calls tenure.publish, and has no
+--                     right on any table
 --   tenure_reader     for people and monitoring: looks at everything but the digests of secrets
 --
 -- They have no passwords yet: \\password tenure_runtime sets one. Or keep roles of your own, and make them members:

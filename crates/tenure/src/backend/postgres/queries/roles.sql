@@ -44,8 +44,20 @@ BEGIN
     END LOOP;
 
     GRANT USAGE ON SCHEMA tenure TO tenure_runtime, tenure_publisher, tenure_reader;
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_runtime, tenure_publisher, tenure_reader;
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_runtime, tenure_reader;
     REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM tenure_runtime, tenure_publisher, tenure_reader;
+    REVOKE ALL ON ALL SEQUENCES IN SCHEMA tenure FROM tenure_runtime, tenure_publisher, tenure_reader;
+    -- A function that runs with its owner's rights is for those who are named, and tenure_runtime.
+    REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tenure FROM tenure_publisher;
+    FOR thing IN
+        SELECT p.oid::regprocedure::text AS name, p.proname IN ('publish', 'publish_bytes', 'publish_many', 'publish_in') AS publishes
+        FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'tenure'::regnamespace AND p.prosecdef
+    LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC, tenure_reader', thing.name);
+        IF thing.publishes THEN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO tenure_publisher', thing.name);
+        END IF;
+    END LOOP;
     FOR thing IN
         SELECT * FROM (VALUES
             ('migrations', 'SELECT', 'SELECT'),
@@ -112,12 +124,7 @@ BEGIN
         GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime;
     END IF;
     IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_publisher;
-        -- Who only publishes does not see what others have published, nor how the servers sign.
-        GRANT SELECT ON tenure.topics, tenure.event_units TO tenure_publisher;
-        GRANT INSERT ON tenure.events, tenure.event_units TO tenure_publisher;
-        GRANT SELECT (batch, id, topic, slot, bytes, idempotency_key) ON tenure.events TO tenure_publisher;
-        GRANT SELECT, UPDATE, DELETE ON tenure.event_dozers TO tenure_publisher;
+        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime;
     END IF;
 END
 $$;
