@@ -22,6 +22,7 @@ mod literals;
 mod migrating;
 mod model;
 mod pooler;
+mod publisher;
 mod races;
 mod restores;
 mod roles;

@@ -181,7 +181,8 @@ const ABOUT_ROLES: &str = "\
 --   tenure_owner      owns the tables: for `tenure migrate up`, and for nothing else
 --   tenure_server     for `tenure serve` and `tenure token`: as tenure_runtime, and manages access tokens
 --   tenure_runtime    for programs, workers and the CLI: elections, queues, events and schedules; no access tokens
---   tenure_publisher  for programs that only publish events, in their own transactions: sees no events, and no secrets
+--   tenure_publisher  for programs that only publish events, in their own transactions: calls tenure.publish, and has no
+--                     right on any table
 --   tenure_reader     for people and monitoring: reads everything but secrets, and writes nothing
 --
 -- No role but tenure_owner can change or delete entries of the audit.

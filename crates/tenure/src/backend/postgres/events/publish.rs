@@ -72,13 +72,21 @@ fn written<'q>(
     let columns = Columns::of(events.iter());
     let mut values = key_of(topic).to_vec();
     let [hashes, kinds, keys, payloads, bodies, headers, idempotency_keys, tokens] = columns.values();
-    values.extend([hashes, kinds, keys, payloads, bodies, headers]);
-    if how == How::Own {
-        values.push(tokens);
-        return message.then("event_publish_own", &values);
+    if how != How::Theirs {
+        // There the database computes the hashes: it trusts no client with them.
+        values.push(hashes);
     }
-    values.extend([idempotency_keys, tokens, Value::Bool(how == How::OwnByKeys)]);
-    message.then("event_publish", &values)
+    values.extend([kinds, keys, payloads, bodies, headers]);
+    if how != How::Own {
+        values.push(idempotency_keys);
+    }
+    values.push(tokens);
+    let query = match how {
+        How::Theirs => "event_publish_in",
+        How::OwnByKeys => "event_publish_keyed",
+        How::Own => "event_publish_own",
+    };
+    message.then(query, &values)
 }
 
 /// Events, as `tenure.publish_all` reads them: a list of each of their parts, if any of them has it.

@@ -70,17 +70,21 @@ impl Postgres {
 }
 
 /// An event, in the columns of `event_read`.
+///
+/// A row that another program wrote past [`publish`](super::publish) must not block the partition: a payload that is not JSON is
+/// delivered as its bytes, so that a handler that expects JSON fails and the event goes to the dead letters; headers that are not an
+/// object of texts and a token that no store granted are left out. As on SQLite.
 pub(super) fn event(row: &PgRow) -> Result<Event, StoreError> {
     // By number, not by name: this is done for every event that there is.
-    let payload = match (at::<Option<String>>(row, 5)?, at::<Option<&str>>(row, 6)?) {
-        (Some(json), _) => Payload::Json(json.try_into().map_err(|error| garbled("a payload", error))?),
+    let payload = match (at::<Option<&str>>(row, 5)?, at::<Option<&str>>(row, 6)?) {
+        (Some(text), _) => {
+            text.parse().map_or_else(|_| Payload::Bytes(text.as_bytes().to_owned()), Payload::Json)
+        }
         (None, body) => Payload::Bytes(unhex(body.unwrap_or(""))?),
     };
-    let headers = match at::<Option<&str>>(row, 7)? {
-        Some(headers) => serde_json::from_str(headers).map_err(|error| garbled("headers", error))?,
-        None => BTreeMap::new(),
-    };
-    let token = at::<Option<i64>>(row, 8)?;
+    let headers = at::<Option<&str>>(row, 7)?;
+    let headers = headers.and_then(|headers| serde_json::from_str(headers).ok()).unwrap_or_default();
+    let token = at::<Option<i64>>(row, 8)?.and_then(|token| u64::try_from(token).ok());
     Ok(Event {
         slot: number(at::<i32>(row, 0)?, "a slot")?,
         position: number(at::<i64>(row, 1)?, "a position")?,
@@ -89,7 +93,7 @@ pub(super) fn event(row: &PgRow) -> Result<Event, StoreError> {
         kind: at(row, 4)?,
         payload,
         headers,
-        leader_token: token.map(|token| number(token, "a token").map(Token::from_u64)).transpose()?,
+        leader_token: token.map(Token::from_u64),
         at_ms: at(row, 9)?,
     })
 }

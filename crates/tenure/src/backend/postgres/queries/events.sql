@@ -1,9 +1,16 @@
--- name: event_publish
--- $1 namespace, $2 topic; of each event: $3 the hash of its key, $4 type, $5 key, $6 payload, $7 bytes, $8 headers, $9 idempotency key,
--- $10 leader's token; $11 whether the transaction is our own. See tenure.publish_all.
+-- name: event_publish_in
+-- In somebody else's transaction. $1 namespace, $2 topic; of each event: $3 type, $4 key, $5 payload, $6 bytes, $7 headers,
+-- $8 idempotency key, $9 leader's token. See tenure.publish_in.
+SELECT p.n, p.id, p.slot, p.new, p.most
+FROM tenure.publish_in($1, $2, $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::bigint[]) p
+ORDER BY p.n;
+
+-- name: event_publish_keyed
+-- In a transaction of our own. $1 namespace, $2 topic; of each event: $3 the hash of its key, $4 type, $5 key, $6 payload, $7 bytes,
+-- $8 headers, $9 idempotency key, $10 leader's token. See tenure.publish_all.
 SELECT p.n, p.id, p.slot, p.new, p.most
 FROM tenure.publish_all($1, $2, $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::text[], $9::text[], $10::bigint[],
-                        $11::boolean) p
+                        true) p
 ORDER BY p.n;
 
 -- name: event_publish_own

@@ -45,13 +45,19 @@ BEGIN
     END LOOP;
 
     GRANT USAGE ON SCHEMA tenure TO tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_server, tenure_runtime, tenure_reader;
+    -- The publisher calls the checked functions of the tables' owner, and has no other right.
+    REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tenure FROM tenure_publisher;
+    REVOKE ALL ON ALL SEQUENCES IN SCHEMA tenure FROM tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
     -- Functions that run with the owner's rights are for the roles that need them, and never for the reader.
     FOR thing IN
-        SELECT p.oid::regprocedure::text AS name,
-               coalesce(needed.roles, 'tenure_server, tenure_runtime, tenure_publisher') AS roles
+        SELECT p.oid::regprocedure::text AS name, coalesce(needed.roles, 'tenure_server, tenure_runtime') AS roles
         FROM pg_catalog.pg_proc p
         LEFT JOIN (VALUES
+            ('publish', 'tenure_server, tenure_runtime, tenure_publisher'),
+            ('publish_bytes', 'tenure_server, tenure_runtime, tenure_publisher'),
+            ('publish_many', 'tenure_server, tenure_runtime, tenure_publisher'),
+            ('publish_in', 'tenure_server, tenure_runtime, tenure_publisher'),
             ('append_audit', 'tenure_server, tenure_runtime'),
             ('prune_audit', 'tenure_server'),
             ('prune_credentials', 'tenure_server'),
@@ -137,12 +143,7 @@ BEGIN
         GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime, tenure_server;
     END IF;
     IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_server, tenure_publisher;
-        -- Who only publishes does not see what others have published, nor how the servers sign.
-        GRANT SELECT ON tenure.epoch_now, tenure.topics, tenure.event_units, tenure.event_floors TO tenure_publisher;
-        GRANT INSERT ON tenure.events, tenure.event_units TO tenure_publisher;
-        GRANT SELECT (batch, id, topic, slot, bytes, idempotency_key) ON tenure.events TO tenure_publisher;
-        GRANT SELECT, UPDATE, DELETE ON tenure.event_dozers TO tenure_publisher;
+        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_server;
     END IF;
 END
 $$;

@@ -1,4 +1,8 @@
 -- For any language: events, published in the caller's own transaction.
+--
+-- publish, publish_bytes, publish_many and publish_in run with the rights of the owner of the tables, so that a role that may call
+-- them needs no right on any table, and can write nothing that they have not checked: the numbers, the slot and the offset of an event
+-- are drawn here. Their search path is pinned.
 
 -- Refuses an event that makes no sense: see event::check. `place`: which, null if there is only one.
 CREATE FUNCTION tenure.check_event(
@@ -90,7 +94,9 @@ CREATE FUNCTION tenure.publish(
     idempotency_key text DEFAULT NULL,
     namespace text DEFAULT 'default',
     leader_token bigint DEFAULT NULL
-) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
 #variable_conflict use_variable
 DECLARE
     topic_ integer;
@@ -145,7 +151,9 @@ CREATE FUNCTION tenure.publish_bytes(
     idempotency_key text DEFAULT NULL,
     namespace text DEFAULT 'default',
     leader_token bigint DEFAULT NULL
-) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+) RETURNS bigint LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
     SELECT tenure.publish_with_care(namespace, topic, NULL, coalesce(body, ''), key, type, headers, idempotency_key, leader_token)
 $$;
 
@@ -153,7 +161,9 @@ COMMENT ON FUNCTION tenure.publish_bytes IS
 'Publishes an event whose payload is bytes rather than JSON. See tenure.publish.';
 
 CREATE FUNCTION tenure.publish_many(topic text, events jsonb, namespace text DEFAULT 'default')
-RETURNS TABLE (n integer, id bigint, slot integer, new boolean) LANGUAGE plpgsql VOLATILE AS $$
+RETURNS TABLE (n integer, id bigint, slot integer, new boolean) LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
 #variable_conflict use_column
 DECLARE
     given record;
@@ -213,6 +223,66 @@ COMMENT ON FUNCTION tenure.publish_many IS
 
 events: a list of objects with payload, key, type, headers, idempotency_key and leader_token, of which each may be missing. One row for
 each, in their order: its place, its number, the slot it lies in, and whether it is new.';
+
+-- What the library calls in its user's transaction. As tenure.publish_all without `hashes` and `own`; but whoever calls it is not
+-- trusted to have checked anything, and so it is checked here.
+CREATE FUNCTION tenure.publish_in(
+    namespace text, topic text, kinds text[], keys text[], payloads text[], bodies bytea[], headers text[], idempotency_keys text[],
+    tokens bigint[]
+) RETURNS TABLE (n integer, id bigint, slot integer, new boolean, most bigint) LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    count_ CONSTANT integer := cardinality(kinds);
+    wrong record;
+BEGIN
+    IF count_ > 10000 OR count_ <> ANY (ARRAY(SELECT coalesce(c, count_) FROM unnest(ARRAY[cardinality(keys), cardinality(payloads),
+        cardinality(bodies), cardinality(headers), cardinality(idempotency_keys), cardinality(tokens)]) c)) THEN
+        RAISE EXCEPTION 'there are % events, or not as many of each of their parts; at most 10000 are published together', count_
+            USING ERRCODE = 'TN010', HINT = 'Split them. Nothing was published.';
+    END IF;
+    -- Most have nothing to find fault with. A payload that is not JSON fails here, with SQLSTATE 22P02.
+    SELECT (e.n - 1)::integer AS place, e.* INTO wrong
+    FROM unnest(kinds, keys, payloads, bodies, idempotency_keys, tokens)
+         WITH ORDINALITY AS e (kind, key, payload, body, idem, token, n)
+    WHERE (e.payload IS NULL) = (e.body IS NULL) OR e.payload::json IS NULL AND e.body IS NULL
+       OR coalesce(octet_length(e.payload), octet_length(e.body)) > 1048576
+       OR e.kind IS NULL OR e.key = '' OR e.idem = '' OR e.token < 0
+       OR greatest(octet_length(e.kind), octet_length(e.key), octet_length(e.idem)) > 512
+       OR concat(e.kind, e.key, e.idem) ~ '[\u0001-\u001f\u007f-\u009f]'
+    ORDER BY e.n LIMIT 1;
+    IF FOUND THEN
+        PERFORM tenure.check_event(wrong.place, wrong.key, wrong.kind, NULL, wrong.idem, wrong.token::text);
+        IF coalesce(octet_length(wrong.payload), octet_length(wrong.body)) > 1048576 THEN
+            PERFORM tenure.too_large(wrong.place, coalesce(octet_length(wrong.payload), octet_length(wrong.body)), 1048576);
+        END IF;
+        RAISE EXCEPTION 'event %: it must have either a payload or a body', wrong.place USING ERRCODE = 'TN010',
+            HINT = 'Nothing was published.';
+    END IF;
+    IF headers IS NOT NULL THEN
+        SELECT (h.n - 1)::integer AS place INTO wrong
+        FROM unnest(headers) WITH ORDINALITY AS h (headers, n) CROSS JOIN LATERAL (
+            SELECT count(*) > 64 OR coalesce(sum(octet_length(j.key) + octet_length(j.value::text)), 0) > 131072
+                   OR bool_or(json_typeof(j.value) <> 'string' OR j.key = '' OR octet_length(j.key) > 512
+                              OR j.key ~ '[\u0001-\u001f\u007f-\u009f]') AS wrong
+            FROM json_each(h.headers::json) j) j
+        WHERE j.wrong ORDER BY h.n LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'event %: its headers are not an object of at most 64 texts', wrong.place USING ERRCODE = 'TN010',
+                HINT = 'Give headers as an object of texts. Nothing was published.';
+        END IF;
+    END IF;
+    RETURN QUERY SELECT p.n, p.id, p.slot, p.new, p.most FROM tenure.publish_all(
+        publish_in.namespace, publish_in.topic,
+        ARRAY(SELECT tenure.key_hash(k.key) FROM unnest(coalesce(keys, array_fill(NULL::text, ARRAY[count_]))) WITH ORDINALITY
+              AS k (key, n) ORDER BY k.n),
+        kinds, keys, payloads, bodies, headers, idempotency_keys, tokens, false) p ORDER BY p.n;
+END
+$$;
+
+-- Whoever may call these publishes with the rights of the owner: see roles.sql for who may.
+REVOKE ALL ON FUNCTION tenure.publish, tenure.publish_bytes, tenure.publish_many, tenure.publish_in FROM PUBLIC;
 
 CREATE FUNCTION tenure.slot_of(key text, slots integer) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     SELECT (tenure.key_hash(key) % greatest(slots, 1))::integer

@@ -13,7 +13,8 @@
 -- tenure.batch, for the transaction. A savepoint that is rolled back takes it back as well. `X:N`: one call with one event, so that row is
 -- all; `X:N+`: more. X is the transaction: what is set for the session, or was by another, is not this one's batch, whose events
 -- would be placed again with it. It is emptied when the batch is placed: whoever publishes after that (SET CONSTRAINTS … IMMEDIATE, another
--- deferred trigger) begins another batch. SET CONSTRAINTS … IMMEDIATE takes the locks at once and keeps them until the commit: that,
+-- deferred trigger) begins another batch. Any session can set it to anything, so tenure.batch takes it only for a batch in which
+-- this transaction has inserted a row: a batch never holds events of two transactions, whatever a client sets. SET CONSTRAINTS … IMMEDIATE takes the locks at once and keeps them until the commit: that,
 -- a prepared transaction, and a commit that waits for a standby are what can hold up others; see tenure.blockers.
 
 -- Into which slot a key falls, before it is taken modulo the slots: 32-bit FNV-1a with both halves folded.
@@ -158,7 +159,8 @@ END
 $$;
 
 -- The same for all events of a batch, as they are in the table: a unit for each slot, or several if it has more than a thousand events.
-CREATE FUNCTION tenure.place(in_batch bigint) RETURNS void LANGUAGE plpgsql VOLATILE
+-- `rest`: only for those that have no unit yet, at the price of a look at the units for each event.
+CREATE FUNCTION tenure.place(in_batch bigint, rest boolean DEFAULT false) RETURNS void LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -170,7 +172,10 @@ BEGIN
     FROM (SELECT p.topic, p.slot, min(p.id) AS first_id, max(p.id) AS last_id, count(*) AS events, sum(p.bytes) AS bytes
           FROM (SELECT e.topic, e.slot, e.id, e.bytes,
                        (row_number() OVER (PARTITION BY e.topic, e.slot ORDER BY e.id) - 1) / 1000 AS part
-                FROM tenure.events e WHERE e.batch = in_batch) p
+                FROM tenure.events e WHERE e.batch = in_batch AND CASE WHEN rest THEN NOT EXISTS (
+                    SELECT FROM tenure.event_units u
+                    WHERE u.topic = e.topic AND u.slot = e.slot AND u.position > in_batch AND u.batch = in_batch
+                      AND e.id BETWEEN u.first_id AND u.last_id) ELSE true END) p
           GROUP BY p.topic, p.slot, p.part ORDER BY p.topic, p.slot, p.part) u;
     PERFORM tenure.place_units(in_batch, units.topics, units.slots, units.firsts, units.lasts, units.counts, units.sizes);
 END
@@ -178,12 +183,17 @@ $$;
 
 -- The trigger: once for each call of a transaction that is about to commit. What is not of the batch is placed already. Most batches
 -- are of one event, and then each expression counts: PL/pgSQL prepares each anew in every transaction.
-CREATE FUNCTION tenure.place_batch() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+--
+-- It runs with the rights of the owner: who publishes has no rights on the tables. Units are made from rows, which only functions of
+-- this file insert; the setting decides no more than which rows of this transaction go into one unit.
+CREATE FUNCTION tenure.place_batch() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
 DECLARE
     now_ CONSTANT text := current_setting('tenure.batch', true);
     rings boolean;
 BEGIN
-    IF now_ = pg_current_xact_id()::text || ':' || NEW.batch THEN
+    IF now_ = pg_current_xact_id()::text || ':' || NEW.batch AND NEW.id = NEW.batch THEN
         -- Always so: an expression costs less than a statement.
         IF pg_advisory_xact_lock(8372, NEW.topic * 1024 + NEW.slot) IS NOT NULL AND set_config('tenure.batch', '', true) = '' THEN
             -- What tenure.position_for does, without a call if there is nothing to do.
@@ -203,16 +213,19 @@ BEGIN
             PERFORM tenure.ring_topic(NEW.topic);
         END IF;
     ELSIF now_ = pg_current_xact_id()::text || ':' || NEW.batch || '+' THEN
-        PERFORM set_config('tenure.batch', '', true), set_config('tenure.placed', NEW.batch::text, true);
+        PERFORM set_config('tenure.batch', '', true);
         PERFORM tenure.place(NEW.batch);
-    ELSIF current_setting('tenure.placed', true) IS DISTINCT FROM NEW.batch::text AND NOT EXISTS (
+    ELSIF (SELECT u.batch = NEW.batch AND u.last_id >= NEW.id FROM tenure.event_units u
+           WHERE u.topic = NEW.topic AND u.slot = NEW.slot ORDER BY u.position DESC LIMIT 1) THEN
+        -- Placed with an earlier row of its batch: we hold the lock of the slot, so our unit is still the last one there.
+        RETURN NULL;
+    ELSIF NOT EXISTS (
         SELECT FROM tenure.event_units u
         WHERE u.topic = NEW.topic AND u.slot = NEW.slot AND u.position > NEW.batch AND u.batch = NEW.batch
           AND NEW.id BETWEEN u.first_id AND u.last_id)
     THEN
         -- Somebody has emptied or changed the setting (RESET ALL): what was published before is not lost for that.
-        PERFORM set_config('tenure.placed', NEW.batch::text, true);
-        PERFORM tenure.place(NEW.batch);
+        PERFORM tenure.place(NEW.batch, true);
     END IF;
     RETURN NULL;
 END
@@ -222,14 +235,36 @@ $$;
 CREATE CONSTRAINT TRIGGER events_placed AFTER INSERT ON tenure.events DEFERRABLE INITIALLY DEFERRED
 FOR EACH ROW WHEN (NEW.leads) EXECUTE FUNCTION tenure.place_batch();
 
+-- Whether this transaction has inserted rows of a batch that has no unit yet. A row that is visible although its transaction is in
+-- progress is our own; and once it has a unit we hold the lock of its slot, where that unit is the last one.
+CREATE FUNCTION tenure.is_our_batch(in_batch bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM tenure.events e WHERE e.batch = in_batch AND CASE WHEN age(e.xmin) <= 0
+            THEN pg_xact_status((pg_current_xact_id()::text::bigint - age(e.xmin))::text::xid8) = 'in progress' ELSE false END
+          AND in_batch IS DISTINCT FROM (SELECT u.batch FROM tenure.event_units u WHERE u.topic = e.topic AND u.slot = e.slot
+                                         ORDER BY u.position DESC LIMIT 1));
+END
+$$;
+
 -- The batch of this transaction; `new_` if it has none yet. `several`: more than this one event are in it.
 CREATE FUNCTION tenure.batch(new_ bigint, several boolean) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ours CONSTANT text := pg_current_xact_id()::text || ':';
     now_ CONSTANT text := current_setting('tenure.batch', true);
+    given text;
 BEGIN
     IF starts_with(now_, ours) THEN
-        RETURN substr(rtrim(set_config('tenure.batch', rtrim(now_, '+') || '+', true), '+'), length(ours) + 1);
+        given := substr(rtrim(now_, '+'), length(ours) + 1);
+        IF given ~ '^[0-9]{1,18}$' THEN
+            -- The setting is the client's to change, so the table is asked.
+            IF tenure.is_our_batch(given::bigint) THEN
+                PERFORM set_config('tenure.batch', ours || given || '+', true);
+                RETURN given::bigint;
+            END IF;
+        END IF;
     END IF;
     PERFORM set_config('tenure.batch', ours || new_ || CASE WHEN several THEN '+' ELSE '' END, true);
     RETURN new_;
@@ -452,3 +487,6 @@ BEGIN
     END IF;
 END
 $$;
+
+-- The trigger runs for whoever publishes, and nobody calls it.
+REVOKE ALL ON FUNCTION tenure.place_batch(), tenure.begin_numbers() FROM PUBLIC;
