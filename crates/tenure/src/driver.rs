@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use crate::claims::bells::Bells;
 use crate::elector::{Change, Seat};
 use crate::leadership::{Over, Term, TermState, Trust};
+use crate::outage::{OutageLog, log_failure, log_recovery};
 use crate::runtime::{Draw, Runtime};
 use crate::{Error, backend::no_hints, metrics};
 
@@ -83,6 +84,7 @@ pub(crate) struct Driver {
     stopped: bool,
     inputs: VecDeque<Input>,
     stepping: bool,
+    outages: OutageLog,
 }
 
 /// An election in which this process stands.
@@ -124,6 +126,7 @@ impl Driver {
             stopped: false,
             inputs: VecDeque::new(),
             stepping: false,
+            outages: OutageLog::default(),
         };
         (driver, sender)
     }
@@ -185,6 +188,9 @@ impl Driver {
         let now = self.runtime.now();
         let beat = if let Answer::Pulse(pulse) = &answer {
             metrics::renewed(pulse, now.since(sent_at));
+            if pulse.is_ok() {
+                log_recovery!(self.outages, now, "the store answers again");
+            }
             true
         } else {
             false
@@ -444,7 +450,8 @@ impl Driver {
                 }
             }
             Event::Trouble(error) => {
-                tracing::warn!(trusted_for = ?self.machine.trusted_until().since(now), "store: {error}");
+                let trusted_for = self.machine.trusted_until().since(now);
+                log_failure!(self.outages, now, ?trusted_for, "the store failed: {error}");
                 metrics::trouble(&error);
                 *self.shared.trouble.lock().unwrap_or_else(|e| e.into_inner()) = Some(error);
             }

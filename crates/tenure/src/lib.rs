@@ -133,6 +133,7 @@ mod leadership;
 pub mod metrics;
 mod moving;
 pub mod operator;
+mod outage;
 mod pool;
 pub mod runtime;
 mod scheduler;

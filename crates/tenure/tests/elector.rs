@@ -409,3 +409,75 @@ fn closing_is_bounded_when_the_store_is_away() {
         closing.await.unwrap().unwrap();
     });
 }
+
+/// The lines of the log from `INFO` on.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(tracing::Level, String)>>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Message(String);
+        impl tracing::field::Visit for Message {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{field}={value:?} ");
+            }
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        self.0.lock().unwrap().push((*event.metadata().level(), message.0));
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+impl Log {
+    fn of(&self, level: tracing::Level) -> Vec<String> {
+        let about_the_store =
+            |(its, line): &&(tracing::Level, String)| *its == level && line.contains("the store");
+        self.0.lock().unwrap().iter().filter(about_the_store).map(|(_, line)| line.clone()).collect()
+    }
+}
+
+/// While a database was down, the same warning was printed 38 times in 12 seconds.
+#[test]
+fn an_outage_of_the_store_is_logged_with_back_off_and_so_is_its_end() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    block_on(async {
+        let (clock, memory) = hand_driven();
+        let link = Cuttable::new(memory);
+        let builder = Tenure::builder().store(link.clone()).name("a").runtime(Arc::new(clock.clone()));
+        let tenure = builder.open().await.unwrap();
+        let _elector = tenure.elector("nightly");
+        clock.advance(5 * SECOND).await;
+        assert_eq!(log.of(tracing::Level::WARN), [""; 0]);
+        link.cut(true);
+        for _ in 0..60 {
+            clock.advance(SECOND).await;
+        }
+        let warnings = log.of(tracing::Level::WARN);
+        assert!((2..=4).contains(&warnings.len()), "at once, and after 10 and 30 seconds: {warnings:#?}");
+        assert!(warnings[0].contains("unlogged=0 "), "{warnings:#?}");
+        assert!(!warnings[1].contains("unlogged=0 "), "{warnings:#?}");
+        assert_eq!(log.of(tracing::Level::INFO), [""; 0]);
+        link.cut(false);
+        clock.advance(20 * SECOND).await;
+        assert_eq!(log.of(tracing::Level::WARN).len(), warnings.len());
+        let again = log.of(tracing::Level::INFO);
+        assert!(again.len() == 1 && again[0].contains("the store answers again"), "{again:#?}");
+    });
+}

@@ -23,6 +23,7 @@ use super::hub::{Hub, Reign, locked};
 use super::link;
 use crate::elector::Seat;
 use crate::leadership::Term;
+use crate::outage::{OutageLog, log_failure, log_recovery};
 use crate::{Error, Leadership, Tenure, metrics};
 
 /// How many rows of each kind one call tends.
@@ -146,6 +147,7 @@ async fn serve(hub: &Arc<Hub>, session: &SessionId, token: Token) {
 }
 
 async fn put_post(hub: &Hub, post: &Post) {
+    let mut outages = OutageLog::default();
     loop {
         match hub.bounded(hub.store.put_post(post)).await {
             Ok(true) => {
@@ -153,7 +155,13 @@ async fn put_post(hub: &Hub, post: &Post) {
                 return;
             }
             Ok(false) => tracing::debug!("claims: the store does not know yet, or no longer, that we lead"),
-            Err(error) => tracing::warn!("claims: can not say where the leader is: {error}"),
+            Err(error) => {
+                log_failure!(
+                    outages,
+                    hub.runtime.now(),
+                    "claims: publishing the broker's address failed: {error}"
+                );
+            }
         }
         hub.pause(hub.timing.retry()).await;
     }
@@ -161,12 +169,14 @@ async fn put_post(hub: &Hub, post: &Post) {
 
 /// Has the store recover and forget, at least once a beat, and when something falls due.
 async fn tend(hub: &Hub, session: &SessionId, token: Token, news: &Notify, clock: &Mutex<SteadyClock>) {
+    let mut outages = OutageLog::default();
     loop {
         let sent = hub.runtime.now();
         let clock_ms = locked(clock).now_ms(sent);
         let tend = Tend { session: session.clone(), token, clock_ms, limit: TEND_MAX };
         let wait = match hub.bounded(hub.store.tend(&tend)).await {
             Ok(tended) if tended.leads => {
+                log_recovery!(outages, hub.runtime.now(), "claims: maintenance works again");
                 locked(clock).read(sent, hub.runtime.now(), tended.store_ms);
                 metrics::recovered(tended.returned);
                 if tended.returned + tended.dead + tended.freed > 0 {
@@ -186,7 +196,7 @@ async fn tend(hub: &Hub, session: &SessionId, token: Token, news: &Notify, clock
             }
             Ok(_) => hub.timing.beat(),
             Err(error) => {
-                tracing::warn!("claims: can not tend: {error}");
+                log_failure!(outages, hub.runtime.now(), "claims: maintenance failed: {error}");
                 hub.timing.retry()
             }
         };

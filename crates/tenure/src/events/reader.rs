@@ -14,6 +14,7 @@ use tenure_core::port::{READ_BYTES, ReadAsk, StoreError};
 use super::handler::TROUBLE;
 use super::shares::Cursors;
 use super::stay::Stay;
+use crate::outage::{OutageLog, log_failure, log_recovery};
 
 /// When to read again after a read that found nothing, counted from that read; then the last, for ever, give or take a fifth.
 const NAPS: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(100), Duration::from_secs(1)];
@@ -34,7 +35,7 @@ impl Stay<'_> {
     pub(super) async fn read(&self) {
         let bell = self.hub.shared.bells.topic(&self.orders.group.topic);
         let mut rung = bell.subscribe();
-        let (mut sleep, mut trouble) = (Sleep::default(), TROUBLE.0);
+        let (mut sleep, mut trouble, mut outages) = (Sleep::default(), TROUBLE.0, OutageLog::default());
         loop {
             let (events, bytes) = self.shares().buffered();
             let room = if bytes < READ_BYTES { self.orders.batch.saturating_sub(events) } else { 0 };
@@ -46,11 +47,14 @@ impl Stay<'_> {
             let next = match self.read_once(room, &mut sleep).await {
                 Ok(nap) => {
                     trouble = TROUBLE.0;
+                    let topic = &self.orders.group.topic;
+                    log_recovery!(outages, self.hub.runtime.now(), %topic, "reading events works again");
                     let Some(nap) = nap else { continue };
                     self.hub.runtime.now() + nap
                 }
                 Err(error) => {
-                    tracing::warn!(topic = %self.orders.group.topic, "can not read events: {error}");
+                    let (now, topic) = (self.hub.runtime.now(), &self.orders.group.topic);
+                    log_failure!(outages, now, %topic, "reading events failed: {error}");
                     let next = self.hub.runtime.now() + self.hub.jittered(trouble);
                     (sleep, trouble) = (Sleep::default(), (trouble * 2).min(TROUBLE.1));
                     next

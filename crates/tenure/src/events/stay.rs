@@ -19,6 +19,7 @@ use super::handler::Deliver;
 use super::shares::Shares;
 use crate::claims::hub::{Hub, locked};
 use crate::metrics;
+use crate::outage::{OutageLog, log_failure, log_recovery};
 
 /// How many rounds go by before it is looked at how what is aside stands, if nobody rings: there may be very many keys.
 const ASIDE_ROUNDS: u32 = 16;
@@ -103,7 +104,7 @@ impl<'a> Stay<'a> {
     pub(super) async fn attend(&self, mut look: Option<GroupLook>) {
         let bell = self.hub.shared.bells.group(&self.orders.group);
         let mut rung = bell.subscribe();
-        let mut rounds: u32 = 0;
+        let (mut rounds, mut outages): (u32, _) = (0, OutageLog::default());
         loop {
             // Before the look: what changes after it rings again.
             rung.mark_unchanged();
@@ -112,9 +113,14 @@ impl<'a> Stay<'a> {
                 self.shares().look_aside();
             }
             let wait = match self.round(look.take()).await {
-                Ok(wait) => wait,
+                Ok(wait) => {
+                    let (now, group) = (self.hub.runtime.now(), &self.orders.group);
+                    log_recovery!(outages, now, %group, "attending the group works again");
+                    wait
+                }
                 Err(error) => {
-                    tracing::warn!(group = %self.orders.group, "can not attend the group: {error}");
+                    let (now, group) = (self.hub.runtime.now(), &self.orders.group);
+                    log_failure!(outages, now, %group, "attending the group failed: {error}");
                     self.hub.timing.retry()
                 }
             };

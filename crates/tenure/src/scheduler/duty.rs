@@ -24,6 +24,7 @@ use tokio::sync::watch;
 
 use super::parcel::{Measure, Parcel};
 use crate::claims::hub::Hub;
+use crate::outage::{OutageLog, log_failure, log_recovery};
 use crate::{Leadership, metrics};
 
 /// The least time between two looks when nothing is known to be due: what rings, may ring a thousand times.
@@ -101,18 +102,22 @@ impl<'a> Duty<'a> {
     /// Fires what falls due, until somebody asks us to finish. A call that is under way then is waited for.
     pub(super) async fn fire(&mut self) {
         let mut bell = self.hub.shared.bells.schedules.subscribe();
+        let mut outages = OutageLog::default();
         while !self.is_over() {
             // Before the look: what rings from here on may be what it does not see.
             bell.mark_unchanged();
             let began = self.hub.runtime.now();
             let until = match self.round().await {
-                Ok(round) => self.until(&round),
+                Ok(round) => {
+                    log_recovery!(outages, self.hub.runtime.now(), "schedules: firing works again");
+                    self.until(&round)
+                }
                 Err(Broken::NotLeading) => {
                     tracing::debug!("schedules: the store does not know yet, or no longer, that we lead");
                     self.hub.runtime.now() + self.hub.jittered(self.hub.timing.retry())
                 }
                 Err(Broken::Store(error)) => {
-                    tracing::warn!("schedules: can not fire: {error}");
+                    log_failure!(outages, self.hub.runtime.now(), "schedules: firing failed: {error}");
                     metrics::trouble(&error);
                     self.hub.runtime.now() + self.hub.jittered(self.hub.timing.retry())
                 }

@@ -27,6 +27,7 @@ use crate::claims::holdings::{Cell, Handed};
 use crate::claims::hub::Hub;
 use crate::claims::route::Got;
 use crate::metrics;
+use crate::outage::{OutageLog, log_failure, log_recovery};
 use crate::runtime::Draw;
 
 /// How much work is fetched ahead.
@@ -153,7 +154,7 @@ impl Crew {
     /// Fetches until the worker drains.
     pub(crate) async fn fetch(self: Arc<Self>, mut registered: Option<SessionId>) {
         let mut draining = self.draining.subscribe();
-        let mut trouble = TROUBLE.0;
+        let (mut trouble, mut outages) = (TROUBLE.0, OutageLog::default());
         loop {
             let round = async {
                 let coming = self.wanted().await;
@@ -176,11 +177,13 @@ impl Crew {
                 Ok((Got::Tasks(handed), session, _coming)) => {
                     self.store(handed, &session);
                     trouble = TROUBLE.0;
+                    log_recovery!(outages, self.hub.runtime.now(), queue = %self.queue, "claiming tasks works again");
                     None
                 }
                 Ok((got, session, _)) => Some(self.refused(&got, &session)),
                 Err(error) => {
-                    tracing::warn!(queue = %self.queue, worker = self.card.name, "can not claim: {error}");
+                    let (now, queue, worker) = (self.hub.runtime.now(), &self.queue, &self.card.name);
+                    log_failure!(outages, now, %queue, worker, "claiming tasks failed: {error}");
                     let pause = trouble;
                     trouble = (trouble * 2).min(TROUBLE.1);
                     Some(pause)
