@@ -8,6 +8,7 @@ use super::process::{forget_postgres_variables, run};
 use super::{Error, Result};
 
 /// The variable that says where the programs of a shared cluster are, so that nobody has to look for them again.
+/// `scripts/postgres-matrix` sets it to the servers of other versions.
 pub(crate) const BINARIES_VARIABLE: &str = "TENURE_TEST_PG_BINARIES";
 
 /// Where PostgreSQL's programs are: where the shared cluster's are, what `pg_config` says, or else the newest below
@@ -32,9 +33,15 @@ pub(crate) fn find_binaries() -> Result<PathBuf> {
         })
 }
 
+/// One of PostgreSQL's client programs: that of the server's folder, or else the machine's own. Some packages of servers
+/// have no clients.
+pub(crate) fn program(binaries: &Path, name: &str) -> PathBuf {
+    Some(binaries.join(name)).filter(|program| program.exists()).unwrap_or_else(|| name.into())
+}
+
 /// Runs SQL through `psql`, reading no settings of the person's.
 pub(crate) fn psql(binaries: &Path, conninfo: &str, sql: &str) -> Result<String> {
-    let mut command = Command::new(binaries.join("psql"));
+    let mut command = Command::new(program(binaries, "psql"));
     forget_postgres_variables(&mut command);
     command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", conninfo]).stdin(Stdio::null());
     // From a file, since all statements of one `-c` would be one transaction.

@@ -16,7 +16,7 @@ use super::builder::PgClusterBuilder;
 use super::clock::SettableClock;
 use super::database::SHARED_CLUSTER_VARIABLE;
 use super::guard::Folder;
-use super::pgtools::{BINARIES_VARIABLE, find_binaries, percent_encoded, psql, quoted};
+use super::pgtools::{BINARIES_VARIABLE, find_binaries, percent_encoded, program, psql, quoted};
 use super::process::{Server, ServerUser, Signal, processes_in, send, stop, wait_for, write};
 use super::{Context, Error, Result, port};
 
@@ -268,7 +268,7 @@ impl PgCluster {
 
     /// One of PostgreSQL's programs, as the user that owns the cluster.
     pub(crate) fn tool(&self, name: &str) -> Command {
-        self.user.command(self.binaries.join(name), self.folder.path())
+        self.user.command(program(&self.binaries, name), self.folder.path())
     }
 
     pub(crate) fn data(&self) -> PathBuf {
