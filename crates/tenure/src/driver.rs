@@ -188,7 +188,9 @@ impl Driver {
         let now = self.runtime.now();
         let beat = if let Answer::Pulse(pulse) = &answer {
             metrics::renewed(pulse, now.since(sent_at));
-            log_recovery!(self.outages, now, "the store answers again");
+            if pulse.is_ok() {
+                log_recovery!(self.outages, now, "the store answers again");
+            }
             true
         } else {
             false
