@@ -68,6 +68,10 @@ pub(crate) struct Global {
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) direct_url: Option<String>,
 
+    /// File with the secret of the cluster that --store or --elect names (raft:, gossip:); one per line, the first is sent, all are accepted
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_CLUSTER_SECRET_FILE", value_name = "FILE")]
+    pub(crate) cluster_secret_file: Option<std::path::PathBuf>,
+
     /// Count a grant only when a synchronous standby has it too
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STRICT")]
     pub(crate) strict: bool,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tenure::backend::gossip::GossipOptions;
 use tenure::backend::{self, StoreOptions};
 use tenure::port::{Backend, GroupKey, PoolKey, QueueKey, ScheduleKey, Takeover, TopicKey};
 use tenure::{ElectionKey, ElectorBuilder, Tenure, TenureBuilder};
@@ -23,12 +24,20 @@ pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
         direct_url: global.direct_url.clone(),
         strict: global.strict,
         elect: global.elect.clone().filter(|url| !url.is_empty()),
+        cluster_secret_file: global.cluster_secret_file.clone(),
         ..StoreOptions::default()
     })
 }
 
 pub(crate) async fn open(global: &Global) -> Result<Arc<dyn Backend>, Failure> {
     Ok(backend::open(&options(global)?).await?)
+}
+
+/// The options of a cluster by gossip whose address stands in the place of a store.
+pub(crate) fn gossip(global: &Global, url: &str) -> Result<GossipOptions, Failure> {
+    let mut options: GossipOptions = url.parse()?;
+    options.secret_file = options.secret_file.or_else(|| global.cluster_secret_file.clone());
+    Ok(options)
 }
 
 pub(crate) fn key(global: &Global, name: &str) -> Result<ElectionKey, Failure> {
@@ -73,6 +82,9 @@ fn of_options(options: StoreOptions) -> TenureBuilder {
     if let Some(url) = options.elect {
         builder = builder.elect(url);
     }
+    if let Some(file) = options.cluster_secret_file {
+        builder = builder.cluster_secret_file(file);
+    }
     builder
 }
 
@@ -92,7 +104,8 @@ pub(crate) async fn other_session(global: &Global, standing: &Standing) -> Resul
     if first.url == url {
         return Err(Failure::usage("--and-store is --store: leave it out, or name the other one"));
     }
-    let options = StoreOptions { url, strict: first.strict, ..StoreOptions::default() };
+    let cluster_secret_file = first.cluster_secret_file;
+    let options = StoreOptions { url, strict: first.strict, cluster_secret_file, ..StoreOptions::default() };
     open_session(options, standing).await.map(Some)
 }
 

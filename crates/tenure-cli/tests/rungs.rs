@@ -4,6 +4,8 @@
 
 #[path = "rungs/apart.rs"]
 mod apart;
+#[path = "rungs/flood.rs"]
+mod flood;
 #[path = "rungs/members.rs"]
 mod members;
 #[path = "rungs/moving.rs"]

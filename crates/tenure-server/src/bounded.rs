@@ -122,6 +122,9 @@ impl Directory for Bounded {
     async fn clock_seconds(&self) -> Answer<Option<f64>> {
         self.within(self.inner.clock_seconds()).await
     }
+    async fn failed(&self) -> StoreError {
+        self.inner.failed().await
+    }
     async fn examine(&self) -> Answer<Vec<Finding>> {
         self.within(self.inner.examine()).await
     }

@@ -1,6 +1,7 @@
 //! Health, for load balancers and whoever restarts what is broken.
 //!
-//! `/healthz` says that the process lives: restarting it would not help more. `/readyz` says that it can do its work: the
+//! `/healthz` says that the process lives: restarting it would not help more. It fails when a restart is what the process needs: its store (it is a
+//! member of a Raft cluster) has stopped for good. `/readyz` says that it can do its work: the
 //! store answered lately and the replica's own session is live. `/readyz?leader=NAME` says whether the leader of an election
 //! is *here*: a candidate with this replica's name. Give a service and the `tenure serve` beside it one `NODE_ID`, point the
 //! load balancer's check at it, and the leader gets the traffic.
@@ -10,6 +11,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::routing::get;
+use futures_util::FutureExt as _;
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use tenure::{ElectionKey, Name, leaders};
@@ -38,8 +40,18 @@ struct Fine {
 
 const OK: Json<Fine> = Json(Fine { status: "ok" });
 
-async fn alive() -> Json<Fine> {
-    OK
+async fn alive(State(app): State<App>) -> Result<Json<Fine>, Problem> {
+    match store_has_failed(&app) {
+        false => Ok(OK),
+        true => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store-failed", STORE_FAILED)
+            .remedy("restart this server; its log says why")),
+    }
+}
+
+const STORE_FAILED: &str = "this server's store has stopped for good";
+
+fn store_has_failed(app: &App) -> bool {
+    app.store.failed().now_or_never().is_some()
 }
 
 /// What is asked.
@@ -84,6 +96,7 @@ fn reasons(app: &App) -> Vec<&'static str> {
         (!seen.is_known(), "the store was not seen yet"),
         (seen.is_known() && seen.age(now) > RECENT, "the store has not answered for a while"),
         (!live, "this server's own session is not live"),
+        (store_has_failed(app), STORE_FAILED),
     ];
     checks.into_iter().filter(|(so, _)| *so).map(|(_, why)| why).collect()
 }

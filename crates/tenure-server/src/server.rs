@@ -134,6 +134,11 @@ impl Server {
         }
     }
 
+    /// Completes, with the reason, when its store can never answer again and the process must be restarted.
+    pub async fn store_failed(&self) -> StoreError {
+        self.app.store.failed().await
+    }
+
     /// Waits until it has ended.
     pub async fn wait(&self) {
         // The sender lives in this very value.
@@ -161,20 +166,14 @@ async fn schedule(
     scheduler.map(Some).map_err(StartError::Replica)
 }
 
-/// Raises how many files this process may have open to what its connections need, as far as it may.
+/// Raises how many files this process may have open as far as it may, and takes fewer connections if that is not enough for them.
 fn make_room(limits: &mut Limits) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let wanted = (limits.connections + OTHER_FILES) as u64;
-    let now = getrlimit(Resource::Nofile);
-    // `None` is no limit.
-    let Some(soft) = now.current.filter(|soft| *soft < wanted) else { return };
-    let most = now.maximum.map_or(wanted, |hard| hard.min(wanted));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: now.maximum });
-    let got = if raised.is_ok() { most } else { soft };
-    if got < wanted {
-        let room = usize::try_from(got).unwrap_or(usize::MAX).saturating_sub(OTHER_FILES).max(1);
+    let files = tenure::open_files::raise_limit();
+    if files < wanted {
+        let room = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(OTHER_FILES).max(1);
         tracing::warn!(
-            files = got,
+            files,
             connections = room,
             wanted = limits.connections,
             "this process may not open as many files as connections were asked for; raise `ulimit -n`"

@@ -121,6 +121,7 @@
 //! `sqlite` and `postgres` (both on by default) compile those backends, `etcd` and `raft` those that only elect, `http` the one that uses a Tenure server;
 //! `memory` is always there.
 
+mod admission;
 pub mod backend;
 mod claims;
 pub mod cluster;
@@ -132,11 +133,14 @@ mod guard;
 mod leadership;
 pub mod metrics;
 mod moving;
+pub mod open_files;
 pub mod operator;
 mod pool;
 pub mod runtime;
 mod scheduler;
 mod seal;
+#[cfg(any(feature = "gossip", feature = "raft"))]
+mod secrets;
 mod tenure;
 mod worker;
 

@@ -97,6 +97,11 @@ pub async fn sleep_until(at: Moment) {
     }
 }
 
+/// Stops this thread for a while. Not for threads of the asynchronous runtime.
+pub fn block_for(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// The host's name.
 pub fn host_name() -> String {
     let mut name = [0u8; 256];

@@ -129,6 +129,30 @@ pub(crate) async fn open(
     }
 }
 
+/// Reads the first message of a connection, of one frame and at most `most` bytes, and finds out under which of several secrets it was sealed
+/// by the asker. Returns the message, and the seals of that secret.
+pub(crate) async fn open_first(
+    from: &mut (impl AsyncRead + Unpin),
+    candidates: Vec<Seals>,
+    most: usize,
+) -> io::Result<(Vec<u8>, Seals)> {
+    let mut header = [0; 4];
+    from.read_exact(&mut header).await?;
+    let length = u32::from_be_bytes(header) as usize;
+    if !(TAG + 2..=most + TAG + 1).contains(&length) {
+        return Err(refused("a first frame of an impossible length"));
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).await?;
+    for mut seals in candidates {
+        let frame = [header.as_slice(), &body].concat();
+        if let Ok(Some(message)) = open(&mut frame.as_slice(), &mut seals.from_asker, most).await {
+            return Ok((message, seals));
+        }
+    }
+    Err(refused("a first frame that does not open: the other end has another secret"))
+}
+
 /// A fresh number.
 pub(crate) fn draw(mut random: impl FnMut() -> u64) -> [u8; NUMBER] {
     let mut bytes = [0; NUMBER];
@@ -219,6 +243,26 @@ mod tests {
         let mut stranger = Seals::derive(&[0; 32], &[1; NUMBER], &[2; NUMBER]).unwrap();
         seal(&mut stranger.from_asker, b"give me work", &mut frames).unwrap();
         assert!(opened(&frames, &mut seals(2).from_asker, 1000).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_first_message_tells_which_of_several_secrets_the_asker_has() {
+        let with = |secret: &[u8]| Seals::derive(secret, &[1; NUMBER], &[2; NUMBER]).unwrap();
+        let accepted = || vec![with(SECRET), with(b"another")];
+        for secret in [SECRET, b"another"] {
+            let mut asker = with(secret);
+            let mut frames = Vec::new();
+            seal(&mut asker.from_asker, b"hello", &mut frames).unwrap();
+            seal(&mut asker.from_asker, b"again", &mut frames).unwrap();
+            let mut stream = frames.as_slice();
+            let (hello, mut seals) = open_first(&mut stream, accepted(), 100).await.unwrap();
+            let again = open(&mut stream, &mut seals.from_asker, 100).await.unwrap();
+            assert_eq!((hello.as_slice(), again.as_deref()), (&b"hello"[..], Some(&b"again"[..])));
+        }
+        let mut frames = Vec::new();
+        seal(&mut with(b"a third").from_asker, b"hello", &mut frames).unwrap();
+        assert!(open_first(&mut frames.as_slice(), accepted(), 100).await.is_err());
+        assert!(open_first(&mut sealed(&[7; 101]).as_slice(), accepted(), 100).await.is_err());
     }
 
     #[tokio::test]

@@ -102,6 +102,12 @@ impl TenureBuilder {
         self
     }
 
+    /// The file with the secret of a Raft cluster. See [`StoreOptions::cluster_secret_file`].
+    pub fn cluster_secret_file(mut self, file: impl Into<std::path::PathBuf>) -> Self {
+        self.options.cluster_secret_file = Some(file.into());
+        self
+    }
+
     /// Count a grant only when it is replicated (PostgreSQL with synchronous standbys).
     pub fn strict(mut self, strict: bool) -> Self {
         self.options.strict = strict;

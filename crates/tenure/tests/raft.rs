@@ -22,6 +22,8 @@ struct Cluster {
     folder: TempDir,
     peers: String,
     members: BTreeMap<u64, Raft>,
+    /// What the next member to start finds in its file of secrets.
+    secrets: String,
 }
 
 impl Cluster {
@@ -32,6 +34,7 @@ impl Cluster {
             folder: tempfile::tempdir().unwrap(),
             peers: places.join(","),
             members: BTreeMap::new(),
+            secrets: "the first secret".into(),
         };
         for node in 1..=count {
             cluster.start(node).await;
@@ -60,9 +63,21 @@ impl Cluster {
             self.folder(node).display(),
             self.peers
         );
-        let member = Raft::connect(&StoreOptions { url, ..StoreOptions::default() }).await?;
+        let member = self.connect(url, &self.secrets).await?;
         self.members.insert(node, member);
         Ok(())
+    }
+
+    async fn connect(&self, url: String, secrets: &str) -> Result<Raft, tenure::port::StoreError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, secrets).unwrap();
+        let cluster_secret_file = Some(file.path().into());
+        Raft::connect(&StoreOptions { url, cluster_secret_file, ..StoreOptions::default() }).await
+    }
+
+    /// Somebody who uses it.
+    async fn client(&self, secrets: &str) -> Result<Raft, tenure::port::StoreError> {
+        self.connect(format!("raft:?peers={}", self.peers), secrets).await
     }
 
     async fn start(&mut self, node: u64) {
@@ -336,7 +351,7 @@ async fn members_come_and_go() {
     let peers = format!("{},4@{place}", cluster.peers);
     let folder = cluster.folder(4);
     let url = format!("raft:{}?node=4&peers={peers}", folder.display());
-    let fourth = Raft::connect(&StoreOptions { url, ..StoreOptions::default() }).await.unwrap();
+    let fourth = cluster.connect(url, &cluster.secrets).await.unwrap();
     first.admit(4, &place).await.unwrap();
     let voters = |status: tenure::backend::raft::Status| -> Vec<u64> {
         status.members.iter().filter(|member| member.votes).map(|member| member.node).collect()
@@ -392,4 +407,68 @@ async fn who_does_not_know_the_secret_is_not_heard() {
     stream.read_to_end(&mut heard).await.unwrap_or_default();
     assert_eq!(heard.len(), 32, "its own number, and nothing more");
     patiently(async || cluster.any().sessions(None).await).await;
+}
+
+/// Has the next snapshot of a member fail: where it is written, there is a folder.
+fn spoil_snapshots(folder: &std::path::Path) {
+    // The file is there for a moment, while a snapshot is being written.
+    while let Err(error) = std::fs::create_dir(folder.join("snapshot.new")) {
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A member whose Raft had stopped went on answering: it told who had led, and asked itself for everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_raft_has_stopped_says_so_to_every_call_and_the_others_go_on() {
+    let cluster = Cluster::of(3).await;
+    let leader = cluster.leader().await;
+    let stopped = cluster.members[&leader].clone();
+    let others: Vec<Raft> = cluster
+        .members
+        .iter()
+        .filter(|(node, _)| **node != leader)
+        .map(|(_, member)| member.clone())
+        .collect();
+    spoil_snapshots(&cluster.folder(leader));
+    let writing = async {
+        for number in 0_u64.. {
+            let _ = others[0].put("k", Some(&number.to_string()), None).await;
+        }
+    };
+    let why = tokio::select! {
+        why = stopped.failed() => why,
+        () = writing => unreachable!(),
+    };
+    assert!(why.kind == Trouble::Unavailable && why.message.contains("restarted"), "{why}");
+    assert_eq!(stopped.get("k").await.unwrap_err().message, why.message);
+    assert_eq!(stopped.status().await.unwrap().leader, None);
+    patiently(async || others[0].put("k", Some("the others go on"), None).await).await;
+    // Who asks the one that has stopped is told nothing there, and asks the next.
+    let client = cluster.client(&cluster.secrets).await.unwrap();
+    assert_eq!(patiently(|| client.get("k")).await.as_deref(), Some("the others go on"));
+    assert_ne!(client.status().await.unwrap().leader, Some(leader));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_replaced_by_restarting_one_member_after_the_other() {
+    let (old, new) = ("the first secret", "the second secret");
+    let mut cluster = Cluster::of(3).await;
+    assert!(cluster.client(new).await.is_err(), "nobody accepts it yet");
+    for secrets in [format!("{old}\n{new}\n"), format!("{new}\n{old}\n"), format!("{new}\n")] {
+        cluster.secrets = secrets;
+        for node in 1..=3 {
+            cluster.stop(node).await;
+            cluster.start(node).await;
+            // Each takes part: it leads, or is led by one that it reaches.
+            for member in cluster.members.values() {
+                patiently(async || member.put("k", Some(&cluster.secrets), None).await).await;
+            }
+        }
+        // A client that is not restarted yet, and one that is.
+        let goes_on = [old, new].map(|secret| cluster.secrets.contains(secret));
+        for (secret, goes_on) in [old, new].into_iter().zip(goes_on) {
+            assert_eq!(cluster.client(secret).await.is_ok(), goes_on, "{secret}");
+        }
+    }
 }

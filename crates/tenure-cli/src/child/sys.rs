@@ -219,11 +219,20 @@ pub(super) fn replace_stream(with: BorrowedFd<'_>, stream: RawFd) {
 /// Makes `command` start in a session of its own, deaf to signals until it says otherwise, with these descriptors.
 ///
 /// The close-on-exec flags are cleared after the fork, so that no other program that this process happens to be
-/// starting in another thread can inherit them.
+/// starting in another thread can inherit them. The limit of open files is the one that this process was started with, should it
+/// have raised its own.
 pub(super) fn detach(command: &mut Command, inherit: Vec<RawFd>) {
+    let files = tenure::open_files::initial_limit();
     let prepare = move || {
-        // SAFETY: setsid, sigfillset, sigprocmask and fcntl are async-signal-safe; `all` is initialised before use.
+        // SAFETY: setsid, getrlimit, setrlimit, sigfillset, sigprocmask and fcntl are system calls or touch only their argument;
+        // `limit` and `all` are initialised before use.
         unsafe {
+            if let Some(files) = files {
+                let mut limit: libc::rlimit = mem::zeroed();
+                check(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))?;
+                limit.rlim_cur = files.min(limit.rlim_max);
+                check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit))?;
+            }
             check(libc::setsid())?;
             let mut all: libc::sigset_t = mem::zeroed();
             libc::sigfillset(&mut all);

@@ -50,6 +50,7 @@ pub(crate) async fn run(global: &Global, args: ElectArgs) -> Result<u8, Failure>
             },
             _ = signals.next() => break,
             () = &mut limit => break,
+            error = tenure.store().failed() => return Err(error.into()),
         }
     }
     drop(elector);
@@ -89,6 +90,7 @@ async fn in_both(global: &Global, args: ElectArgs, signals: &mut Signals) -> Res
         ended = leading => ended?,
         _ = signals.next() => {}
         () = limit => {}
+        failure = candidate.store_failed() => return Err(failure),
     }
     tokio::select! {
         closed = candidate.close() => closed?,

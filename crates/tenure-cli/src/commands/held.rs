@@ -76,6 +76,20 @@ impl Candidate {
         first.into_iter().chain(second).collect()
     }
 
+    /// Completes, with the reason, when a store can never answer again in this process, which must be restarted then.
+    pub(crate) async fn store_failed(&self) -> Failure {
+        let other = async {
+            match &self.other {
+                Some(other) => other.store().failed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = self.tenure.store().failed() => error.into(),
+            error = other => error.into(),
+        }
+    }
+
     /// Leaves both.
     pub(crate) async fn close(self) -> Result<(), tenure::Error> {
         let Candidate { tenure, other, stands } = self;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use tenure::backend::gossip::{Gossip, GossipOptions, Presence, Roster, SoftElectionView};
+use tenure::backend::gossip::{Gossip, Presence, Roster, SoftElectionView};
 use tenure::runtime::{now, sleep_until, wall_ms};
 
 use super::signals::Signals;
@@ -38,7 +38,7 @@ pub(crate) async fn run(global: &Global, args: MembersArgs) -> Result<u8, Failur
     if !url.starts_with("gossip:") {
         return Err(Failure::usage("members are told by gossip; name one: --store gossip:HOST:PORT"));
     }
-    let options: GossipOptions = url.parse()?;
+    let options = store::gossip(global, &url)?;
     let gossip = Gossip::join(options.visiting()).await?;
     let shown = match args.watch {
         true => watch(global, &args, &gossip).await,
@@ -52,8 +52,7 @@ async fn show(global: &Global, args: &MembersArgs, gossip: &Gossip) -> Result<u8
     gathered(gossip).await;
     let roster = gossip.roster();
     if !roster.live().any(|member| member.id != gossip.id()) {
-        let told =
-            "nobody answers: check the address, the cluster's name, and that $TENURE_GOSSIP_SECRET is theirs";
+        let told = "nobody answers: check the address, the cluster's name, and that the secret ($TENURE_GOSSIP_SECRET, $TENURE_GOSSIP_SECRET_FILE) is theirs";
         return Err(Failure::new(exit::STORE, told));
     }
     output::print_text(&picture(global, args, gossip, &roster));

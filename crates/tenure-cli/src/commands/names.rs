@@ -86,7 +86,7 @@ pub(crate) struct RegisterArgs {
 pub(crate) async fn run(global: &Global, args: NamesArgs) -> Result<u8, Failure> {
     let url = store::options(global)?.url;
     match url.starts_with("gossip:") {
-        true => on_gossip(global, url.parse()?, args.command).await,
+        true => on_gossip(global, store::gossip(global, &url)?, args.command).await,
         false => on_store(global, args.command).await,
     }
 }

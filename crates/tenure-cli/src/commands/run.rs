@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tenure::runtime::{now, sleep_until};
 use tenure::{Elector, Over, Status, Tenure};
 
@@ -37,6 +38,10 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
     let grace = args.kill_after + Duration::from_secs(1);
     let candidate = Candidate::stand(global, &args.name, &args.standing, grace).await?;
     let code = campaign(global, &args, &candidate, &mut signals).await;
+    if candidate.store_failed().now_or_never().is_some() {
+        // It can be told nothing any more.
+        return code;
+    }
     tokio::select! {
         closed = candidate.close() => closed?,
         // Told to end once more: the store gets no farewell, and waits for the lease.
@@ -114,6 +119,7 @@ async fn wait_to_lead(
         leadership = candidate.elected() => Ok(Ok(leadership?)),
         () = too_late => not_acquired(global, args, elector),
         () = somebody_else => not_acquired(global, args, elector),
+        failure = candidate.store_failed() => Err(failure),
         // Told to end before we led, or between two times in office.
         signal = ending(signals) => Ok(Err(if is_first { 128 + signal as u8 } else { exit::LOST })),
     }
@@ -179,6 +185,10 @@ async fn office(
                     child.extend(until.as_nanos());
                     told = until;
                 }
+            }
+            failure = candidate.store_failed() => {
+                child.end().await;
+                return Err(failure);
             }
             over = leadership.lost() => {
                 child.end().await;

@@ -165,7 +165,11 @@ pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<u8, Failure>
         _ = signals.next() => return Ok(0),
     };
     say(global, &server);
-    signals.next().await;
+    tokio::select! {
+        _ = signals.next() => {}
+        // Nothing can be said to the store any more, and no request be answered: whoever supervises this process starts it again.
+        error = server.store_failed() => return Err(error.into()),
+    }
     tracing::info!("ending: what is under way may finish; once more to end at once");
     tokio::select! {
         () = server.shutdown() => {}

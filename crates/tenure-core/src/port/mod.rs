@@ -177,6 +177,13 @@ pub trait Directory: Send + Sync + 'static {
         None
     }
 
+    /// Completes, with the reason, when this handle can never answer again and its process must be restarted.
+    ///
+    /// Most stores recover from every failure, and this never completes. A member of a Raft cluster does not, for example when its disk fails.
+    async fn failed(&self) -> StoreError {
+        std::future::pending().await
+    }
+
     /// What there is to know about this store as it is set up, for `tenure doctor`.
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         Ok(Vec::new())

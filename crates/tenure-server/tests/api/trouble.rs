@@ -19,11 +19,13 @@ use super::support::{key, on, stand, take};
 struct Moody {
     inner: Memory,
     away: Arc<AtomicBool>,
+    /// It has stopped for good.
+    stopped: Arc<AtomicBool>,
 }
 
 impl Moody {
     fn new() -> Moody {
-        Moody { inner: Memory::new(), away: Arc::default() }
+        Moody { inner: Memory::new(), away: Arc::default(), stopped: Arc::default() }
     }
 
     fn there(&self) -> Result<(), StoreError> {
@@ -104,9 +106,30 @@ impl Directory for Moody {
         self.there()?;
         self.inner.sessions(which).await
     }
+    async fn failed(&self) -> StoreError {
+        match self.stopped.load(Ordering::Relaxed) {
+            true => StoreError::new(Trouble::Unavailable, "the disk of secret.host is full"),
+            false => std::future::pending().await,
+        }
+    }
 }
 
 impl Office for Moody {}
+
+/// A server whose Raft had stopped was healthy for ever, so that nobody restarted it.
+#[tokio::test]
+async fn a_server_whose_store_has_stopped_for_good_is_neither_healthy_nor_ready() {
+    let moody = Moody::new();
+    let inside = on(Arc::new(moody.clone()) as Arc<dyn Backend>);
+    inside.get("/healthz").await.of(200);
+    moody.stopped.store(true, Ordering::Relaxed);
+    let alive = inside.get("/healthz").await;
+    assert!(!String::from_utf8_lossy(&alive.bytes).contains("secret.host"), "strangers learn no addresses");
+    alive.problem(503, "store-failed", None);
+    let ready = inside.get("/readyz").await;
+    assert!(String::from_utf8_lossy(&ready.bytes).contains("stopped for good"));
+    ready.problem(503, "not-ready", None);
+}
 
 #[tokio::test]
 async fn without_hints_the_board_still_sees_everything() {

@@ -1,5 +1,6 @@
 //! From an address to a store.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -25,6 +26,9 @@ pub struct StoreOptions {
     pub elect: Option<String>,
     /// How a Tenure server is to know us.
     pub access: ServerAccess,
+    /// The file with the secret of a Raft cluster, instead of `$TENURE_RAFT_SECRET` and the file that `$TENURE_RAFT_SECRET_FILE` names. It
+    /// has one secret in each line: the first seals what this process sends, and all are accepted.
+    pub cluster_secret_file: Option<PathBuf>,
 }
 
 type Opening<'a, T> = BoxFuture<'a, Result<Arc<T>, StoreError>>;

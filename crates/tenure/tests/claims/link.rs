@@ -264,3 +264,33 @@ async fn doubt_about_a_claim_on_somebody_elses_session_is_told_to_who_asks() {
         one.close().await.unwrap();
     }
 }
+
+/// Strangers who connected and said nothing took all connections of the leader for five seconds each, and no asker got in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_asker_gets_in_while_strangers_hold_silent_connections() {
+    // Both ends of each connection are in this process.
+    assert!(tenure::open_files::raise_limit() >= 4_096, "this test needs `ulimit -Hn` of 4096");
+    let eve = Eve::new().await;
+    let (leader, asker, _, mail) = leader_and_asker(&eve).await;
+    let there = eve.leader.lock().unwrap().clone();
+    let (opened, mut so_many) = tokio::sync::watch::channel(0);
+    let flood = tokio::spawn(async move {
+        let mut silent = std::collections::VecDeque::new();
+        for count in 0.. {
+            silent.extend(TcpStream::connect(&there).await);
+            // As many as there were places for, and then enough to take each place again before its time is over.
+            if silent.len() > 1_100 {
+                silent.pop_front();
+                tokio::time::sleep(3 * MS).await;
+            }
+            opened.send_replace(count);
+        }
+    });
+    so_many.wait_for(|count| *count > 1_200).await.unwrap();
+    leader.claims().submit(&mail, many(1)).await.unwrap();
+    let got = tasks(asker.claims().claim(&mail, seat(&asker, "w", 1), 30 * SECOND).await.unwrap());
+    assert_eq!(got.len(), 1);
+    flood.abort();
+    asker.close().await.unwrap();
+    leader.close().await.unwrap();
+}

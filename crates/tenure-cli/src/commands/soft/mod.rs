@@ -32,7 +32,7 @@ fn check(global: &Global, name: &str, standing: &Standing) -> Result<GossipOptio
              gossip:HOST:PORT?round=200ms&patience=2s&hold_down=2s"
         )));
     }
-    let mut options: GossipOptions = url.parse()?;
+    let mut options = store::gossip(global, &url)?;
     if let Some(id) = &standing.id {
         options.name.clone_from(id);
     }

@@ -9,7 +9,7 @@
 //!
 //! **What is checked.** At every moment at most one client may trust its lease, its token is greater than all before, and no write under an older one is
 //! confirmed after one under a newer; values are written and read as if one after the other; members that can reach no majority answer nothing; what one
-//! member has applied at an index, no other applies otherwise; and once the faults have ended, everything comes right.
+//! member has applied at an index, no other applies otherwise; no member's Raft stops by itself; and once the faults have ended, everything comes right.
 //!
 //! **When it fails.** It tells its last steps. A seed is always the same plan: the same members, clocks, delays to be drawn and faults to come, openraft's
 //! time-outs among them. It is *not* always the same day to the last message: when several wait for one thing, tokio throws dice about who is woken first that can

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use tenure::backend::raft::Raft;
+use tenure::port::Directory as _;
 use tenure_core::{Entropy as _, SplitMix};
 
 use super::computer::Computer;
@@ -140,9 +142,13 @@ impl World {
     }
 
     async fn look(&mut self) {
-        for raft in self.members.values().filter_map(Member::raft) {
+        for (node, raft) in self.members.iter().filter_map(|(node, member)| Some((node, member.raft()?))) {
             if let Ok(status) = raft.status().await {
                 self.oracle().status(&status);
+            }
+            // No disk fails here but by its machine's crash, so nothing gives it a reason to.
+            if let Some(why) = raft.failed().now_or_never() {
+                self.oracle().broken("members_do_not_stop", format!("m{node}: {why}"));
             }
         }
         self.fall_over();

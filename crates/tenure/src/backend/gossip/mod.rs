@@ -1,7 +1,8 @@
 //! Gossip: processes that know of each other and tell each other what they like, and nothing that they all agree on.
 //!
 //! `gossip:HOST:PORT?seed=HOST:PORT,HOST:PORT&cluster=NAME` joins a cluster. Members exchange what they know by
-//! [chitchat](https://docs.rs/chitchat), in datagrams that are sealed under the secret in `$TENURE_GOSSIP_SECRET`.
+//! [chitchat](https://docs.rs/chitchat), in datagrams that are sealed under the secret in `$TENURE_GOSSIP_SECRET`, or in the
+//! file that `$TENURE_GOSSIP_SECRET_FILE` names.
 //!
 //! **This is not a store.** There is no place where two processes must meet, so nobody can be kept from leading beside somebody else,
 //! and there is no token. What there is:
@@ -108,9 +109,9 @@ impl Gossip {
         let socket = transport::bind(bind).await.map_err(|error| unreachable(&options.bind, &error))?;
         let bound = socket.local_addr().map_err(|error| unreachable(&options.bind, &error))?;
         let address = advertised(&options, bound).await?;
-        let secret = options.read_secret(address)?;
+        let secrets = options.read_secrets(address)?;
         let seal =
-            transport::seal(&secret, &options.cluster).map_err(|error| unreachable("the secret", &error))?;
+            transport::seal(&secrets, &options.cluster).map_err(|error| unreachable("the secret", &error))?;
         let drops = Arc::new(Drops::default());
         let transport = Sealed::new(socket, seal, drops.clone());
 

@@ -12,6 +12,7 @@ use tenure_core::soft::Pace;
 use super::limits;
 use crate::backend::place::{self, is_here};
 use crate::runtime;
+use crate::secrets::{self, Secrets};
 
 const FORM: &str =
     "give gossip:HOST:PORT to be the first, gossip:HOST:PORT?seed=HOST:PORT,HOST:PORT&cluster=NAME to join";
@@ -21,9 +22,6 @@ pub const SECRET_ENV: &str = "TENURE_GOSSIP_SECRET";
 
 /// The port that stands for one that is not named.
 const PORT: u16 = 8370;
-
-/// The fewest characters of a secret between machines.
-const SECRET_MIN: usize = 16;
 
 /// How to join a cluster.
 ///
@@ -49,9 +47,10 @@ pub struct GossipOptions {
     pub name: String,
     /// What people, or programs, want to know of this member.
     pub metadata: BTreeMap<String, String>,
-    /// A file with the secret, instead of `$TENURE_GOSSIP_SECRET`.
+    /// A file with the secret, instead of `$TENURE_GOSSIP_SECRET` and the file that `$TENURE_GOSSIP_SECRET_FILE` names. With several, one in each
+    /// line, the first seals what is sent and all are accepted.
     pub secret_file: Option<PathBuf>,
-    /// The secret itself, instead of either.
+    /// The secret itself, instead of any of these; with several, as in a file.
     pub secret: Option<String>,
     /// How fast gossip goes.
     pub pace: Pace,
@@ -138,28 +137,22 @@ impl GossipOptions {
         self.guest()
     }
 
-    /// The secret: given, in the file, or in the environment. Between machines there must be one.
-    pub(super) fn read_secret(&self, own: SocketAddr) -> Result<Vec<u8>, StoreError> {
-        let secret = match (&self.secret, &self.secret_file) {
-            (Some(secret), _) => secret.clone(),
-            (None, Some(file)) => std::fs::read_to_string(file).map_err(|error| {
-                let told =
-                    format!("the secret of the cluster can not be read from {}: {error}", file.display());
-                StoreError::new(Trouble::Denied, told)
-            })?,
-            (None, None) => std::env::var(SECRET_ENV).unwrap_or_default(),
+    /// The secrets: given, in the file, or in the environment. Between machines there must be one.
+    pub(super) fn read_secrets(&self, own: SocketAddr) -> Result<Secrets, StoreError> {
+        let secrets = match &self.secret {
+            Some(secret) => Secrets::parse(secret)?,
+            None => Secrets::read(self.secret_file.as_deref(), SECRET_ENV)?,
         };
-        let secret = secret.trim();
         let far = self.seeds.iter().find(|seed| !is_here(seed));
         let near = own.ip().is_loopback() && far.is_none();
-        if secret.len() < SECRET_MIN && !near {
+        if !near && !secrets.are_long_enough() {
             let told = format!(
-                "members speak between machines only under a secret of at least {SECRET_MIN} characters; set ${SECRET_ENV} to the \
-                 same on all, or name a file with secret_file=PATH"
+                "members speak between machines only under a secret that others do not know; {}, or secret_file=PATH",
+                secrets::remedy(SECRET_ENV)
             );
             return Err(StoreError::new(Trouble::Denied, told));
         }
-        Ok(secret.as_bytes().to_vec())
+        Ok(secrets)
     }
 
     pub(super) fn check(&self) -> Result<(), StoreError> {
@@ -300,9 +293,9 @@ mod tests {
         let near: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let far: SocketAddr = "10.0.0.1:1".parse().unwrap();
         let options = GossipOptions::new("a:1").secret("");
-        assert!(options.read_secret(near).is_ok());
-        assert_eq!(options.read_secret(far).unwrap_err().kind, Trouble::Denied);
-        assert!(options.clone().seed("10.0.0.2:1").read_secret(near).is_err());
-        assert!(options.secret("sixteen characters").read_secret(far).is_ok());
+        assert!(options.read_secrets(near).is_ok());
+        assert_eq!(options.read_secrets(far).unwrap_err().kind, Trouble::Denied);
+        assert!(options.clone().seed("10.0.0.2:1").read_secrets(near).is_err());
+        assert!(options.secret("sixteen characters").read_secrets(far).is_ok());
     }
 }

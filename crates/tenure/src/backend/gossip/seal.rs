@@ -4,7 +4,7 @@
 //! "TNG1" · cluster (4) · sender (16) · number (8) · sealed: kind (1) · to (16) · from (16) · body · tag (16)
 //! ```
 //!
-//! The *sender* is drawn anew by each process; its key follows from the secret, the cluster's name and that (HKDF-SHA256), so that the
+//! The *sender* is drawn anew by each process; its key follows from the secret (of several, the first; all are tried for a sender that is new), the cluster's name and that (HKDF-SHA256), so that the
 //! *number*, which it counts up, is never used twice under one key (ChaCha20-Poly1305). All that is not sealed is signed with it.
 //!
 //! A datagram names the one process that it is *to*, by a word that the process drew when it started, and tells in whatever it sends
@@ -24,6 +24,7 @@ use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use super::drops::Dropped;
 use super::parts::Parts;
 use super::window::Window;
+use crate::secrets::Secrets;
 
 /// The longest datagram. Longer ones would be cut up on most networks, and many drop what is cut up.
 pub(super) const DATAGRAM_MAX: usize = 1400;
@@ -73,7 +74,8 @@ pub(super) enum Opened {
 
 /// The seal of one process.
 pub(super) struct Seal {
-    master: Prk,
+    /// What the keys of senders follow from, one for each secret that is accepted.
+    masters: Vec<Prk>,
     cluster: [u8; 4],
     sender: Word,
     ours: LessSafeKey,
@@ -91,16 +93,19 @@ struct Sender {
 }
 
 impl Seal {
-    pub(super) fn new(secret: &[u8], cluster: &str, draw: fn() -> u64) -> io::Result<Seal> {
-        let master = Salt::new(HKDF_SHA256, b"tenure gossip 1").extract(secret);
+    pub(super) fn new(secrets: &Secrets, cluster: &str, draw: fn() -> u64) -> io::Result<Seal> {
         let info = [b"cluster".as_slice(), cluster.as_bytes()];
-        let master = Prk::from(master.expand(&info, HKDF_SHA256).map_err(|_| io::Error::other("no key"))?);
+        let masters = secrets.accepted().map(|secret| {
+            let master = Salt::new(HKDF_SHA256, b"tenure gossip 1").extract(secret);
+            master.expand(&info, HKDF_SHA256).map(Prk::from).map_err(|_| io::Error::other("no key"))
+        });
+        let masters = masters.collect::<io::Result<Vec<Prk>>>()?;
         let sender = word(draw);
-        let ours = key(&master, &sender)?;
+        let ours = key(masters.first().ok_or_else(|| io::Error::other("no secret"))?, &sender)?;
         let mut mark = [0; 4];
         mark.copy_from_slice(&digest(&SHA256, cluster.as_bytes()).as_ref()[..4]);
         Ok(Seal {
-            master,
+            masters,
             cluster: mark,
             sender,
             ours,
@@ -132,11 +137,11 @@ impl Seal {
     }
 
     /// Opens a datagram, or says why it is dropped.
-    pub(super) fn open(&mut self, datagram: &mut [u8]) -> Result<Opened, Dropped> {
+    pub(super) fn open(&mut self, datagram: &[u8]) -> Result<Opened, Dropped> {
         if datagram.len() > DATAGRAM_MAX {
             return Err(Dropped::Oversized);
         }
-        let (header, sealed) = datagram.split_at_mut_checked(HEADER).ok_or(Dropped::Malformed)?;
+        let (header, sealed) = datagram.split_at_checked(HEADER).ok_or(Dropped::Malformed)?;
         if &header[..4] != MAGIC {
             return Err(Dropped::Malformed);
         }
@@ -148,13 +153,18 @@ impl Seal {
         if sender == self.sender {
             return Err(Dropped::Replayed);
         }
-        let known = self.senders.get(&sender).map(|sender| sender.key.clone());
-        let key = match known {
-            Some(key) => key,
-            None => key(&self.master, &sender).map_err(|_| Dropped::Forged)?,
+        let keys = match self.senders.get(&sender) {
+            Some(known) => vec![known.key.clone()],
+            None => self.masters.iter().filter_map(|master| key(master, &sender).ok()).collect(),
         };
-        let opened =
-            key.open_in_place(nonce(number), Aad::from(&*header), sealed).map_err(|_| Dropped::Forged)?;
+        // What fails to open is not left as it was.
+        let opened = keys.into_iter().find_map(|key| {
+            let mut copy = sealed.to_vec();
+            let length = key.open_in_place(nonce(number), Aad::from(header), &mut copy).ok()?.len();
+            copy.truncate(length);
+            Some((key, copy))
+        });
+        let (key, opened) = opened.ok_or(Dropped::Forged)?;
         let (preface, body) = opened.split_at_checked(PREFACE).ok_or(Dropped::Malformed)?;
         let (to, from) = preface[1..].split_at(WORD);
         let from: Word = from.try_into().map_err(|_| Dropped::Malformed)?;

@@ -14,6 +14,7 @@ use tokio::net::UdpSocket;
 use super::drops::{Dropped, Drops};
 use super::parts;
 use super::seal::{DATAGRAM_MAX, Kind, NOBODY, Opened, Seal, Word};
+use crate::secrets::Secrets;
 use crate::{metrics, runtime};
 
 /// How many addresses are remembered, with the word of who is there.
@@ -85,7 +86,7 @@ impl Socket for Post {
                     continue;
                 }
             };
-            match self.receive(from, &mut buffer[..length]) {
+            match self.receive(from, &buffer[..length]) {
                 Ok(Some(message)) => return Ok((from, message)),
                 Ok(None) => {}
                 Err(why) => {
@@ -98,7 +99,7 @@ impl Socket for Post {
 }
 
 impl Post {
-    fn receive(&mut self, from: SocketAddr, datagram: &mut [u8]) -> Result<Option<ChitchatMessage>, Dropped> {
+    fn receive(&mut self, from: SocketAddr, datagram: &[u8]) -> Result<Option<ChitchatMessage>, Dropped> {
         match self.seal.open(datagram)? {
             Opened::Asked(word) => self.send_one(from, Kind::Tell, &word, &[]),
             Opened::Stale(word) => {
@@ -176,6 +177,6 @@ pub(super) async fn route(to: SocketAddr) -> io::Result<std::net::IpAddr> {
 }
 
 /// A seal whose randomness is the machine's.
-pub(super) fn seal(secret: &[u8], cluster: &str) -> io::Result<Seal> {
-    Seal::new(secret, cluster, runtime::random)
+pub(super) fn seal(secrets: &Secrets, cluster: &str) -> io::Result<Seal> {
+    Seal::new(secrets, cluster, runtime::random)
 }

@@ -87,6 +87,13 @@ impl Directory for Paired {
         self.elector.pace()
     }
 
+    async fn failed(&self) -> StoreError {
+        tokio::select! {
+            error = self.elector.failed() => error,
+            error = self.keeper.failed() => error,
+        }
+    }
+
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         let mut findings = self.elector.examine().await?;
         let kept = format!(

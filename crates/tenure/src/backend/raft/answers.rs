@@ -21,7 +21,10 @@ impl Answers for Desk {
     fn answer(&self, question: Vec<u8>) -> BoxFuture<'static, Said> {
         let me = self.0.clone();
         Box::pin(async move {
-            let Some(node) = me.upgrade() else { return Said::Nothing };
+            // One that has stopped is not there either: what it knows is of the past, and it can do nothing.
+            let Some(node) = me.upgrade().filter(|node| node.stopped().is_none()) else {
+                return Said::Nothing;
+            };
             match serde_json::from_slice(&question) {
                 Ok(question) => answer(&node, question).await,
                 Err(error) => {

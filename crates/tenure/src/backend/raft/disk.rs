@@ -3,15 +3,24 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use futures_core::future::BoxFuture;
 use tenure_core::port::{StoreError, Trouble};
 
 use super::ground::{Act, Disk, Sheet};
+use crate::open_files;
+use crate::runtime::block_for;
+
+/// How long an operation is repeated that fails because there is no free file descriptor, and how often.
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
+const DESCRIPTOR_TRIES: u32 = 200;
 
 /// A folder that is ours for as long as this lives.
 pub(super) struct Folder {
     path: PathBuf,
+    /// The folder itself, to sync it.
+    itself: File,
     _lock: File,
 }
 
@@ -24,7 +33,10 @@ impl Folder {
         std::fs::create_dir_all(path).map_err(failed)?;
         let file = File::create(path.join("lock")).map_err(failed)?;
         match file.try_lock() {
-            Ok(()) => Ok(Folder { path: path.into(), _lock: file }),
+            Ok(()) => {
+                let itself = File::open(path).map_err(failed)?;
+                Ok(Folder { path: path.into(), itself, _lock: file })
+            }
             Err(_) => Err(StoreError::new(
                 Trouble::Unfit,
                 format!(
@@ -36,8 +48,25 @@ impl Folder {
     }
 
     fn sync(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        self.itself.sync_all()
     }
+}
+
+/// Repeats an operation for a while that fails because there is no free file descriptor: to Raft, an operation that fails is a disk that failed, and
+/// ends the member.
+fn repeated<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for tried in 0..DESCRIPTOR_TRIES {
+        match act() {
+            Err(error) if open_files::are_exhausted(&error) => {
+                if tried == 0 {
+                    tracing::warn!("raft: a file cannot be opened, and is tried again: {error}");
+                }
+                block_for(DESCRIPTOR_PAUSE);
+            }
+            done => return done,
+        }
+    }
+    act()
 }
 
 impl Disk for Folder {
@@ -62,7 +91,8 @@ impl Disk for Folder {
     }
 
     fn open(&self, name: &str, length: u64) -> io::Result<Box<dyn Sheet>> {
-        let file = OpenOptions::new().create(true).append(true).open(self.path.join(name))?;
+        let path = self.path.join(name);
+        let file = repeated(|| OpenOptions::new().create(true).append(true).open(&path))?;
         file.set_len(length)?;
         file.sync_all()?;
         self.sync()?;
@@ -72,7 +102,7 @@ impl Disk for Folder {
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path.join(name);
         let beside = path.with_extension("new");
-        let mut file = File::create(&beside)?;
+        let mut file = repeated(|| File::create(&beside))?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&beside, path)?;
@@ -97,5 +127,26 @@ impl Sheet for File {
 
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot that met a moment without a free descriptor ended the member for good.
+    #[test]
+    fn an_operation_is_repeated_while_there_is_no_free_descriptor_and_no_other_failure_is() {
+        let (mut tries, mut failures) = (0, 0);
+        let done = repeated(|| {
+            tries += 1;
+            if tries < 3 { Err(io::Error::from_raw_os_error(libc::EMFILE)) } else { Ok(tries) }
+        });
+        assert_eq!(done.unwrap(), 3);
+        let failed = repeated(|| {
+            failures += 1;
+            Err::<(), _>(io::Error::from_raw_os_error(libc::EIO))
+        });
+        assert_eq!((failed.unwrap_err().raw_os_error(), failures), (Some(libc::EIO), 1));
     }
 }

@@ -59,7 +59,7 @@ impl Node {
         Status {
             node: self.id,
             // One that has stopped says for ever what it said last.
-            leader: metrics.current_leader.filter(|_| metrics.running_state.is_ok()),
+            leader: metrics.current_leader.filter(|_| self.stopped().is_none()),
             term: metrics.current_term,
             index: metrics.last_log_index.unwrap_or(0),
             members: members.collect(),

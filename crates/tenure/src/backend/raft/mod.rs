@@ -1,8 +1,9 @@
 //! Raft: a few processes that agree with each other, and no database.
 //!
 //! `raft:FOLDER?node=1&peers=1@HOST:PORT,2@HOST:PORT,3@HOST:PORT` is a member, `raft:?peers=…` uses a cluster without being one of it, and
-//! `raft:FOLDER` is a cluster of one. Members keep their log in their folder, and speak under the secret in `$TENURE_RAFT_SECRET`. With `&snapshot=N` they write
-//! the state down, and cut the log, after every N entries (5000).
+//! `raft:FOLDER` is a cluster of one. Members keep their log in their folder, and speak under the secret in `$TENURE_RAFT_SECRET`, or in the file that
+//! `$TENURE_RAFT_SECRET_FILE` names ([`StoreOptions::cluster_secret_file`]; several secrets, one in each line, are for replacing one by another). With
+//! `&snapshot=N` they write the state down, and cut the log, after every N entries (5000).
 //!
 //! What is agreed on is each change of the reference store ([`Book`](tenure_core::book::Book)), in one order (openraft). So a member that has applied the same
 //! entries has the same state, and what the reference store promises, the cluster does:
@@ -15,6 +16,9 @@
 //!
 //! A member whose disk is lost, or was put back as it once was, has forgotten what it voted for and what it said that it had, and must not vote again under
 //! its number: it waits, and says so. Remove it, and add it under another number.
+//!
+//! A member whose Raft has stopped (its disk failed, for example) answers nobody any more, and every call on it fails at once.
+//! [`Directory::failed`](tenure_core::port::Directory::failed) completes with the reason; the process has to be restarted then.
 
 mod address;
 mod answers;
@@ -58,7 +62,9 @@ use self::tcp::Tcp;
 use self::types::{Change, Entry, Look, NodeId, Outcome, Put};
 use super::StoreOptions;
 use super::place::is_here;
+use crate::open_files;
 use crate::runtime::{Runtime, System};
+use crate::secrets::{self, Secrets};
 
 /// How long a client waits before it listens again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -80,18 +86,20 @@ impl Raft {
     /// Becomes the member that the address names, or finds the cluster.
     pub async fn connect(options: &StoreOptions) -> Result<Raft, StoreError> {
         let address: Address = options.url.parse()?;
-        let secret = std::env::var(SECRET_ENV).unwrap_or_default();
+        let secrets = Secrets::read(options.cluster_secret_file.as_deref(), SECRET_ENV)?;
         match address {
             Address::Member { folder, node, peers, listen, snapshot } => {
-                check_secret(&secret, &peers)?;
+                check_secrets(&secrets, &peers)?;
+                // A member that can open no file cannot write its log or its snapshots.
+                open_files::raise_limit();
                 let disk = Arc::new(Folder::lock(&folder)?);
                 let seat = Seat { node, peers, listen, snapshot, disk, witness: None };
-                let network = Arc::new(Tcp::new(Some(node), secret.as_bytes()));
+                let network = Arc::new(Tcp::new(Some(node), secrets));
                 Raft::member(Ground { runtime: Arc::new(System), network }, seat).await
             }
             Address::Client { peers } => {
-                check_secret(&secret, &peers)?;
-                let network = Arc::new(Tcp::new(None, secret.as_bytes()));
+                check_secrets(&secrets, &peers)?;
+                let network = Arc::new(Tcp::new(None, secrets));
                 let raft = Raft::client(Ground { runtime: Arc::new(System), network }, peers);
                 raft.status().await?;
                 Ok(raft)
@@ -188,7 +196,7 @@ impl Raft {
                 Err(error) => last = format!("node {node} at {place}: {error}"),
             }
         }
-        let remedy = "check that the members run, that the addresses are right, and that $TENURE_RAFT_SECRET is theirs";
+        let remedy = "check that the members run, that the addresses are right, and that the secret ($TENURE_RAFT_SECRET, $TENURE_RAFT_SECRET_FILE) is theirs";
         Err(StoreError::new(
             Trouble::Unreachable,
             format!("no member of the cluster answers ({last}); {remedy}"),
@@ -257,15 +265,15 @@ fn follow(
 }
 
 /// What is said between machines is sealed under a secret that others do not know.
-fn check_secret(secret: &str, peers: &BTreeMap<NodeId, String>) -> Result<(), StoreError> {
-    let far = peers.values().find(|place| !is_here(place));
-    match far {
-        Some(place) if secret.len() < 16 => Err(StoreError::new(
-            Trouble::Denied,
-            format!(
-                "members speak with {place} under a secret of at least 16 characters; set ${SECRET_ENV} to the same on all"
-            ),
-        )),
+fn check_secrets(secrets: &Secrets, peers: &BTreeMap<NodeId, String>) -> Result<(), StoreError> {
+    match peers.values().find(|place| !is_here(place)) {
+        Some(place) if !secrets.are_long_enough() => {
+            let message = format!(
+                "members speak with {place} only under a secret that others do not know; {}",
+                secrets::remedy(SECRET_ENV)
+            );
+            Err(StoreError::new(Trouble::Denied, message))
+        }
         _ => Ok(()),
     }
 }

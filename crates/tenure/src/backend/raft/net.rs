@@ -12,6 +12,7 @@ use openraft::raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tenure_core::port::Wake;
+use tokio::sync::Semaphore;
 
 use super::ground::Network;
 use super::types::{Entry, Folder, Look, NodeId, Types};
@@ -73,16 +74,20 @@ impl Greeting {
     }
 }
 
+/// How many changes and looks this process asks of others at once: each has a connection, and who is asked limits those of one address. More wait here.
+const FORWARDED_MAX: usize = 64;
+
 /// The way to members.
 #[derive(Clone)]
 pub(super) struct Lines {
     me: Option<NodeId>,
     network: Arc<dyn Network>,
+    forwarded: Arc<Semaphore>,
 }
 
 impl Lines {
     pub(super) fn new(me: Option<NodeId>, network: Arc<dyn Network>) -> Lines {
-        Lines { me, network }
+        Lines { me, network, forwarded: Arc::new(Semaphore::new(FORWARDED_MAX)) }
     }
 
     /// What a member says to a greeting.
@@ -98,6 +103,13 @@ impl Lines {
         place: &str,
         question: &Question,
     ) -> io::Result<T> {
+        // Raft's own questions, and those about members, never wait.
+        let _turn = match question {
+            Question::Change(_) | Question::Look(_) | Question::Lead(_) | Question::See(_) => {
+                Some(self.forwarded.acquire().await)
+            }
+            _ => None,
+        };
         let answer = self.network.ask(node, place, serde_json::to_vec(question)?).await?;
         serde_json::from_slice(&answer).map_err(io::Error::other)
     }

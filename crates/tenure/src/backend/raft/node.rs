@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
-use openraft::{Config, SnapshotPolicy};
+use openraft::error::{CheckIsLeaderError, ClientWriteError, Fatal, RaftError};
+use openraft::{BasicNode, Config, RaftMetrics, SnapshotPolicy};
 use tenure_core::port::{StoreError, Trouble, Wake};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::answers::Desk;
@@ -18,7 +18,7 @@ use super::hosted::spawn;
 use super::log::Log;
 use super::machine::Machine;
 use super::net::{Lines, Question, within};
-use super::peer::{Heard, Network};
+use super::peer::{Heard, Network, adopt_later_votes};
 use super::types::{Entry, Look, NodeId, Outcome, Raft};
 use crate::runtime::Runtime;
 
@@ -43,6 +43,8 @@ const SNAPSHOT_EVERY: u64 = 5_000;
 
 /// How many entries are left for members that are a little behind.
 const ENTRIES_LEFT: u64 = 1_000;
+
+type Metrics = RaftMetrics<NodeId, BasicNode>;
 
 /// A member.
 pub(super) struct Node {
@@ -100,7 +102,8 @@ impl Node {
         };
         let config = config.validate().map_err(|error| unfit(format!("raft can not be set up: {error}")))?;
         let (is_fit, heard) = (Arc::new(AtomicBool::new(false)), Heard::default());
-        let others = Network::new(lines.clone(), is_fit.clone(), heard.clone());
+        let (later, later_votes) = mpsc::unbounded_channel();
+        let others = Network::new(lines.clone(), is_fit.clone(), heard.clone(), later);
         let raft = Raft::new(id, Arc::new(config), others, log.clone(), machine.clone())
             .await
             .map_err(|error| unfit(format!("raft can not begin: {error}")))?;
@@ -128,7 +131,8 @@ impl Node {
                 served.map_err(|error| unfit(format!("node {id} can not listen on {place}: {error}")))?;
             tasks.push(spawn(served));
         }
-        tasks.push(spawn(tell_of_its_end(id, node.raft.clone())));
+        tasks.push(spawn(adopt_later_votes(id, node.raft.clone(), later_votes)));
+        tasks.push(spawn(report_stop(id, node.raft.clone())));
         tasks.push(spawn(begin(me, time, id, peers)));
         *node.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
         Ok(node)
@@ -198,6 +202,12 @@ impl Node {
         match self.bounded(self.raft.ensure_linearizable()).await? {
             Ok(_) => Ok(self.machine.look(look)),
             Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(_))) => Ok(Outcome::not_leading()),
+            // A later term was the reason that no majority agreed.
+            Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(_)))
+                if self.raft.metrics().borrow().current_leader != Some(self.id) =>
+            {
+                Ok(Outcome::not_leading())
+            }
             Err(error) => Err(StoreError::new(Trouble::Unavailable, format!("raft could not look: {error}"))),
         }
     }
@@ -207,6 +217,9 @@ impl Node {
         let mut metrics = self.raft.metrics();
         let limit = self.runtime.now() + LEADER_LIMIT;
         loop {
+            if let Some(stopped) = self.stopped() {
+                return Err(stopped);
+            }
             {
                 let seen = metrics.borrow_and_update();
                 if let Some(leader) = seen.current_leader {
@@ -217,7 +230,8 @@ impl Node {
             }
             tokio::select! {
                 biased;
-                changed = metrics.changed() => if changed.is_err() { return Err(StoreError::new(Trouble::Unavailable, "raft has ended")) },
+                // An error says that it has stopped.
+                _ = metrics.changed() => {}
                 () = self.runtime.sleep_until(limit) => return Err(StoreError::new(
                     Trouble::Unavailable,
                     format!("node {} knows no leader: fewer than half of the members can be reached, or they are just electing", self.id),
@@ -232,10 +246,30 @@ impl Node {
         loop {
             match self.leader().await {
                 Ok(_) => return Ok(()),
-                Err(error) if self.runtime.now() >= limit => return Err(error),
+                Err(error) if self.runtime.now() >= limit || self.stopped().is_some() => return Err(error),
                 Err(_) => tracing::info!(node = self.id, "waiting for a majority of the members"),
             }
         }
+    }
+
+    /// Why this member's Raft has stopped for good, if it has. It applies nothing any more then, and knows nothing of what the others do.
+    pub(super) fn stopped(&self) -> Option<StoreError> {
+        Stopped::of(&self.raft.metrics()).map(|stopped| self.has_stopped(&stopped))
+    }
+
+    /// Completes when [`stopped`](Self::stopped) does.
+    pub(super) async fn until_stopped(&self) -> StoreError {
+        self.has_stopped(&until_stopped(&self.raft).await)
+    }
+
+    fn has_stopped(&self, stopped: &Stopped) -> StoreError {
+        let message = match stopped {
+            Stopped::ShutDown => format!("the Raft member {} was shut down", self.id),
+            Stopped::For(why) => {
+                format!("the Raft member {} has stopped and must be restarted: {why}", self.id)
+            }
+        };
+        StoreError::new(Trouble::Unavailable, message)
     }
 
     /// Waits for a majority, and not for ever.
@@ -251,19 +285,45 @@ impl Node {
     }
 }
 
-/// Raft stops for good when it can not read or write what it has to. openraft also does (0.9.25: "replication channel closed") if a member that is to be sent a
-/// snapshot votes for another in that very moment: nothing is lost by that, and a start mends it.
-async fn tell_of_its_end(id: NodeId, raft: Raft) {
-    let mut metrics = raft.metrics();
-    // In the end it says why, and then nothing any more.
-    while metrics.borrow_and_update().running_state.is_ok() && metrics.changed().await.is_ok() {}
-    if let Err(why) = &metrics.borrow().running_state
-        && !matches!(why, openraft::error::Fatal::Stopped)
-    {
+/// Logs it when Raft stops for good, which it does when it cannot read or write what it has to.
+async fn report_stop(id: NodeId, raft: Raft) {
+    if let Stopped::For(why) = until_stopped(&raft).await {
         tracing::error!(
             node = id,
-            "this member has stopped, and takes no part until its process is started again: {why}"
+            "this member has stopped: restart its process; until then it takes no part: {why}"
         );
+    }
+}
+
+/// Why Raft runs no more.
+enum Stopped {
+    /// It was shut down.
+    ShutDown,
+    /// It could not go on.
+    For(String),
+}
+
+impl Stopped {
+    fn of(metrics: &watch::Receiver<Metrics>) -> Option<Stopped> {
+        match &metrics.borrow().running_state {
+            Err(Fatal::Stopped) => Some(Stopped::ShutDown),
+            Err(why) => Some(Stopped::For(why.to_string())),
+            // Its core is gone, and could not say why.
+            Ok(()) if metrics.has_changed().is_err() => Some(Stopped::For("it panicked".into())),
+            Ok(()) => None,
+        }
+    }
+}
+
+async fn until_stopped(raft: &Raft) -> Stopped {
+    let mut metrics = raft.metrics();
+    loop {
+        metrics.mark_unchanged();
+        if let Some(stopped) = Stopped::of(&metrics) {
+            return stopped;
+        }
+        // An error says that it has stopped.
+        let _ = metrics.changed().await;
     }
 }
 

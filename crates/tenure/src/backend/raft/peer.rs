@@ -1,22 +1,28 @@
 //! How a member reaches the others, for raft's own questions.
+//!
+//! **Later terms** are kept from openraft's replication streams. A stream of openraft 0.9 that is answered with a later vote reports it and ends; if the core has to
+//! send a snapshot through it before it reads the report, it takes the stream that is gone for a failed disk ("replication channel closed"), and
+//! the member stops for good. So a stream is told that the network failed, and goes on; the core hears of the later vote by itself
+//! ([`adopt_later_votes`]), steps down, and ends its streams.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use openraft::BasicNode;
 use openraft::error::{InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Unreachable};
 use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
     VoteRequest, VoteResponse,
 };
+use openraft::{BasicNode, LogId, Vote};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
 
 use super::net::{Lines, Question};
-use super::types::{NodeId, Types};
+use super::types::{NodeId, Raft, Types};
 
 /// In which term each of the others last said that it has the log, and up to which index, while this process ran.
 #[derive(Clone, Default)]
@@ -38,16 +44,51 @@ impl Heard {
     }
 }
 
+/// An index that no log reaches.
+const NOWHERE: u64 = u64::MAX / 2;
+
+/// A later vote that somebody answered with, and the vote of who had asked.
+pub(super) type LaterVote = (Vote<NodeId>, Vote<NodeId>);
+
 /// The way to the others.
 pub(super) struct Network {
     lines: Lines,
     is_fit: Arc<AtomicBool>,
     heard: Heard,
+    later: mpsc::UnboundedSender<LaterVote>,
 }
 
 impl Network {
-    pub(super) fn new(lines: Lines, is_fit: Arc<AtomicBool>, heard: Heard) -> Network {
-        Network { lines, is_fit, heard }
+    /// Later votes are sent to `later`.
+    pub(super) fn new(
+        lines: Lines,
+        is_fit: Arc<AtomicBool>,
+        heard: Heard,
+        later: mpsc::UnboundedSender<LaterVote>,
+    ) -> Network {
+        Network { lines, is_fit, heard, later }
+    }
+}
+
+/// Has the core step down for later votes, until it has ended.
+///
+/// It is told by a request to append to an entry that nobody has: the only message that has it take a later vote over as it is. It refuses the rest of it. The
+/// vote is not one of a leader (`committed`), whatever the answer said: who leads says so itself.
+pub(super) async fn adopt_later_votes(me: NodeId, raft: Raft, mut later: mpsc::UnboundedReceiver<LaterVote>) {
+    while let Some((vote, asked_under)) = later.recv().await {
+        // Its own later candidacy, or an answer to what it asked in an earlier term, is no news.
+        if vote.leader_id().voted_for() == Some(me) || raft.metrics().borrow().vote != asked_under {
+            continue;
+        }
+        let vote = Vote { committed: false, ..vote };
+        let nowhere = LogId { leader_id: *vote.leader_id(), index: NOWHERE };
+        let refused = AppendEntriesRequest {
+            vote,
+            prev_log_id: Some(nowhere),
+            entries: Vec::new(),
+            leader_commit: None,
+        };
+        let _ = raft.append_entries(refused).await;
     }
 }
 
@@ -58,6 +99,7 @@ pub(super) struct Peer {
     lines: Lines,
     is_fit: Arc<AtomicBool>,
     heard: Heard,
+    later: mpsc::UnboundedSender<LaterVote>,
 }
 
 impl RaftNetworkFactory<Types> for Network {
@@ -65,7 +107,7 @@ impl RaftNetworkFactory<Types> for Network {
 
     async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> Peer {
         let (lines, is_fit, heard) = (self.lines.clone(), self.is_fit.clone(), self.heard.clone());
-        Peer { node: target, place: node.addr.clone(), lines, is_fit, heard }
+        Peer { node: target, place: node.addr.clone(), lines, is_fit, heard, later: self.later.clone() }
     }
 }
 
@@ -93,6 +135,14 @@ impl Peer {
             Err(error) => Err(RPCError::Network(NetworkError::new(&error))),
         }
     }
+
+    /// Has the core told of a later vote; to the stream, the network failed.
+    fn later<E: std::error::Error>(&self, vote: Vote<NodeId>, asked_under: Vote<NodeId>) -> Missed<E> {
+        let error = io::Error::other(format!("node {} has voted in a later term: {vote}", self.node));
+        // Nobody hears of it when the member ends.
+        let _ = self.later.send((vote, asked_under));
+        RPCError::Network(NetworkError::new(&error))
+    }
 }
 
 impl RaftNetwork<Types> for Peer {
@@ -101,13 +151,14 @@ impl RaftNetwork<Types> for Peer {
         rpc: AppendEntriesRequest<Types>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<NodeId>, Missed<openraft::error::Infallible>> {
-        let term = rpc.vote.leader_id().term;
+        let (asked_under, term) = (rpc.vote, rpc.vote.leader_id().term);
         let last = rpc.entries.last().map(|entry| entry.log_id).or(rpc.prev_log_id);
         let answer = self.ask(Question::Append(Box::new(rpc))).await?;
         let has = match &answer {
             AppendEntriesResponse::Success => last,
             AppendEntriesResponse::PartialSuccess(upto) => *upto,
-            _ => None,
+            AppendEntriesResponse::HigherVote(vote) => return Err(self.later(*vote, asked_under)),
+            AppendEntriesResponse::Conflict => None,
         };
         if let Some(has) = has {
             self.heard.hear(self.node, (term, has.index));
@@ -120,7 +171,9 @@ impl RaftNetwork<Types> for Peer {
         rpc: InstallSnapshotRequest<Types>,
         _: RPCOption,
     ) -> Result<InstallSnapshotResponse<NodeId>, Missed<InstallSnapshotError>> {
-        self.ask(Question::Snapshot(Box::new(rpc))).await
+        let asked_under = rpc.vote;
+        let answer: InstallSnapshotResponse<NodeId> = self.ask(Question::Snapshot(Box::new(rpc))).await?;
+        if answer.vote > asked_under { Err(self.later(answer.vote, asked_under)) } else { Ok(answer) }
     }
 
     async fn vote(
@@ -131,3 +184,7 @@ impl RaftNetwork<Types> for Peer {
         self.ask(Question::Vote(rpc)).await
     }
 }
+
+#[cfg(test)]
+#[path = "peer_tests.rs"]
+mod tests;

@@ -145,6 +145,13 @@ impl Directory for Raft {
         }
     }
 
+    async fn failed(&self) -> StoreError {
+        match &self.kind {
+            Kind::Member(node) => node.until_stopped().await,
+            Kind::Client { .. } => std::future::pending().await,
+        }
+    }
+
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         let status = self.status().await?;
         let leader = match status.leader {

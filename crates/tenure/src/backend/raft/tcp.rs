@@ -1,7 +1,8 @@
 //! Members on the machines' own network.
 //!
 //! A connection is sealed under the secret of the cluster ([`crate::seal`]): who does not know it can neither read nor say anything. One question, one
-//! answer, in turn; who wants more at once has more connections.
+//! answer, in turn; who wants more at once has more connections. Connections are limited ([`crate::admission`]): those that have not authenticated yet
+//! have a small pool of their own.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,11 +21,23 @@ use tokio::sync::watch;
 use super::ground::{Answers, Network, Said};
 use super::net::{Greeting, Question, within};
 use super::types::NodeId;
+use crate::admission::{Admission, Admitted, ConnectionLimits};
+use crate::open_files;
 use crate::runtime::{self, System};
 use crate::seal::{self, Seal, Seals};
+use crate::secrets::Secrets;
 
 /// The longest message.
 const MESSAGE_MAX: usize = 64 << 20;
+
+/// The longest first message, of somebody who has not authenticated yet.
+const HELLO_MAX: usize = 4 << 10;
+
+/// How long a connection stays open on which nothing is asked. Who asks on one that was closed opens another.
+const IDLE_LIMIT: Duration = Duration::from_secs(600);
+
+/// How long to wait before accepting again, when the system has no room for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a member may take to accept a connection and to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(2);
@@ -54,13 +67,15 @@ impl Line {
         within(&System, GREETING_LIMIT, opening).await
     }
 
-    /// From somebody.
-    async fn from(mut stream: TcpStream, secret: &[u8]) -> io::Result<Line> {
+    /// From somebody, and the first thing that it says: that shows that it knows a secret of the cluster.
+    async fn accept(mut stream: TcpStream, secrets: &Secrets) -> io::Result<(Line, Vec<u8>)> {
         stream.set_nodelay(true)?;
         let ours = seal::draw(runtime::random);
-        let theirs = within(&System, GREETING_LIMIT, seal::exchange(&mut stream, &ours)).await?;
-        let Seals { from_asker, from_leader } = Seals::derive(secret, &theirs, &ours)?;
-        Ok(Line::of(stream, from_leader, from_asker))
+        let theirs = seal::exchange(&mut stream, &ours).await?;
+        let candidates = secrets.accepted().map(|secret| Seals::derive(secret, &theirs, &ours));
+        let candidates = candidates.collect::<io::Result<Vec<Seals>>>()?;
+        let (hello, seals) = seal::open_first(&mut stream, candidates, HELLO_MAX).await?;
+        Ok((Line::of(stream, seals.from_leader, seals.from_asker), hello))
     }
 
     fn of(stream: TcpStream, ours: Seal, theirs: Seal) -> Line {
@@ -88,20 +103,20 @@ impl Line {
 /// Connections to members, and from them.
 pub(super) struct Tcp {
     me: Option<NodeId>,
-    secret: Arc<[u8]>,
+    secrets: Secrets,
     idle: Mutex<HashMap<String, Vec<Line>>>,
 }
 
 impl Tcp {
-    pub(super) fn new(me: Option<NodeId>, secret: &[u8]) -> Tcp {
-        Tcp { me, secret: secret.into(), idle: Mutex::default() }
+    pub(super) fn new(me: Option<NodeId>, secrets: Secrets) -> Tcp {
+        Tcp { me, secrets, idle: Mutex::default() }
     }
 
     /// A new connection to a member, greeted.
     async fn open(&self, node: NodeId, place: &str) -> io::Result<Line> {
         let hello = serde_json::to_vec(&Question::Hello(node, self.me))?;
         let greeting = async {
-            let mut line = Line::to(place, &self.secret).await?;
+            let mut line = Line::to(place, self.secrets.sent()).await?;
             let greeting = line.ask(&hello).await?;
             Ok((line, greeting))
         };
@@ -159,43 +174,52 @@ impl Network for Tcp {
 
     async fn serve(&self, place: &str, answers: Arc<dyn Answers>) -> io::Result<BoxFuture<'static, ()>> {
         let listener = TcpListener::bind(place).await?;
-        Ok(Box::pin(serve(listener, answers, self.secret.clone())))
+        Ok(Box::pin(serve(listener, answers, self.secrets.clone())))
     }
 }
 
 /// Answers who connects.
-async fn serve(listener: TcpListener, answers: Arc<dyn Answers>, secret: Arc<[u8]>) {
+async fn serve(listener: TcpListener, answers: Arc<dyn Answers>, secrets: Secrets) {
+    let limits = ConnectionLimits::for_open_files(open_files::limit());
+    let admission = Admission::new("raft", limits, Arc::new(System));
     // Who is still connected when the member ends is told by the end of this.
     let (_over, ended) = watch::channel(());
+    let mut is_exhausted = false;
     loop {
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                let (answers, secret, mut ended) = (answers.clone(), secret.clone(), ended.clone());
-                tokio::spawn(async move {
-                    tokio::select! {
-                        _ = ended.changed() => {}
-                        done = answer_all(answers.as_ref(), stream, &secret) => if let Err(error) = done {
-                            tracing::debug!(%from, "raft: a connection broke: {error}");
-                        },
-                    }
-                });
-            }
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!("raft: can not accept: {error}");
-                runtime::sleep_until(runtime::now() + Duration::from_millis(100)).await;
+                // Out of descriptors, most likely: others must be closed first.
+                if !std::mem::replace(&mut is_exhausted, true) {
+                    tracing::warn!("raft: cannot accept a connection, and goes on trying: {error}");
+                }
+                runtime::sleep_until(runtime::now() + ACCEPT_PAUSE).await;
+                continue;
             }
-        }
+        };
+        is_exhausted = false;
+        let mut admitted = admission.admit(from.ip()).await;
+        let (answers, secrets, mut ended) = (answers.clone(), secrets.clone(), ended.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = ended.changed() => {}
+                done = answer_all(answers.as_ref(), stream, &secrets, &mut admitted) => if let Err(error) = done {
+                    tracing::debug!(%from, "raft: a connection ended: {error}");
+                },
+            }
+        });
     }
 }
 
-async fn answer_all(answers: &dyn Answers, stream: TcpStream, secret: &[u8]) -> io::Result<()> {
-    let mut line = Line::from(stream, secret).await?;
-    let mut greeted = false;
-    loop {
-        let heard =
-            if greeted { line.hear().await } else { within(&System, GREETING_LIMIT, line.hear()).await };
-        let Some(question) = heard? else { return Ok(()) };
-        greeted = true;
+async fn answer_all(
+    answers: &dyn Answers,
+    stream: TcpStream,
+    secrets: &Secrets,
+    admitted: &mut Admitted,
+) -> io::Result<()> {
+    let (mut line, hello) = admitted.handshake(GREETING_LIMIT, Line::accept(stream, secrets)).await?;
+    let mut next = Some(hello);
+    while let Some(question) = next {
         match answers.answer(question).await {
             Said::Once(answer) => line.say(&answer).await?,
             Said::Often(mut said) => {
@@ -206,5 +230,7 @@ async fn answer_all(answers: &dyn Answers, stream: TcpStream, secret: &[u8]) -> 
             }
             Said::Nothing => return Ok(()),
         }
+        next = within(&System, IDLE_LIMIT, line.hear()).await?;
     }
+    Ok(())
 }

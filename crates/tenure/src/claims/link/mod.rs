@@ -8,7 +8,7 @@
 //! leader if it could not send the answer, by the asker if it does not know ([`dispel`](super::reconcile::dispel)). A connection
 //! to somebody who leads no longer is of no harm: what it hands out is checked against the lease in the same transaction.
 //!
-//! **Bounds**: connections, requests per connection, the length of frames and messages, the time of a handshake, and the time
+//! **Bounds**: connections ([`crate::admission`]: in total, per address, and few that have not authenticated), requests per connection, the length of frames and messages, the time of a handshake, and the time
 //! that a connection may be silent.
 
 mod address;

@@ -11,21 +11,23 @@ use tenure_core::port::{ClaimedTask, StoreError, Trouble};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::draw;
 use super::message::{ANSWER_ABOUT, Answer, Op, REQUEST_MAX, Reply, Request};
+use crate::admission::{Admission, Admitted, ConnectionLimits};
 use crate::claims::hub::{Hub, locked};
 use crate::claims::line::{Asker, Lane, Line, Outcome};
+use crate::open_files;
 use crate::seal::{self, Seal, Seals};
-
-/// The most connections at once, those included that have not shown yet that they may be there.
-const CONNECTIONS_MAX: usize = 1_024;
 
 /// The most requests of one connection that wait.
 const REQUESTS_AT_ONCE: usize = 4_096;
 
-/// How long a handshake, or writing an answer, may take.
+/// How long an asker may take to show that it knows the secret.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
+
+/// How long writing an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long an asker may be silent. It pings much more often.
@@ -49,12 +51,12 @@ const WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// Serves whoever knows the secret. Dropped, nobody new is let in, and a little later every connection is closed. What was not
 /// sent by then goes back.
 pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener, secret: [u8; 32], token: Token) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let limits = ConnectionLimits::for_open_files(open_files::limit());
+    let admission = Admission::new("broker", limits, hub.runtime.clone());
     let (_term, over) = watch::channel(());
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, most likely: others must end first.
                 tracing::warn!("claims: can not accept a connection: {error}");
@@ -62,34 +64,51 @@ pub(crate) async fn serve(hub: Arc<Hub>, listener: TcpListener, secret: [u8; 32]
                 continue;
             }
         };
+        let mut admitted = admission.admit(from.ip()).await;
         let (ours, over) = (hub.clone(), over.clone());
         hub.handle.spawn(async move {
-            if let Err(error) = connection(ours, stream, secret, token, over).await {
+            if let Err(error) = connection(ours, stream, secret, token, over, &mut admitted).await {
                 tracing::debug!("claims: a connection ended: {error}");
             }
-            drop(place);
         });
+    }
+}
+
+/// The stream of an asker that has shown that it knows the secret, and the seals for it.
+struct Authenticated {
+    read: BufReader<OwnedReadHalf>,
+    write: OwnedWriteHalf,
+    from_asker: Seal,
+    from_leader: Seal,
+    name: String,
+}
+
+/// First their word, then ours: who does not know the secret learns nothing, not even that we do.
+async fn authenticate(hub: &Hub, mut stream: TcpStream, secret: &[u8; 32]) -> io::Result<Authenticated> {
+    stream.set_nodelay(true)?;
+    let ours = draw(hub.runtime.as_ref());
+    let theirs = seal::exchange(&mut stream, &ours).await?;
+    let Seals { mut from_asker, from_leader } = Seals::derive(secret, &theirs, &ours)?;
+    let (read, write) = stream.into_split();
+    let mut read = BufReader::with_capacity(64 << 10, read);
+    match request(&mut read, &mut from_asker, HELLO_MAX).await? {
+        Some(Request { op: Op::Hello { name }, .. }) => {
+            Ok(Authenticated { read, write, from_asker, from_leader, name })
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "no hello")),
     }
 }
 
 async fn connection(
     hub: Arc<Hub>,
-    mut stream: TcpStream,
+    stream: TcpStream,
     secret: [u8; 32],
     token: Token,
     over: watch::Receiver<()>,
+    admitted: &mut Admitted,
 ) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let ours = draw(hub.runtime.as_ref());
-    let theirs = within(&hub, PATIENCE, seal::exchange(&mut stream, &ours)).await?;
-    let Seals { mut from_asker, mut from_leader } = Seals::derive(&secret, &theirs, &ours)?;
-    let (read, mut write) = stream.into_split();
-    let mut read = BufReader::with_capacity(64 << 10, read);
-    // First their word, then ours: who does not know the secret learns nothing, not even that we do.
-    let hello = within(&hub, PATIENCE, request(&mut read, &mut from_asker, HELLO_MAX)).await?;
-    let Some(Request { op: Op::Hello { name }, .. }) = hello else {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no hello"));
-    };
+    let handshake = admitted.handshake(HANDSHAKE_MAX, authenticate(&hub, stream, &secret));
+    let Authenticated { read, mut write, from_asker, mut from_leader, name } = handshake.await?;
     let mut bytes = Vec::new();
     put(&mut from_leader, &Reply { id: 0, answer: Answer::Hello { token } }, &mut bytes)?;
     within(&hub, PATIENCE, write.write_all(&bytes)).await?;
