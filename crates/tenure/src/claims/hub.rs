@@ -212,6 +212,7 @@ impl Hub {
                 line.looks_over().await;
             }
         }
+        self.link.called_off_are_over().await;
     }
 
     pub(crate) fn mode(&self, key: &QueueKey) -> Mode {

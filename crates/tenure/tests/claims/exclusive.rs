@@ -250,3 +250,26 @@ impl Drop for Alone<'_> {
         self.0.lock().unwrap().remove(&self.1);
     }
 }
+
+/// A worker that drained while the leader elsewhere was claiming for it ended its session before it knew what it was handed: the task, which nobody had begun,
+/// lost an attempt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_waits_for_a_claim_at_the_leader_and_gives_back_what_it_brings() {
+    let ((a, one), (b, _), mail) = two().await;
+    let id = a.claims().submit(&mail, many(1)).await.unwrap()[0].id;
+    one.fault("claim", Some(Fault::AnswerLate));
+    let worker = b.worker("mail").handler(|_| async {}).start().await.unwrap();
+    until("the leader has claimed it", async || state_of(&one, id).await.state == TaskState::Claimed).await;
+    let leaving = tokio::spawn(async move {
+        worker.drain().await.unwrap();
+        b.close().await.unwrap();
+    });
+    // Long enough for a drain that does not wait.
+    tokio::time::sleep(300 * MS).await;
+    assert!(!leaving.is_finished(), "it did not wait for what the leader has claimed for it");
+    one.fault("claim", None);
+    leaving.await.unwrap();
+    let view = state_of(&one, id).await;
+    assert_eq!((view.state, view.attempt), (TaskState::Ready, 0));
+    a.close().await.unwrap();
+}

@@ -11,7 +11,7 @@ use tenure_core::{Moment, Name};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::draw;
 use super::message::{ANSWER_MAX, Answer, Op, Reply, Request};
@@ -32,6 +32,51 @@ pub(crate) struct Client {
     current: Mutex<Option<Arc<Connection>>>,
     /// Held while one looks for the leader; the others wait for what it finds.
     seeking: tokio::sync::Mutex<Respite>,
+    called_off: Arc<CalledOff>,
+}
+
+/// Claims that nobody here waits for any more, and of which the leader has not said yet that nothing comes of them. On all connections.
+#[derive(Default)]
+struct CalledOff {
+    open: Mutex<BTreeSet<u64>>,
+    next: AtomicU64,
+    one_is_over: Notify,
+}
+
+impl CalledOff {
+    fn add(self: &Arc<Self>) -> OneCalledOff {
+        let mut open = locked(&self.open);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        open.insert(number);
+        OneCalledOff { all: self.clone(), number }
+    }
+
+    /// Waits until those that are open now are over.
+    async fn are_over(&self) {
+        let next = self.next.load(Ordering::Relaxed);
+        loop {
+            let over = self.one_is_over.notified();
+            tokio::pin!(over);
+            over.as_mut().enable();
+            if locked(&self.open).first().is_none_or(|first| *first >= next) {
+                return;
+            }
+            over.await;
+        }
+    }
+}
+
+/// One of them. Over when dropped: the leader has said so, or the connection is gone.
+struct OneCalledOff {
+    all: Arc<CalledOff>,
+    number: u64,
+}
+
+impl Drop for OneCalledOff {
+    fn drop(&mut self) {
+        locked(&self.all.open).remove(&self.number);
+        self.all.one_is_over.notify_waiters();
+    }
 }
 
 /// What came of the last tries.
@@ -81,6 +126,12 @@ impl Client {
             *current = None;
         }
         current.clone()
+    }
+
+    /// Waits until the leader has said of every claim that was called off here that nothing comes of it any more: what it had handed out for them
+    /// is on its way back then.
+    pub(crate) async fn called_off_are_over(&self) {
+        self.called_off.are_over().await;
     }
 
     /// Whoever is at the other end leads no longer, as it says itself.
@@ -146,6 +197,8 @@ async fn connect(hub: &Arc<Hub>, post: &Post) -> io::Result<Arc<Connection>> {
         hub: Arc::downgrade(hub),
         next: AtomicU64::new(1),
         pending: Mutex::default(),
+        called_off: Mutex::new(Some(HashMap::new())),
+        all_called_off: hub.link.called_off.clone(),
         namespaces: Mutex::default(),
         outgoing,
     });
@@ -161,6 +214,8 @@ async fn connect(hub: &Arc<Hub>, post: &Post) -> io::Result<Arc<Connection>> {
         }
         // Whoever waits learns that it is over. With the requests' receiver gone, nobody asks through it any more.
         locked(&ours.pending).clear();
+        // Nothing comes of those that were called off either: what the leader has not sent goes back from there.
+        drop(locked(&ours.called_off).take());
         // What was on its way is lost, also for those who had called it off and do not wait any more.
         let namespaces = std::mem::take(&mut *locked(&ours.namespaces));
         namespaces.iter().for_each(|namespace| hub.doubt(namespace));
@@ -173,6 +228,9 @@ pub(crate) struct Connection {
     hub: std::sync::Weak<Hub>,
     next: AtomicU64,
     pending: Mutex<HashMap<u64, Pending>>,
+    /// Claims that were called off; `None` once the connection is gone.
+    called_off: Mutex<Option<HashMap<u64, OneCalledOff>>>,
+    all_called_off: Arc<CalledOff>,
     /// From which tasks were asked for.
     namespaces: Mutex<BTreeSet<Name>>,
     outgoing: mpsc::UnboundedSender<Request>,
@@ -235,6 +293,11 @@ impl Connection {
             Answer::Refused(refusal) => Told::Refused(refusal),
             Answer::Matched => Told::Matched,
             Answer::Error { kind, message } => Told::Failed(StoreError::new(kind, message)),
+            Answer::Cancelled => {
+                let over = locked(&self.called_off).as_mut().and_then(|open| open.remove(&id));
+                drop(over);
+                return;
+            }
             Answer::Hello { .. } | Answer::Pong => return,
         };
         let pending = locked(&self.pending).remove(&id);
@@ -252,8 +315,13 @@ struct Asked<'a> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if locked(&self.connection.pending).remove(&self.id).is_some() {
-            let _ = self.connection.outgoing.send(Request { id: self.id, op: Op::Cancel });
+        let Asked { connection, id } = *self;
+        if locked(&connection.pending).remove(&id).is_some() {
+            // Before the leader can answer.
+            if let Some(open) = locked(&connection.called_off).as_mut() {
+                open.insert(id, connection.all_called_off.add());
+            }
+            let _ = connection.outgoing.send(Request { id, op: Op::Cancel });
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) enum Op {
     Match {
         pool: PoolKey,
     },
-    /// Nobody waits for this request any more.
+    /// Nobody waits for this request any more. Answered with [`Answer::Cancelled`].
     Cancel,
     Ping,
 }
@@ -74,6 +74,8 @@ pub(super) enum Answer {
         kind: Trouble,
         message: String,
     },
+    /// Nothing is under way any more for a request that was called off: whatever was claimed for it was sent before this.
+    Cancelled,
     Pong,
 }
 

@@ -145,9 +145,10 @@ struct Place {
 }
 
 impl Place {
-    fn leave(self) {
+    /// The line that it was in, if any.
+    fn leave(self) -> Option<Arc<Line>> {
         self.gone.store(true, Ordering::Release);
-        self.line.iter().for_each(|line| line.somebody_left());
+        self.line.inspect(|line| line.somebody_left())
     }
 }
 
@@ -167,14 +168,15 @@ impl Waiting {
         locked(&self.requests).remove(&id);
     }
 
-    fn cancel(&self, id: u64) {
+    /// Calls a request off. Returns the line that it was in, if any.
+    fn cancel(&self, id: u64) -> Option<Arc<Line>> {
         let place = locked(&self.requests).remove(&id);
-        place.into_iter().for_each(Place::leave);
+        place.and_then(Place::leave)
     }
 
     fn all_gone(&self) {
         let places = std::mem::take(&mut *locked(&self.requests));
-        places.into_values().for_each(Place::leave);
+        places.into_values().for_each(|place| drop(place.leave()));
     }
 }
 
@@ -203,8 +205,9 @@ impl Remote {
     }
 
     pub(crate) fn answer(self, outcome: Outcome) {
-        // A connection that is gone drops it, and what is in it goes back; so for who has cancelled.
-        if !self.is_gone() {
+        // Tasks are sent to who has cancelled as well: it gives them back itself, and can wait for that. A connection that is gone drops
+        // them, and they go back from here.
+        if matches!(outcome, Outcome::Tasks(_)) || !self.is_gone() {
             let _ = self.outgoing.send((self.id, Word::Claimed(outcome)));
         }
     }
@@ -223,7 +226,16 @@ async fn read_requests(
         let say = |word| drop(outgoing.send((id, word)));
         match op {
             Op::Hello { .. } | Op::Ping => say(Word::Other(Answer::Pong)),
-            Op::Cancel => waiting.cancel(id),
+            Op::Cancel => {
+                let (line, outgoing) = (waiting.cancel(id), outgoing.clone());
+                tokio::spawn(async move {
+                    if let Some(line) = line {
+                        // What such a look finds for it is sent before the look is over.
+                        line.looks_over().await;
+                    }
+                    let _ = outgoing.send((id, Word::Other(Answer::Cancelled)));
+                });
+            }
             Op::Claim { queue, seat, wait_ms } => {
                 let line = hub.line(&queue, Lane::Leader);
                 let Some(gone) = waiting.add(id, Some(line.clone())) else {
