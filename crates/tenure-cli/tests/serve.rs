@@ -205,9 +205,10 @@ fn no_secret_reaches_a_log_or_an_answer() {
             get(&address, "/v1/audit", &good),
             get(&address, "/metrics", &good),
             get(&address, "/v1/store", &good),
-            get(&address, "/", &format!("cookie: tenure_token={}\r\n", admin.text)),
+            get(&address, "/", &format!("cookie: tenure_session={}\r\n", admin.text)),
             get(&address, "/v1/elections", &format!("authorization: Bearer {wrong}\r\n")),
-            get(&address, "/v1/elections", &format!("cookie: tenure_token={wrong}\r\n")),
+            get(&address, "/v1/elections", &format!("cookie: tenure_session={wrong}\r\n")),
+            get(&address, "/v1/elections", &format!("{good}x-request-id: {}\r\n", admin.text)),
             get(&address, "/readyz", ""),
         ];
         // Whole tokens where only their ids belong.

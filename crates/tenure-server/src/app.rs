@@ -19,8 +19,9 @@ use crate::envelope;
 use crate::floor::Floor;
 use crate::gauge::Gauge;
 use crate::limits::Limiter;
+use crate::quota::{Made, Quotas};
 use crate::route::Routes;
-use crate::settings::{Settings, Timeouts};
+use crate::settings::{Limits, Settings, Timeouts};
 use crate::tails::Tails;
 
 /// The election in which the servers of a store stand: who they are, and which of them keeps house.
@@ -48,8 +49,9 @@ pub struct Inside {
     pub(crate) owners: Arc<Owners>,
     pub(crate) limits: Arc<Limiter>,
     pub(crate) timeouts: Timeouts,
-    pub(crate) most_bytes: usize,
-    pub(crate) most_large_bytes: usize,
+    pub(crate) bodies: Bodies,
+    pub(crate) quotas: Quotas,
+    pub(crate) made: Made,
     claims: OnceCell<Claims>,
     pub(crate) tails: Tails,
     /// The cluster that this server has joined by gossip, if any.
@@ -58,6 +60,26 @@ pub struct Inside {
     pub(crate) push_private: bool,
     /// Queues that were found to be exclusive: asked for through the leader from then on, whatever becomes of them.
     pub(crate) routed: Routed,
+}
+
+/// How large and how slow the bodies of requests may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bodies {
+    /// Bytes of most bodies.
+    pub(crate) small: usize,
+    /// Bytes of bodies that carry payloads.
+    pub(crate) large: usize,
+    /// Bytes of bodies of clients that have not authenticated.
+    pub(crate) unauthenticated: usize,
+    /// Bytes in a second, at least.
+    pub(crate) rate: usize,
+}
+
+impl Bodies {
+    fn of(limits: &Limits) -> Bodies {
+        let Limits { body_bytes: small, large_body_bytes: large, body_rate: rate, .. } = *limits;
+        Bodies { small, large, unauthenticated: limits.unauthenticated_body_bytes, rate }
+    }
 }
 
 /// Queues that are not asked for directly any more.
@@ -117,14 +139,20 @@ impl App {
             owners: Arc::default(),
             limits: Limiter::new(settings.limits, &settings.timeouts),
             timeouts: settings.timeouts,
-            most_bytes: settings.limits.body_bytes,
-            most_large_bytes: settings.limits.large_body_bytes,
+            bodies: Bodies::of(&settings.limits),
+            quotas: settings.quotas,
+            made: Made::default(),
             claims: OnceCell::new(),
             tails: Tails::default(),
             gossip: settings.gossip.clone(),
             push_private: settings.push_private,
             routed: Routed::default(),
         }))
+    }
+
+    /// How many bytes of answers this server keeps for a principal that has not read them yet.
+    pub fn unread_bytes(&self, principal: &str) -> usize {
+        self.limits.unread(principal)
     }
 
     /// What this server knows of its store.

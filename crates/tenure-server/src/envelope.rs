@@ -30,7 +30,9 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest id that is taken from a client.
-const ID_MAX: usize = 128;
+const ID_MAX: usize = 64;
+/// As many letters and digits in a row are no id: a secret is longer, a trace id and a UUID without dashes have 32.
+const RUN_MAX: usize = 32;
 
 /// A request's id: the client's own if it makes sense, else a random one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +40,23 @@ pub struct RequestId(pub Arc<str>);
 
 impl RequestId {
     fn of(headers: &HeaderMap, runtime: &dyn Runtime) -> RequestId {
-        let sane = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:=+/@".contains(&byte);
         let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
-        match given {
-            Some(id) if (1..=ID_MAX).contains(&id.len()) && id.bytes().all(sane) => RequestId(id.into()),
-            _ => RequestId(format!("{:016x}", runtime.random()).into()),
+        match given.filter(|id| is_id(id)) {
+            Some(id) => RequestId(id.into()),
+            None => RequestId(format!("{:016x}", runtime.random()).into()),
         }
     }
+}
+
+/// Whether a client's id makes sense. It is logged and written to the audit, so what may be a secret is none: the text of an
+/// access token or a part of it, the value of an `Authorization` header, and long runs of letters and digits.
+fn is_id(text: &str) -> bool {
+    let sane = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    let run = text.split(|c: char| !c.is_ascii_alphanumeric()).map(str::len).max().unwrap_or(0);
+    (1..=ID_MAX).contains(&text.len())
+        && text.bytes().all(sane)
+        && run <= RUN_MAX
+        && !text.to_ascii_lowercase().contains("tenure_")
 }
 
 impl<S: Sync> FromRequestParts<S> for RequestId {
@@ -185,6 +197,41 @@ mod tests {
 
     async fn boom() -> &'static str {
         panic!("a mistake that the test made")
+    }
+
+    /// A token that was sent as `x-request-id` by mistake stood in the log.
+    #[test]
+    fn what_may_be_a_secret_is_no_id() {
+        let token = crate::access::token::Token::generate(tenure::runtime::random).text;
+        let secret = &token[token.len() - 64..];
+        let (upper, long) = (token.to_uppercase(), "a-".repeat(40));
+        let wrong = [
+            "",
+            &token,
+            &token[..40],
+            &token[10..],
+            secret,
+            &secret[..33],
+            &upper,
+            "Bearer x",
+            "a b",
+            "é",
+            &long,
+            "a/b",
+            "a=b",
+        ];
+        for text in wrong {
+            assert!(!is_id(text), "{text}");
+        }
+        for text in [
+            "r-1",
+            "4bf92f3577b34da6a3ce929d0e0e4736",
+            "123e4567-e89b-12d3-a456-426614174000",
+            "web:01HV5Z.4",
+            "Root_1-5759e988-bd862e3fe1be46a994272793",
+        ] {
+            assert!(is_id(text), "{text}");
+        }
     }
 
     #[tokio::test]

@@ -113,6 +113,11 @@ impl Floor {
         }
     }
 
+    /// The queues as they were last seen, however long ago.
+    pub(crate) fn seen(&self) -> Arc<Seen> {
+        self.desk.seen()
+    }
+
     /// One queue; `None` if it was never used. One that came after the last look is looked at now.
     pub(crate) async fn queue(&self, key: &QueueKey) -> Result<Option<Arc<Track>>, StoreError> {
         if let Some(track) = self.queues().await?.queues.get(key) {

@@ -174,6 +174,11 @@ impl Gauge {
         }
     }
 
+    /// Topics and groups as they were last seen, however long ago.
+    pub(crate) fn seen(&self) -> Arc<Seen> {
+        self.desk.seen()
+    }
+
     /// All of them, if this topic is among them. One that came after the last look is looked at now.
     pub(crate) async fn topic(
         &self,

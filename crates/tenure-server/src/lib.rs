@@ -32,6 +32,7 @@ pub mod listen;
 pub mod metrics;
 pub mod pages;
 pub mod problem;
+pub mod quota;
 pub mod replica;
 pub mod route;
 mod server;

@@ -3,6 +3,11 @@
 //! Two sources: what this process counts, through the `metrics` facade; and what the store looks like, rendered from the
 //! board at each scrape, so that an election that is gone leaves no figure behind. Every replica shows the same of the
 //! latter: take the maximum over them, not the sum.
+//!
+//! How many series there are is bounded ([`cardinality`]): the most active objects have series of their own, and all
+//! others share those of the object `other` in the empty namespace.
+
+mod cardinality;
 
 use std::fmt::{Display, Write as _};
 use std::sync::OnceLock;
@@ -15,13 +20,16 @@ use http::Method;
 use http::header::CONTENT_TYPE;
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_util::MetricKindMask;
 use tenure::ElectionKey;
 use tenure::port::{
-    ElectionView, GroupKey, QueueKey, ScheduleKey, ScheduleStats, ScheduleView, TaskState, TopicKey,
-    TopicView, Verb,
+    ElectionView, GroupKey, QueueKey, QueueView, ScheduleKey, ScheduleStats, ScheduleView, TaskState,
+    TopicKey, TopicView, Verb,
 };
 
+use self::cardinality::{Bounded, Fold, Ranked};
 use crate::App;
+use crate::api::CANCELLED;
 use crate::app::SERVERS;
 use crate::gauge::Track;
 use crate::route::{Need, Routes};
@@ -67,7 +75,12 @@ pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
             .set_buckets(&BUCKETS)
             .and_then(|builder| builder.set_buckets_for_metric(term, &TERM_BUCKETS))
             .and_then(|builder| builder.set_buckets_for_metric(late, &LATE_BUCKETS));
-        let handle = builder.and_then(PrometheusBuilder::install_recorder).ok()?;
+        // Gauges are kept: they count up and down, and would begin anew at nought.
+        let forgotten = MetricKindMask::COUNTER | MetricKindMask::HISTOGRAM;
+        let builder = builder.ok()?.idle_timeout(forgotten, Some(cardinality::IDLE));
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        metrics::set_global_recorder(Bounded::new(recorder)).ok()?;
         tenure::metrics::describe();
         describe();
         Some(handle)
@@ -79,7 +92,17 @@ pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
 pub(crate) async fn upkeep() {
     loop {
         tokio::time::sleep(UPKEEP).await;
+        always_there();
         recorder().inspect(|recorder| recorder.run_upkeep());
+    }
+}
+
+/// Uses the series that pagers wait for, so that they are there from the start and are never forgotten: a rate needs a
+/// nought to grow from.
+fn always_there() {
+    counter!(names::AUDIT_FAILURES).increment(0);
+    for reason in Reason::ALL {
+        counter!(names::REFUSED, "reason" => reason.label()).increment(0);
     }
 }
 
@@ -101,11 +124,7 @@ fn describe() {
         "Calls of schedules that were made, by namespace, schedule and by what came of it."
     );
     describe_histogram!(names::CALL, Unit::Seconds, "From making a call of a schedule to the answer.");
-    // Those that pagers wait for are there from the start: a rate needs a nought to grow from.
-    counter!(names::AUDIT_FAILURES).increment(0);
-    for reason in Reason::ALL {
-        counter!(names::REFUSED, "reason" => reason.label()).increment(0);
-    }
+    always_there();
     for gauge in [names::IN_FLIGHT, names::CONNECTIONS, names::STREAMS] {
         gauge!(gauge).increment(0.0);
     }
@@ -146,11 +165,19 @@ pub(crate) enum Reason {
     Principal,
     /// There are too many streams.
     Streams,
+    /// A stream was not read.
+    Unread,
 }
 
 impl Reason {
-    const ALL: [Reason; 5] =
-        [Reason::Connections, Reason::Rate, Reason::Overload, Reason::Principal, Reason::Streams];
+    const ALL: [Reason; 6] = [
+        Reason::Connections,
+        Reason::Rate,
+        Reason::Overload,
+        Reason::Principal,
+        Reason::Streams,
+        Reason::Unread,
+    ];
 
     fn label(self) -> &'static str {
         match self {
@@ -159,6 +186,7 @@ impl Reason {
             Reason::Overload => "overload",
             Reason::Principal => "principal",
             Reason::Streams => "streams",
+            Reason::Unread => "unread",
         }
     }
 }
@@ -297,18 +325,24 @@ fn board(app: &App, text: &mut String) {
         [(String::new(), age)],
     );
     family(text, "tenure_replicas", "Servers on this store that are live.", [(String::new(), replicas)]);
-    let elections = || seen.elections.iter().filter(|(key, _)| **key != *SERVERS);
-    let each = |figure: fn(&ElectionView) -> u64| {
-        elections().map(move |(key, view)| (labels(key), figure(view))).collect::<Vec<_>>()
+    let elections = seen.elections.iter().filter(|(key, _)| **key != *SERVERS);
+    let granted = |view: &ElectionView| view.leases.iter().filter_map(|lease| lease.granted_at_ms).max();
+    let elections = Ranked::new(elections, |(_, view)| granted(view));
+    let each = |fold, figure: fn(&ElectionView) -> f64| {
+        elections.figures(|(key, _)| labels(key), OTHER_ELECTION, fold, |(_, view)| figure(view))
     };
-    family(text, "tenure_election_slots", "How many may lead at once.", each(|view| view.slots.into()));
-    let led = each(|view| view.holders().count() as u64);
+    let slots = each(Fold::Sum, |view| view.slots.into());
+    family(text, "tenure_election_slots", "How many may lead at once.", slots);
+    let led = each(Fold::Sum, |view| view.holders().count() as f64);
     family(text, "tenure_election_led", "How many of the slots are held by a live session.", led);
-    let candidates = each(|view| view.candidates.iter().filter(|c| c.session.live).count() as u64);
+    let live = |view: &ElectionView| view.candidates.iter().filter(|c| c.session.live).count() as f64;
+    let candidates = each(Fold::Sum, live);
     family(text, "tenure_election_candidates", "Live sessions that stand, observers included.", candidates);
-    let paused = each(|view| view.paused.is_some().into());
+    let paused = each(Fold::Sum, |view| u8::from(view.paused.is_some()).into());
     family(text, "tenure_election_paused", "Whether an operator has paused it.", paused);
-    let token = each(|view| view.leases.iter().map(|lease| lease.token.as_u64()).max().unwrap_or(0));
+    let token = each(Fold::Max, |view| {
+        view.leases.iter().map(|lease| lease.token.as_u64()).max().unwrap_or(0) as f64
+    });
     family(
         text,
         "tenure_election_token",
@@ -320,78 +354,89 @@ fn board(app: &App, text: &mut String) {
 /// What stands in the queues. Of a store that can not be asked, or keeps none, nothing is said: old figures would pass for new.
 async fn queues(app: &App, text: &mut String) {
     let seen = app.floor.queues().await.ok().filter(|seen| seen.trouble.is_none());
-    let queues = || seen.iter().flat_map(|seen| seen.queues.values().map(|track| &track.view));
-    let depth = queues().flat_map(|view| {
-        TaskState::ALL.map(|state| {
-            let labels = format!("{},state=\"{}\"}}", queue_labels(&view.key), state.as_str());
-            (labels, view.count(state))
-        })
+    let queues = seen.iter().flat_map(|seen| seen.queues.values().map(|track| &track.view));
+    let unfinished = |view: &QueueView| CANCELLED.iter().map(|state| view.count(*state)).sum::<u64>();
+    let queues = Ranked::new(queues, |view| unfinished(view));
+    let depth = TaskState::ALL.into_iter().flat_map(|state| {
+        let with_state = |labels: &str| format!("{labels},state=\"{}\"}}", state.as_str());
+        let labels = |view: &&QueueView| with_state(&queue_labels(&view.key));
+        queues.figures(labels, &with_state(OTHER_QUEUE), Fold::Sum, |view| view.count(state) as f64)
     });
     family(text, "tenure_queue_depth", "Tasks of the queue that stand there.", depth);
-    let oldest = queues().map(|view| {
-        let ready = view.oldest_ready_ms.unwrap_or(0);
-        (format!("{}}}", queue_labels(&view.key)), Duration::from_millis(ready).as_secs_f64())
-    });
+    let each = |fold, figure: fn(&QueueView) -> f64| {
+        let labels = |view: &&QueueView| format!("{}}}", queue_labels(&view.key));
+        queues.figures(labels, &format!("{OTHER_QUEUE}}}"), fold, |view| figure(view))
+    };
+    let oldest = each(Fold::Max, |view| seconds(view.oldest_ready_ms.unwrap_or(0)));
     let help = "For how long the oldest ready task has been ready; 0 if there is none.";
     family(text, "tenure_queue_oldest_ready_seconds", help, oldest);
-    let paused =
-        queues().map(|view| (format!("{}}}", queue_labels(&view.key)), u8::from(view.paused.is_some())));
+    let paused = each(Fold::Sum, |view| u8::from(view.paused.is_some()).into());
     family(text, "tenure_queue_paused", "Whether an operator has paused it, or its namespace.", paused);
 }
 
 /// What is in the topics, and how far their groups are. Of a store that can not be asked, or keeps none, nothing is said.
 async fn topics(app: &App, text: &mut String) {
     let seen = app.gauge.all().await.ok().filter(|seen| seen.trouble.is_none());
-    let topics = || seen.iter().flat_map(|seen| seen.topics.values().map(AsRef::as_ref));
-    let each = |figure: fn(&TopicView) -> f64| {
-        topics().map(move |view| (format!("{}}}", topic_labels(&view.key)), figure(view))).collect::<Vec<_>>()
+    let topics = seen.iter().flat_map(|seen| seen.topics.values().map(AsRef::as_ref));
+    let topics = Ranked::new(topics, |view: &&TopicView| view.events);
+    let each = |fold, figure: fn(&TopicView) -> f64| {
+        let labels = |view: &&TopicView| format!("{}}}", topic_labels(&view.key));
+        topics.figures(labels, &format!("{OTHER_TOPIC}}}"), fold, |view| figure(view))
     };
     family(
         text,
         "tenure_topic_events",
         "Events that the topic keeps, about.",
-        each(|view| view.events as f64),
+        each(Fold::Sum, |view| view.events as f64),
     );
     let help = "For how long the transaction that keeps others from committing to the topic has been open; 0 if none does.";
-    let blocked =
-        each(|view| seconds(view.blockers.iter().map(|blocker| blocker.since_ms).max().unwrap_or(0)));
+    let blocked = each(Fold::Max, |view| {
+        seconds(view.blockers.iter().map(|blocker| blocker.since_ms).max().unwrap_or(0))
+    });
     family(text, "tenure_topic_blocked_seconds", help, blocked);
-    let waiting = each(|view| view.blockers.iter().map(|blocker| blocker.waiting).sum::<u64>() as f64);
+    let waiting =
+        each(Fold::Sum, |view| view.blockers.iter().map(|blocker| blocker.waiting).sum::<u64>() as f64);
     family(
         text,
         "tenure_topic_blocked_transactions",
         "Transactions that wait for one that holds a slot.",
         waiting,
     );
-    let groups = || seen.iter().flat_map(|seen| seen.groups.values());
-    let each = |figure: fn(&Track) -> f64| {
-        groups().map(move |track| (group_labels(&track.view.key), figure(track))).collect::<Vec<_>>()
+    let groups = seen.iter().flat_map(|seen| seen.groups.values());
+    let groups = Ranked::new(groups, |track| (track.view.members.len(), track.lag.events));
+    let each = |fold, figure: fn(&Track) -> f64| {
+        groups.figures(|track| group_labels(&track.view.key), OTHER_GROUP, fold, |track| figure(track))
     };
-    let lag = each(|track| track.lag.events as f64);
+    let lag = each(Fold::Sum, |track| track.lag.events as f64);
     family(
         text,
         "tenure_group_lag_events",
         "Events that the group has not read; of a long lag, a part.",
         lag,
     );
-    let exact = each(|track| f64::from(u8::from(track.lag.exact)));
+    let exact = each(Fold::Min, |track| f64::from(u8::from(track.lag.exact)));
     let help = "Whether that many; 0: it is more, of slots that are too far behind to be counted. Then go by the seconds.";
     family(text, "tenure_group_lag_exact", help, exact);
-    let late = each(|track| seconds(track.lag.ms));
+    let late = each(Fold::Max, |track| seconds(track.lag.ms));
     family(
         text,
         "tenure_group_lag_seconds",
         "For how long the oldest event that the group has not read has waited.",
         late,
     );
-    let aside = each(|track| track.view.aside as f64);
+    let aside = each(Fold::Sum, |track| track.view.aside as f64);
     family(text, "tenure_group_aside", "Events that are tried again, or wait behind one that is.", aside);
-    family(text, "tenure_group_dead", "Events that failed for good.", each(|track| track.view.dead as f64));
-    let members = each(|track| track.view.members.len() as f64);
+    family(
+        text,
+        "tenure_group_dead",
+        "Events that failed for good.",
+        each(Fold::Sum, |track| track.view.dead as f64),
+    );
+    let members = each(Fold::Sum, |track| track.view.members.len() as f64);
     family(text, "tenure_group_members", "Live members of the group.", members);
-    let paused = each(|track| f64::from(u8::from(track.view.paused.is_some())));
+    let paused = each(Fold::Sum, |track| f64::from(u8::from(track.view.paused.is_some())));
     family(text, "tenure_group_paused", "Whether an operator has paused it.", paused);
-    let moves = each(|track| track.view.moves as f64);
+    let moves = each(Fold::Sum, |track| track.view.moves as f64);
     family(text, "tenure_group_moves", "How many slots ever changed hands from one name to another.", moves);
 }
 
@@ -449,6 +494,12 @@ fn schedule_labels(view: &ScheduleView) -> String {
 fn seconds(ms: u64) -> f64 {
     Duration::from_millis(ms).as_secs_f64()
 }
+
+/// The labels of all objects that have no series of their own. No namespace is empty, so they are nobody's.
+const OTHER_ELECTION: &str = "{namespace=\"\",election=\"other\"}";
+const OTHER_QUEUE: &str = "{namespace=\"\",queue=\"other\"";
+const OTHER_TOPIC: &str = "{namespace=\"\",topic=\"other\"";
+const OTHER_GROUP: &str = "{namespace=\"\",topic=\"other\",group=\"other\"}";
 
 /// The labels of a topic, to be gone on with.
 fn topic_labels(key: &TopicKey) -> String {

@@ -54,6 +54,8 @@ pub struct Entry {
 pub(crate) struct Guard {
     pub(crate) need: Need,
     pub(crate) large: bool,
+    /// Whether its requests renew what a client holds, and have slots of their own.
+    pub(crate) heartbeat: bool,
 }
 
 /// Routes, being gathered.
@@ -72,13 +74,19 @@ impl Routes {
     /// Adds documented handlers of the API: `routes.api(Need::In(Verb::Read), routes!(show))`.
     #[must_use]
     pub fn api(self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
-        self.guarded(Guard { need, large: false }, handlers)
+        self.guarded(Guard { need, large: false, heartbeat: false }, handlers)
     }
 
     /// Adds documented handlers of the API whose bodies carry payloads, and may be large.
     #[must_use]
     pub fn api_large(self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
-        self.guarded(Guard { need, large: true }, handlers)
+        self.guarded(Guard { need, large: true, heartbeat: false }, handlers)
+    }
+
+    /// Adds documented handlers of the API that renew a session or a claim. Slots are reserved for them.
+    #[must_use]
+    pub fn api_heartbeat(self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
+        self.guarded(Guard { need, large: false, heartbeat: true }, handlers)
     }
 
     fn guarded(mut self, guard: Guard, handlers: UtoipaMethodRouter<App>) -> Routes {
@@ -90,7 +98,7 @@ impl Routes {
     /// Adds a handler that is not part of the API: a page, a style sheet.
     #[must_use]
     pub fn page(mut self, need: Need, method: Method, path: &str, handler: MethodRouter<App>) -> Routes {
-        let guard = Guard { need, large: false };
+        let guard = Guard { need, large: false, heartbeat: false };
         self.table.push(Entry { method, path: path.into(), need, large: false });
         self.routers.push((guard, OpenApiRouter::new().route(path, handler)));
         self
@@ -133,7 +141,7 @@ impl Routes {
     }
 }
 
-fn entries(paths: &Paths, Guard { need, large }: Guard) -> impl Iterator<Item = Entry> {
+fn entries(paths: &Paths, Guard { need, large, .. }: Guard) -> impl Iterator<Item = Entry> {
     let methods = |item: &PathItem| {
         let known = [
             (Method::GET, item.get.is_some()),

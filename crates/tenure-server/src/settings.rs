@@ -10,6 +10,8 @@ use std::time::Duration;
 use tenure::backend::gossip::Gossip;
 use tenure::runtime::{Runtime, System, process_name};
 
+use crate::quota::Quotas;
+
 /// Where a server listens unless told otherwise.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8368";
 
@@ -32,6 +34,8 @@ pub struct Settings {
     pub auth: bool,
     /// How much at once.
     pub limits: Limits,
+    /// How many objects a namespace may have.
+    pub quotas: Quotas,
     /// How long.
     pub timeouts: Timeouts,
     /// The lease of the replica's own session.
@@ -58,6 +62,7 @@ impl Default for Settings {
             tls: None,
             auth: false,
             limits: Limits::default(),
+            quotas: Quotas::default(),
             timeouts: Timeouts::default(),
             lease: Duration::from_secs(10),
             runtime: Arc::new(System),
@@ -167,15 +172,45 @@ pub struct Limits {
     pub connections_per_peer: usize,
     /// Connections of one principal.
     pub connections_per_principal: usize,
+    /// Connections on which no request has authenticated yet. Beyond it, the oldest of them is closed for a new one. Not
+    /// counted where access control is off.
+    pub unauthenticated_connections: usize,
     /// Bytes of a request's headers.
     pub header_bytes: usize,
     /// Bytes of a request's body.
     pub body_bytes: usize,
     /// Bytes of a body that carries payloads: tasks, outputs.
     pub large_body_bytes: usize,
+    /// Bytes of a body from a client that has not authenticated: a login.
+    pub unauthenticated_body_bytes: usize,
+    /// Bytes in a second that a client has to send of a body, on average after the first seconds
+    /// ([`Timeouts::body_start`]).
+    pub body_rate: usize,
+    /// Bodies that one principal may send at once.
+    pub bodies_per_principal: usize,
     /// Bodies of more than `body_bytes` that are in memory at once.
     pub large_bodies: usize,
-    /// Requests that are worked on at once.
+    /// Such bodies of one principal.
+    pub large_bodies_per_principal: usize,
+    /// Bytes of all bodies that are in memory at once.
+    pub request_bytes: usize,
+    /// Bytes of the bodies of one principal.
+    pub request_bytes_per_principal: usize,
+    /// Bytes of all answers that clients have not read yet.
+    pub response_bytes: usize,
+    /// Bytes of the answers that one principal has not read yet.
+    pub response_bytes_per_principal: usize,
+    /// Answers that may be large, such as pages of tasks and events, that are made at once.
+    pub large_answers: usize,
+    /// Requests of clients that have not authenticated that are worked on at once.
+    pub unauthenticated_requests: usize,
+    /// Such requests from one address.
+    pub unauthenticated_requests_per_peer: usize,
+    /// Heartbeats that are worked on at once. Their slots are used for nothing else.
+    pub heartbeats: usize,
+    /// Heartbeats of one principal that are worked on or wait.
+    pub heartbeats_per_principal: usize,
+    /// Requests that are worked on at once, except heartbeats and those of unauthenticated clients.
     pub requests: usize,
     /// Requests that wait for their turn when those are busy.
     pub queue: usize,
@@ -197,10 +232,24 @@ impl Default for Limits {
             connections: 16_384,
             connections_per_peer: 12_288,
             connections_per_principal: 12_288,
+            unauthenticated_connections: 1024,
             header_bytes: 32 * 1024,
             body_bytes: 1024 * 1024,
             large_body_bytes: 16 * 1024 * 1024,
+            unauthenticated_body_bytes: 16 * 1024,
+            body_rate: 4096,
+            bodies_per_principal: 256,
             large_bodies: 16,
+            large_bodies_per_principal: 4,
+            request_bytes: 64 * 1024 * 1024,
+            request_bytes_per_principal: 32 * 1024 * 1024,
+            response_bytes: 32 * 1024 * 1024,
+            response_bytes_per_principal: 16 * 1024 * 1024,
+            large_answers: 8,
+            unauthenticated_requests: 256,
+            unauthenticated_requests_per_peer: 64,
+            heartbeats: 256,
+            heartbeats_per_principal: 128,
             requests: 1024,
             queue: 1024,
             requests_per_principal: 512,
@@ -223,7 +272,11 @@ pub struct Timeouts {
     pub idle: Duration,
     /// For the whole body of a request.
     pub body: Duration,
-    /// For a client to take what it was sent.
+    /// For the start of a body, before the client has to keep up [`Limits::body_rate`].
+    pub body_start: Duration,
+    /// For the whole body of a request from a client that has not authenticated.
+    pub unauthenticated_body: Duration,
+    /// For a client to take what it was sent, and for each 128 KiB of it.
     pub write: Duration,
     /// For one answer of the store.
     pub store: Duration,
@@ -242,6 +295,8 @@ impl Default for Timeouts {
             header: Duration::from_secs(10),
             idle: Duration::from_secs(75),
             body: Duration::from_secs(15),
+            body_start: Duration::from_secs(3),
+            unauthenticated_body: Duration::from_secs(5),
             write: Duration::from_secs(30),
             store: Duration::from_secs(5),
             request: Duration::from_secs(90),

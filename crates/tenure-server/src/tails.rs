@@ -24,6 +24,8 @@ use crate::board::Hint;
 const READ: u32 = 256;
 /// How much of that is kept at once, in bytes of payloads, unless what was published together is more.
 const READ_BYTES: usize = 1024 * 1024;
+/// How much one that reads for itself keeps at once.
+const CATCH_UP_BYTES: usize = 128 * 1024;
 /// How many batches wait for a slow hearer before it has to read for itself.
 const KEPT: usize = 8;
 /// Where one is, told in more bytes than this, is told less often.
@@ -115,7 +117,7 @@ impl Tails {
     ) -> Result<Vec<Event>, StoreError> {
         // Never closed.
         let _turn = self.catching_up.acquire().await;
-        read(app, topic, cursor, pace).await
+        read(app, topic, cursor, pace, CATCH_UP_BYTES).await
     }
 }
 
@@ -125,6 +127,11 @@ impl Tail {
         // First an ear, then a look: nothing falls between the two.
         let ear = self.said().as_ref()?.subscribe();
         Some((ear, self.head()))
+    }
+
+    /// How many hear what is read.
+    pub(crate) fn hearers(&self) -> usize {
+        self.said().as_ref().map_or(1, |hearers| hearers.receiver_count().max(1))
     }
 
     fn said(&self) -> MutexGuard<'_, Option<broadcast::Sender<Arc<Said>>>> {
@@ -157,12 +164,13 @@ async fn read(
     topic: &TopicKey,
     cursor: &Cursor,
     pace: &mut Pace,
+    most: usize,
 ) -> Result<Vec<Event>, StoreError> {
     let ask = ReadAsk { topic: topic.clone(), after: cursor.after(), limit: pace.0 };
     let events = app.store.read_events(&ask).await?;
     let count = events.len();
     // What is kept for slow hearers is bounded in bytes, too.
-    let fit = fitting(events, READ_BYTES);
+    let fit = fitting(events, most);
     pace.0 = match fit.len() < count {
         true => u32::try_from(fit.len()).unwrap_or(READ).clamp(1, READ),
         false => pace.0.saturating_mul(2).min(READ),
@@ -195,7 +203,7 @@ async fn follow(app: App, topic: TopicKey, tail: Weak<Tail>) {
                 // Before the look: what is published after it rings.
                 app.store.doze_topic(session, &topic).await?;
             }
-            read(&app, &topic, &before, &mut pace).await
+            read(&app, &topic, &before, &mut pace, READ_BYTES).await
         };
         let wait = match look.await {
             Ok(events) if events.is_empty() => every,

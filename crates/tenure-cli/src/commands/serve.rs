@@ -6,14 +6,19 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use tenure::backend::gossip::{Gossip, GossipOptions};
+use tenure_server::quota::{Quota, Quotas};
 use tenure_server::settings::{Address, Bound, DEFAULT_ADDRESS, Limits, Timeouts, TlsFiles};
 use tenure_server::{Server, Settings, StartError};
 
 use super::signals::Signals;
 use crate::args::{Format, Global, duration};
 use crate::exit::{self, Failure};
+use crate::memory;
 use crate::output::{self, Ink, paint};
 use crate::store;
+
+/// How often memory that is free is looked at.
+const MEMORY_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) const EXAMPLES: &str = "\
 On loopback and unix sockets everybody on this machine is trusted. Anything else needs TLS and --auth, or it does not start.
@@ -126,6 +131,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value_t = Limits::default().streams, value_name = "N")]
     pub(crate) max_watchers: usize,
 
+    /// Limit how many objects of a kind one namespace may have: elections, queues, topics, groups, schedules or pools
+    /// (repeat for several)
+    #[arg(long, value_name = "KIND=N")]
+    pub(crate) quota: Vec<Quota>,
+
     /// The log for people, or for machines
     #[arg(long, env = "TENURE_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
@@ -165,13 +175,24 @@ pub(crate) async fn run(global: &Global, args: ServeArgs) -> Result<u8, Failure>
         _ = signals.next() => return Ok(0),
     };
     say(global, &server);
+    let tidy = tokio::spawn(give_memory_back());
     signals.next().await;
+    tidy.abort();
     tracing::info!("ending: what is under way may finish; once more to end at once");
     tokio::select! {
         () = server.shutdown() => {}
         _ = signals.next() => tracing::warn!("ending at once"),
     }
     Ok(0)
+}
+
+/// Gives memory that is free back to the system now and then.
+async fn give_memory_back() {
+    let mut kept = 0;
+    loop {
+        tokio::time::sleep(MEMORY_EVERY).await;
+        memory::give_back(&mut kept);
+    }
 }
 
 /// Joins a cluster under the server's name, unless the address names it.
@@ -210,6 +231,8 @@ fn settings(args: ServeArgs) -> Settings {
         streams: args.max_watchers,
         ..Limits::default()
     };
+    let mut quotas = Quotas::default();
+    args.quota.into_iter().for_each(|quota| quotas.set(quota));
     let timeouts = Timeouts {
         drain: args.drain,
         store: args.store_timeout,
@@ -227,6 +250,7 @@ fn settings(args: ServeArgs) -> Settings {
         tls: tls.map(|(cert, key)| TlsFiles { cert, key, client_ca: args.client_ca }),
         auth: args.auth,
         limits,
+        quotas,
         timeouts,
         lease: args.lease,
         runtime: defaults.runtime,

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tenure::Name;
 use tenure::port::{Backend, Credential, Deed, Grant, Proof};
 use tenure::runtime::{random, wall_ms};
-use tenure_server::access::principal_name;
 use tenure_server::access::token::{self, Token};
+use tenure_server::access::{is_dashboard_session, principal_name};
 
 use super::leader::whoami;
 use crate::args::{Format, Global, Life, TokenArgs, TokenCommand};
@@ -62,7 +62,7 @@ async fn create(
 }
 
 async fn list(global: &Global) -> Result<u8, Failure> {
-    let credentials = store::open(global).await?.credentials().await?;
+    let credentials = tokens(store::open(global).await?.as_ref()).await?;
     let now_ms = wall_ms();
     if global.output == Format::Json {
         output::print_json(&credentials.iter().map(|it| json_of(it, now_ms)).collect::<Vec<_>>());
@@ -76,11 +76,18 @@ async fn list(global: &Global) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// The credentials that people made. The sessions of the dashboard are kept among them, and end with their tokens.
+async fn tokens(store: &dyn Backend) -> Result<Vec<Credential>, Failure> {
+    let mut credentials = store.credentials().await?;
+    credentials.retain(|credential| !is_dashboard_session(credential));
+    Ok(credentials)
+}
+
 async fn revoke(global: &Global, which: &str) -> Result<u8, Failure> {
     // Who has nothing but the token itself may mean it all the same; its secret is not repeated.
     let which = token::parse(which).map_or(which, |(id, _)| id);
     let store = store::open(global).await?;
-    let credentials = store.credentials().await?;
+    let credentials = tokens(store.as_ref()).await?;
     let meant = |it: &&Credential| it.id == which || it.name == which;
     let found: Vec<_> = credentials.iter().filter(meant).collect();
     if found.is_empty() {
@@ -108,7 +115,7 @@ async fn rotate(global: &Global, name: &str, overlap: Duration, life: &Life) -> 
     let asked = life.expires.map(bounded).transpose()?;
     let overlap = millis(bounded_overlap(overlap)?);
     let store = store::open(global).await?;
-    let credentials = store.credentials().await?;
+    let credentials = tokens(store.as_ref()).await?;
     let (now_ms, known) = (wall_ms(), credentials.iter().any(|it| it.name == name || it.id == name));
     let is_token = |it: &&Credential| matches!(it.proof, Proof::Token { .. });
     let old: Vec<_> =

@@ -2,38 +2,63 @@
 
 use std::net::IpAddr;
 
-use http::header::{COOKIE, HOST, HeaderName, ORIGIN};
+use http::header::{HOST, HeaderName, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 
 use crate::problem::Problem;
 
-/// The cookie with the dashboard's token.
-pub const COOKIE_NAME: &str = "tenure_token";
+/// The cookie with the dashboard's session. Under TLS its name makes browsers take it only from this host, only over TLS, and
+/// for all paths; without TLS they would not take such a name.
+const COOKIE: (&str, &str) = ("tenure_session", "__Host-tenure_session");
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// A `Set-Cookie` that keeps a token in the browser, out of reach of scripts and of other sites.
-pub fn cookie(token: &str, tls: bool) -> Option<HeaderValue> {
-    let secure = if tls { "; Secure" } else { "" };
-    super::token::parse(token)?;
-    let text = format!("{COOKIE_NAME}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age=2592000{secure}");
-    let mut value = HeaderValue::from_str(&text).ok()?;
+fn cookie_name(tls: bool) -> &'static str {
+    if tls { COOKIE.1 } else { COOKIE.0 }
+}
+
+/// A `Set-Cookie` that keeps a session in the browser, out of reach of scripts and of other sites.
+pub(crate) fn cookie(session: &str, tls: bool) -> Option<HeaderValue> {
+    super::session::parse(session)?;
+    let mut value =
+        HeaderValue::from_str(&set_cookie(session, super::session::LIFETIME_MS / 1000, tls)).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
 /// A `Set-Cookie` that takes it away.
-pub fn no_cookie() -> HeaderValue {
-    HeaderValue::from_static("tenure_token=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0")
+pub(crate) fn no_cookie(tls: bool) -> HeaderValue {
+    HeaderValue::from_str(&set_cookie("", 0, tls)).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// The token in the request's cookies.
-pub(super) fn cookie_of(headers: &HeaderMap) -> Option<&str> {
-    let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+fn set_cookie(value: &str, max_age: i64, tls: bool) -> String {
+    let (name, secure) = (cookie_name(tls), if tls { "; Secure" } else { "" });
+    format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}")
+}
+
+/// The session in the request's cookies.
+pub(super) fn cookie_of(headers: &HeaderMap, tls: bool) -> Option<&str> {
+    let all = headers.get_all(http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     all.flat_map(|value| value.split(';')).find_map(|pair| {
         let (name, value) = pair.split_once('=')?;
-        (name.trim() == COOKIE_NAME && !value.trim().is_empty()).then_some(value.trim())
+        (name.trim() == cookie_name(tls) && !value.trim().is_empty()).then_some(value.trim())
     })
+}
+
+/// Refuses what came through a proxy where nobody has to prove who they are. A proxy makes clients of other machines look
+/// like clients of this one, and may set a `Host` that this server answers to.
+pub(super) fn check_forwarded(headers: &HeaderMap) -> Result<(), Problem> {
+    let forwarded = |name: &HeaderName| {
+        matches!(name.as_str(), "forwarded" | "via" | "x-real-ip")
+            || name.as_str().starts_with("x-forwarded-")
+    };
+    let Some(name) = headers.keys().find(|name| forwarded(name)) else { return Ok(()) };
+    let detail = format!(
+        "this request came through a proxy (it has the header `{name}`), and this server asks nobody for credentials"
+    );
+    Err(Problem::new(StatusCode::FORBIDDEN, "forwarded-request", detail)
+        .field(name.as_str())
+        .remedy("start the server with --auth, or ask it directly from this machine"))
 }
 
 /// Where nobody has to prove who they are, a page from elsewhere must not get here under a name of its own: such a name
@@ -170,17 +195,36 @@ mod tests {
         }
     }
 
+    /// A proxy that set `Host: 127.0.0.1` made everybody who reached it an administrator.
+    #[test]
+    fn what_came_through_a_proxy_is_refused_where_nobody_authenticates() {
+        for name in
+            ["forwarded", "via", "x-forwarded-for", "X-Forwarded-Host", "x-forwarded-proto", "x-real-ip"]
+        {
+            let problem = check_forwarded(&parts("GET", &[(name, "x"), ("host", "127.0.0.1")]).headers);
+            assert_eq!(problem.expect_err(name).code, "forwarded-request");
+        }
+        assert!(check_forwarded(&parts("GET", &[("host", "127.0.0.1"), ("accept", "x")]).headers).is_ok());
+    }
+
     #[test]
     fn the_cookie_is_out_of_reach() {
-        let token = super::super::token::Token::generate(tenure::runtime::random).text;
-        let value = cookie(&token, true).expect("a cookie");
+        let session = format!("{:016x}.{:064x}", 1, 2);
+        let value = cookie(&session, true).expect("a cookie");
         let text = value.to_str().expect("text");
-        for part in ["HttpOnly", "SameSite=Strict", "Secure", "Path=/"] {
+        for part in
+            ["__Host-tenure_session=", "HttpOnly", "SameSite=Strict", "Secure", "Path=/", "Max-Age=43200"]
+        {
             assert!(text.contains(part), "{part}");
         }
+        assert!(!text.contains("Domain"));
         assert!(value.is_sensitive());
         assert!(cookie("x; Domain=evil", true).is_none());
-        let request = parts("GET", &[("cookie", &format!("a=b; tenure_token={token}; c=d"))]);
-        assert_eq!(cookie_of(&request.headers), Some(token.as_str()));
+        for (tls, name) in [(true, "__Host-tenure_session"), (false, "tenure_session")] {
+            let request = parts("GET", &[("cookie", &format!("a=b; {name}={session}; c=d"))]);
+            assert_eq!(cookie_of(&request.headers, tls), Some(session.as_str()));
+            assert_eq!(cookie_of(&request.headers, !tls), None, "a cookie of the other kind is not taken");
+            assert!(no_cookie(tls).to_str().expect("text").starts_with(&format!("{name}=; ")));
+        }
     }
 }

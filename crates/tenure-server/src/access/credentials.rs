@@ -15,7 +15,7 @@ use tenure::port::{Backend, Credential, Proof, StoreError};
 use tenure::runtime::Runtime;
 use tokio::sync::{Mutex, watch};
 
-use super::{Principal, token, unknown};
+use super::{Principal, is_dashboard_session, session, token, unknown};
 use crate::problem::Problem;
 
 /// How often the store is read.
@@ -77,6 +77,16 @@ impl Credentials {
         Ok(credentials)
     }
 
+    /// Whether [`by_token`](Self::by_token) answers without waiting for the store.
+    pub(super) fn knows_token(&self, text: &str) -> bool {
+        token::parse(text).is_none_or(|(id, _)| self.known().by_id.contains_key(id))
+    }
+
+    /// Whether [`by_subject`](Self::by_subject) answers without waiting for the store.
+    pub(super) fn knows_subject(&self, subject: &str) -> bool {
+        self.known().by_subject.contains_key(subject)
+    }
+
     /// Whom a token's text belongs to.
     pub async fn by_token(&self, text: &str) -> Result<Principal, Problem> {
         let malformed = || unknown("unknown-token", "this is no token of this server");
@@ -95,6 +105,56 @@ impl Credentials {
             return Err(malformed());
         }
         self.valid(entry)
+    }
+
+    /// Whether [`by_session`](Self::by_session) answers without waiting for the store.
+    pub(super) fn knows_session(&self, cookie: &str) -> bool {
+        session::parse(cookie).is_none_or(|(id, _)| self.known().by_id.contains_key(&id))
+    }
+
+    /// Whom the cookie of a dashboard session belongs to: the principal of the token that it was made with.
+    pub async fn by_session(&self, cookie: &str) -> Result<Principal, Problem> {
+        let over = || unknown("unknown-session", "this is no session of the dashboard, or it is over");
+        let (id, secret) = session::parse(cookie).ok_or_else(over)?;
+        let mut known = self.fresh()?;
+        if !known.by_id.contains_key(&id) {
+            self.read_since(self.runtime.now()).await;
+            known = self.fresh()?;
+        }
+        let entry = known.by_id.get(&id).ok_or_else(over)?;
+        let Proof::Token { digest } = &entry.credential.proof else { return Err(over()) };
+        if !token::verify(secret, digest) {
+            return Err(over());
+        }
+        self.valid_with_token(&known, entry)
+    }
+
+    /// Makes a dashboard session for whoever shows an access token; the text of its cookie.
+    pub(super) async fn log_in(&self, text: &str) -> Result<String, Problem> {
+        self.by_token(text).await?;
+        let known = self.fresh()?;
+        let (id, _) = token::parse(text).unwrap_or_default();
+        let missing = || unknown("unknown-token", "this is no token of this server");
+        let of = &known.by_id.get(id).ok_or_else(missing)?.credential;
+        let wall_ms = self.runtime.wall_ms();
+        session::room(known.by_id.values().map(|entry| &entry.credential), id, wall_ms)?;
+        let session::Made { cookie, credential } = session::make(of, wall_ms, || self.runtime.random());
+        self.store.put_credential(&credential).await?;
+        self.read().await;
+        Ok(cookie)
+    }
+
+    /// Ends a dashboard session, on every replica within seconds.
+    pub(super) async fn log_out(&self, cookie: &str) -> Result<(), Problem> {
+        if self.by_session(cookie).await.is_err() {
+            return Ok(());
+        }
+        let id = session::parse(cookie).map(|(id, _)| id).unwrap_or_default();
+        let Some(entry) = self.known().by_id.get(&id).cloned() else { return Ok(()) };
+        let revoked_at_ms = Some(self.runtime.wall_ms());
+        self.store.put_credential(&Credential { revoked_at_ms, ..entry.credential.clone() }).await?;
+        self.read().await;
+        Ok(())
     }
 
     /// Whom a certificate's subject belongs to.
@@ -122,8 +182,11 @@ impl Credentials {
         let Some(id) = principal.credential.as_deref() else { return std::future::pending().await };
         let mut news = self.news.subscribe();
         loop {
-            let entry = self.known().by_id.get(id).cloned();
-            let Some(entry) = entry.filter(|entry| self.valid(entry).is_ok()) else { return };
+            let known = self.known();
+            let entry = known.by_id.get(id).cloned();
+            let Some(entry) = entry.filter(|entry| self.valid_with_token(&known, entry).is_ok()) else {
+                return;
+            };
             let expires = async {
                 match entry.credential.expires_at_ms {
                     Some(at) => {
@@ -189,6 +252,18 @@ impl Credentials {
         )
         .remedy("try again when the store is back, or ask another replica")
         .retry_after(2))
+    }
+
+    /// The principal of a credential; of a dashboard session, that of its token, for as long as both are worth something.
+    fn valid_with_token(&self, known: &Known, entry: &Entry) -> Result<Principal, Problem> {
+        let principal = self.valid(entry)?;
+        if !is_dashboard_session(&entry.credential) {
+            return Ok(principal);
+        }
+        let token = session::token_of(&entry.credential).and_then(|id| known.by_id.get(id));
+        let gone = || unknown("revoked", "the token that this session was made with is gone");
+        let of_token = self.valid(token.ok_or_else(gone)?)?;
+        Ok(Principal { credential: principal.credential, ..of_token })
     }
 
     fn valid(&self, entry: &Entry) -> Result<Principal, Problem> {

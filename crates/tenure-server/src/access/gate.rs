@@ -1,43 +1,44 @@
 //! The gate in front of every route.
 //!
-//! In this order, so that the cheapest refusal comes first and nothing is read from whoever may not ask: where the request
-//! comes from, who asks, whether they may, whether there is a place for it, its body within bounds, and only then the
-//! handler, within its time. The place is held until the last byte of the answer is on its way.
+//! In this order, so that the cheapest refusal comes first and nothing is read from a client that may not ask: where the
+//! request comes from, who asks, whether they may, the body within its bounds, a slot among the requests that are worked
+//! on, and only then the handler, within its time. The slot is held until the last byte of the answer is on its way. A
+//! client that has not authenticated takes its slot before its body is read: the pool of those slots is small, and
+//! nobody else's.
 
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use futures_util::StreamExt as _;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::{Body as _, Frame, SizeHint};
 use tenure::port::Verb;
 use tenure::{Name, SessionId};
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Access, CHALLENGE, Principal, STRANGERS, browser, unknown};
+use super::answer::Held;
+use super::{Access, CHALLENGE, Credentials, Principal, STRANGERS, body, browser, unknown};
 use crate::App;
 use crate::app::SERVERS;
-use crate::limits::Turn;
+use crate::limits::{self, Lane, Side, Turn};
 use crate::listen::Peer;
 use crate::problem::Problem;
 use crate::route::{Guard, Need};
 
 /// Where logins go.
 const LOGIN: &str = "/login";
+/// The page that describes the API.
+const DOCS: &str = "/docs";
 
 /// A request's place among those that are worked on.
 #[derive(Clone)]
 pub struct Slot {
     turn: Arc<Mutex<Option<Turn>>>,
+    /// The account of the client.
+    name: Arc<str>,
     app: App,
 }
 
@@ -48,13 +49,18 @@ impl Slot {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         turn.as_mut().map_or(Ok(()), |turn| turn.lengthen(self.app.runtime.now()))
     }
+
+    /// A count of bytes that are kept for this client until it takes them.
+    pub(crate) fn unread(&self) -> limits::Bytes {
+        self.app.limits.bytes(&self.name, Side::Response)
+    }
 }
 
 impl FromRequestParts<App> for Slot {
     type Rejection = std::convert::Infallible;
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Slot, Self::Rejection> {
         // A router without its gate counts nothing.
-        let none = || Slot { turn: Arc::default(), app: app.clone() };
+        let none = || Slot { turn: Arc::default(), name: "".into(), app: app.clone() };
         Ok(parts.extensions.get().cloned().unwrap_or_else(none))
     }
 }
@@ -66,8 +72,7 @@ pub(crate) struct Denied(pub(crate) Arc<str>);
 /// Lets a request through to its route, as its principal, or answers it.
 pub(crate) async fn gate(State((app, guard)): State<(App, Guard)>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let need = guard.need;
-    let principal = match admit(&app, need, &mut parts).await {
+    let principal = match admit(&app, guard, &mut parts).await {
         Ok(principal) => principal,
         Err(problem) => return refusal(&app, &parts, problem),
     };
@@ -83,22 +88,36 @@ pub(crate) async fn gate(State((app, guard)): State<(App, Guard)>, request: Requ
 }
 
 /// Finds out who asks and whether they may.
-async fn admit(app: &App, need: Need, parts: &mut Parts) -> Result<Option<Principal>, Problem> {
+async fn admit(app: &App, guard: Guard, parts: &mut Parts) -> Result<Option<Principal>, Problem> {
+    let need = guard.need;
     let peer = parts.extensions.get::<Peer>().cloned();
     let open = matches!(*app.access, Access::Open);
+    if open {
+        browser::check_forwarded(&parts.headers)?;
+    }
     if open && peer.as_ref().is_some_and(|peer| peer.address.is_some()) {
         browser::check_host(parts)?;
     }
     browser::check_origin(parts)?;
     let found = match &*app.access {
         Access::Open => Ok(Principal::local()),
-        Access::Guarded(credentials) => match (bearer(parts), browser::cookie_of(&parts.headers), &peer) {
-            (Some(Ok(token)), _, _) => credentials.by_token(token).await,
-            (Some(Err(problem)), _, _) => Err(problem),
-            (None, Some(token), _) => credentials.by_token(token).await,
-            (None, None, Some(Peer { subject: Some(subject), .. })) => credentials.by_subject(subject).await,
-            _ => Err(unknown("unauthenticated", "this needs to know who asks")),
-        },
+        Access::Guarded(credentials) => {
+            let tls = peer.as_ref().is_some_and(|peer| peer.tls);
+            let proof = match (bearer(parts), browser::cookie_of(&parts.headers, tls), &peer) {
+                (Some(token), _, _) => token.map(Shown::Token),
+                (None, Some(cookie), _) => Ok(Shown::Session(cookie)),
+                (None, None, Some(Peer { subject: Some(subject), .. })) => Ok(Shown::Subject(subject)),
+                _ => Err(unknown("unauthenticated", "this needs to know who asks")),
+            };
+            match proof {
+                Ok(proof) => {
+                    // Health is told to everybody.
+                    let must = need != Need::Nothing;
+                    identify(app, credentials, proof, peer.as_ref(), must).await?
+                }
+                Err(problem) => Err(problem),
+            }
+        }
     };
     let principal = match found {
         Ok(principal) => principal,
@@ -106,18 +125,62 @@ async fn admit(app: &App, need: Need, parts: &mut Parts) -> Result<Option<Princi
         Err(_) if need == Need::Nothing => return Ok(None),
         Err(problem) => {
             // Guessing is counted, too.
-            ask(app, &stranger(peer.as_ref()))?;
+            ask(app, &stranger(peer.as_ref()), false)?;
             return Err(problem);
         }
     };
     if !uncounted(need, parts) {
         // Before the check: what is refused is counted, too.
-        ask(app, &principal.name)?;
+        ask(app, &principal.name, guard.heartbeat)?;
+    }
+    if let Some(peer) = &peer {
+        peer.authenticated();
     }
     // Before the check: the page that says no says it to somebody.
     parts.extensions.insert(principal.clone());
     check(app, need, parts, &principal, open).await?;
     Ok(Some(principal))
+}
+
+/// What a client shows to prove who it is.
+#[derive(Clone, Copy)]
+enum Shown<'a> {
+    Token(&'a str),
+    /// The cookie of a dashboard session.
+    Session(&'a str),
+    Subject(&'a str),
+}
+
+/// Finds the principal of a proof. A client whose proof this server does not know waits until the store was read, and has
+/// one of the slots for unauthenticated requests meanwhile. The outer error says that there is none, if there `must` be one.
+async fn identify(
+    app: &App,
+    credentials: &Credentials,
+    shown: Shown<'_>,
+    peer: Option<&Peer>,
+    must: bool,
+) -> Result<Result<Principal, Problem>, Problem> {
+    let known = match shown {
+        Shown::Token(token) => credentials.knows_token(token),
+        Shown::Session(cookie) => credentials.knows_session(cookie),
+        Shown::Subject(subject) => credentials.knows_subject(subject),
+    };
+    let _turn = match known {
+        true => None,
+        false => {
+            let turn = app.limits.request(&stranger(peer), Lane::Unauthenticated, app.runtime.now()).await;
+            match turn {
+                Ok(turn) => Some(turn),
+                Err(problem) if must => return Err(problem),
+                Err(problem) => return Ok(Err(problem)),
+            }
+        }
+    };
+    Ok(match shown {
+        Shown::Token(token) => credentials.by_token(token).await,
+        Shown::Session(cookie) => credentials.by_session(cookie).await,
+        Shown::Subject(subject) => credentials.by_subject(subject).await,
+    })
 }
 
 /// Whether a principal has what a route needs.
@@ -227,25 +290,27 @@ fn stranger(peer: Option<&Peer>) -> Arc<str> {
     format!("{STRANGERS} from {}", peer.map_or_else(|| "here".to_owned(), Peer::network)).into()
 }
 
-/// Whether a request is counted against nobody: health and style sheets are told under any load.
+/// Whether a request is counted against nobody: health and style sheets are told under any load. Pages are made anew for
+/// each client, and so are counted.
 fn uncounted(need: Need, parts: &Parts) -> bool {
-    need == Need::Nothing && matches!(parts.method, Method::GET | Method::HEAD) && parts.uri.path() != LOGIN
+    let page = matches!(parts.uri.path(), LOGIN | DOCS);
+    need == Need::Nothing && matches!(parts.method, Method::GET | Method::HEAD) && !page
 }
 
 /// Counts a request against how often somebody may ask. Where access control is off there is nobody to tell apart.
-fn ask(app: &App, name: &Arc<str>) -> Result<(), Problem> {
+fn ask(app: &App, name: &Arc<str>, heartbeat: bool) -> Result<(), Problem> {
     match *app.access {
         Access::Open => Ok(()),
-        Access::Guarded(_) => app.limits.ask(name, app.runtime.now()),
+        Access::Guarded(_) => app.limits.ask(name, heartbeat, app.runtime.now()),
     }
 }
 
 /// Counts a request that no gate has seen, since there is no route for it, against where it comes from.
 pub(crate) fn astray(app: &App, request: &Request) -> Result<(), Problem> {
-    ask(app, &stranger(request.extensions().get()))
+    ask(app, &stranger(request.extensions().get()), false)
 }
 
-/// Finds a place for a request, reads its body, and hands it to its handler.
+/// Reads the body of a request, finds a slot for it, and hands it to its handler.
 async fn pass(
     app: &App,
     guard: Guard,
@@ -258,27 +323,39 @@ async fn pass(
     }
     let principal = parts.extensions.get::<Principal>().cloned();
     let peer = parts.extensions.get::<Peer>().cloned();
-    let name = match &principal {
-        Some(principal) => principal.name.clone(),
+    let (name, lane) = match &principal {
+        Some(principal) if guard.heartbeat => (principal.name.clone(), Lane::Heartbeat),
+        Some(principal) => (principal.name.clone(), Lane::Ordinary),
         None => {
             let name = stranger(peer.as_ref());
             // A login has a bucket of its own: others who guess from the same address do not keep anybody out.
             if parts.uri.path() == LOGIN {
-                ask(app, &format!("{name}, to log in").into())?
+                ask(app, &format!("{name}, to log in").into(), false)?
             } else {
-                ask(app, &name)?
+                ask(app, &name, false)?
             }
-            name
+            (name, Lane::Unauthenticated)
         }
     };
     let now = app.runtime.now();
     if let Some(peer) = &peer {
         peer.charge(&name, || app.limits.connection(&name, now))?;
     }
-    let turn = app.limits.request(&name, now).await?;
-    let slot = Slot { turn: Arc::new(Mutex::new(Some(turn))), app: app.clone() };
+    let early = match lane {
+        Lane::Unauthenticated => Some(app.limits.request(&name, lane, now).await?),
+        _ => None,
+    };
+    let (body, _kept) = body::read(app, guard, lane, &name, &parts, body).await?;
+    let turn = match early {
+        Some(turn) => turn,
+        None => app.limits.request(&name, lane, app.runtime.now()).await?,
+    };
+    if lane != Lane::Heartbeat {
+        app.limits.reads_its_answers(&name)?;
+    }
+    let slot = Slot { turn: Arc::new(Mutex::new(Some(turn))), name, app: app.clone() };
     parts.extensions.insert(slot.clone());
-    let (body, _room) = read(app, guard, &parts, body).await?;
+    let repeatable = parts.method.is_safe();
     let answer = next.run(Request::from_parts(parts, body));
     let Ok(response) = tokio::time::timeout(app.timeouts.request, answer).await else {
         let detail = format!("no answer within {:?}", app.timeouts.request);
@@ -286,47 +363,7 @@ async fn pass(
             .remedy("whether it happened is unknown; try again")
             .retry_after(1));
     };
-    hold(app, slot, principal, response)
-}
-
-/// Reads the whole body, within its bounds. A large one has a place among those that there may be at once, until its request
-/// is answered.
-async fn read(
-    app: &App,
-    guard: Guard,
-    parts: &Parts,
-    body: Body,
-) -> Result<(Body, Option<OwnedSemaphorePermit>), Problem> {
-    if body.is_end_stream() {
-        return Ok((body, None));
-    }
-    let most = if guard.large { app.most_bytes.max(app.most_large_bytes) } else { app.most_bytes };
-    let too_large = || {
-        let detail = format!("the body is larger than the {most} bytes that this server reads");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail).remedy("send less at once")
-    };
-    let said = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if said.is_some_and(|said| said > most as u64) {
-        return Err(too_large());
-    }
-    // Of one that does not say, the worst is to be expected.
-    let is_large = guard.large && said.is_none_or(|said| said > app.most_bytes as u64);
-    let room = if is_large { Some(app.limits.large_body().await?) } else { None };
-    let reading = Limited::new(body, most).collect();
-    match tokio::time::timeout(app.timeouts.body, reading).await {
-        Ok(Ok(read)) => Ok((Body::from(read.to_bytes()), room)),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "malformed-body",
-            format!("the body broke off: {error}"),
-        )
-        .remedy("send the whole body, as long as content-length says")),
-        Err(_) => {
-            let detail = format!("the body did not arrive within {:?}", app.timeouts.body);
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", detail).remedy("send it faster"))
-        }
-    }
+    hold(app, slot, principal, response, repeatable)
 }
 
 /// Keeps the place until the last byte. A stream is counted as one, and ends when the server does, or when its principal's
@@ -336,10 +373,13 @@ fn hold(
     slot: Slot,
     principal: Option<Principal>,
     response: Response,
+    repeatable: bool,
 ) -> Result<Response, Problem> {
     let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !kind.starts_with(b"text/event-stream") {
-        return Ok(response.map(|inner| Body::new(Held { inner, _slot: slot })));
+        let (head, inner) = response.into_parts();
+        let unread = slot.unread();
+        return Ok(Response::from_parts(head, Body::new(Held::whole(inner, slot, unread, repeatable)?)));
     }
     slot.lengthen()?;
     let mut closing = app.closing.subscribe();
@@ -358,34 +398,9 @@ fn hold(
     };
     Ok(response.map(|body| {
         let inner = Body::from_stream(body.into_data_stream().take_until(Box::pin(over)));
-        Body::new(Held { inner, _slot: slot })
+        let unread = slot.unread();
+        Body::new(Held::stream(inner, slot, unread))
     }))
-}
-
-/// A body with the place of its request.
-struct Held {
-    inner: Body,
-    _slot: Slot,
-}
-
-impl hyper::body::Body for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
 }
 
 /// The answer for whoever may not: for a browser that asks for a page, a page, or the way to the login.

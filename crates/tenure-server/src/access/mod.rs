@@ -1,29 +1,33 @@
 //! Who asks, and whether they may.
 //!
 //! There is one gate, in front of every route; it knows the route's [`Need`](crate::route::Need) and who asks, and denies
-//! what nobody allowed. Who asks is proved by a token (`Authorization: Bearer`, or the dashboard's cookie) or by a client's
-//! certificate. What they are worth is in the store, read again every two seconds: what is revoked there is worth nothing
+//! what nobody allowed. Who asks is proved by a token (`Authorization: Bearer`), by a client's certificate, or in a browser by
+//! the cookie of a dashboard session. What they are worth is in the store, read again every two seconds: what is revoked there is worth nothing
 //! within seconds on every replica.
 
+mod answer;
+mod body;
 mod browser;
 mod credentials;
 mod gate;
 mod owners;
 mod principal;
+mod session;
 pub mod token;
 
 use std::sync::Arc;
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tenure::port::Backend;
 use tenure::runtime::Runtime;
 
-pub use self::browser::{COOKIE_NAME, cookie, no_cookie};
+pub(crate) use self::browser::{cookie, no_cookie};
 pub use self::credentials::Credentials;
 pub use self::gate::Slot;
 pub(crate) use self::gate::{Denied, astray, gate};
 pub(crate) use self::owners::Owners;
 pub use self::principal::{NameRefused, Principal, principal_name};
+pub use self::session::is_dashboard_session;
 use crate::problem::Problem;
 
 /// What the accounts of those without a name begin with. No principal is called so.
@@ -51,11 +55,20 @@ impl Access {
         Credentials::watching(store, runtime).await.map(Access::Guarded)
     }
 
-    /// Whom a token's text belongs to: what a login page asks.
-    pub async fn sign_in(&self, text: &str) -> Result<Principal, Problem> {
+    /// Makes a dashboard session for whoever shows an access token; the text of its cookie, or `None` where nobody is
+    /// asked for one.
+    pub(crate) async fn log_in(&self, token: &str) -> Result<Option<String>, Problem> {
         match self {
-            Access::Open => Ok(Principal::local()),
-            Access::Guarded(credentials) => credentials.by_token(text.trim()).await,
+            Access::Open => Ok(None),
+            Access::Guarded(credentials) => credentials.log_in(token.trim()).await.map(Some),
+        }
+    }
+
+    /// Ends the dashboard session of a request, if it has one.
+    pub(crate) async fn log_out(&self, headers: &HeaderMap, tls: bool) -> Result<(), Problem> {
+        match (self, browser::cookie_of(headers, tls)) {
+            (Access::Guarded(credentials), Some(cookie)) => credentials.log_out(cookie).await,
+            _ => Ok(()),
         }
     }
 

@@ -52,7 +52,7 @@ pub(crate) fn routes() -> Routes {
         .api_large(work, routes!(complete))
         .api(work, routes!(fail))
         .api(work, routes!(release))
-        .api(work, routes!(heartbeat))
+        .api_heartbeat(work, routes!(heartbeat))
         .merge(batch::routes())
 }
 

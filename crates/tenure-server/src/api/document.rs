@@ -34,8 +34,9 @@ const ANYWHERE: [(&str, &str); 9] = [
     ("503", "The store cannot be reached, or this server is ending. Whether it happened is unknown."),
     ("504", "No answer in time. Whether it happened is unknown."),
 ];
-const WITH_A_BODY: [(&str, &str); 3] = [
+const WITH_A_BODY: [(&str, &str); 4] = [
     ("408", "The body came too slowly."),
+    ("409", "The namespace has as many objects of the kind as it may have (`quota-exceeded`)."),
     ("413", "The body is too large."),
     ("415", "The body is not said to be JSON."),
 ];

@@ -196,6 +196,7 @@ pub(crate) async fn read(
     let topic = TopicKey::new(within.namespace, topic);
     let ask = ReadAsk { topic, after, limit };
     check_read(&ask).map_err(|error| of_group(&error, "after"))?;
+    let _large = app.limits.large_answer().await?;
     let events = match app.store.read_events(&ask).await {
         Ok(events) => events,
         Err(error) => return Err(of_topic(&app, &ask.topic, error).await),

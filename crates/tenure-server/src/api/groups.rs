@@ -34,6 +34,7 @@ use super::topics::looked_at;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 use crate::route::{Need, Routes};
 
 /// How many groups are on a page, unless asked otherwise, and at most.
@@ -189,6 +190,7 @@ pub(crate) async fn set(
     let settings = GroupSettings { max_attempts: wish.max_attempts, backoff: wish.backoff };
     check_group(&settings).map_err(|error| sense(&error, "max_attempts"))?;
     check_begin(&wish.from).map_err(|error| sense(&error, "from"))?;
+    quota::check(&app, Object::Group(&key)).await?;
     let new = match app.store.set_group(&key, &settings, wish.from).await {
         Ok(new) => new,
         Err(error) => return Err(of_topic(&app, &key.topic, error).await),

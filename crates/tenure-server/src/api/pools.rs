@@ -27,6 +27,7 @@ use super::sessions::{Whose, Within, short, signed, unfit};
 use crate::App;
 use crate::access::{Principal, Slot};
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 use crate::route::{Need, Routes};
 
 /// The most resources that are put into a pool at once.
@@ -47,7 +48,7 @@ pub(crate) fn routes() -> Routes {
         .api(read, routes!(show_request))
         .api(work, routes!(look_again))
         .api(work, routes!(release))
-        .api(work, routes!(extend))
+        .api_heartbeat(work, routes!(extend))
 }
 
 /// Pools.
@@ -187,6 +188,7 @@ pub(crate) async fn set(
     short("priority", &settings.priority)?;
     check_pool(&settings).map_err(of_ask)?;
     let key = PoolKey::new(within.namespace, pool);
+    quota::check(&app, Object::Pool(&key)).await?;
     app.store.set_pool(&key, &settings).await?;
     let detail = serde_json::to_string(&settings).unwrap_or_default();
     record_of(&app, &by, "pool.set", &key.namespace, key.name.as_str(), detail).await;
@@ -231,6 +233,7 @@ pub(crate) async fn put_resources(
 
 async fn add(app: &App, by: &By, key: PoolKey, resources: Vec<NewResource>) -> Result<StatusCode, Problem> {
     check_resources(&resources).map_err(of_ask)?;
+    quota::check(app, Object::Pool(&key)).await?;
     app.store.add_resources(&key, &resources).await?;
     for resource in &resources {
         let detail = match (resource.enabled, resource.tags.join(" ")) {

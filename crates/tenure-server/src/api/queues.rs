@@ -21,6 +21,7 @@ use super::sessions::{Within, doer, short, unfit};
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 use crate::route::{Need, Routes};
 
 /// How many queues are on a page, unless asked otherwise, and at most.
@@ -191,6 +192,7 @@ pub(crate) async fn set(
 ) -> Result<Json<QueueView>, Problem> {
     check_queue(&settings).map_err(of_ask)?;
     let key = QueueKey::new(within.namespace, queue);
+    quota::check(&app, Object::Queue(&key)).await?;
     app.store.set_queue(&key, &settings).await?;
     let detail = serde_json::to_string(&settings).unwrap_or_default();
     record_of(&app, &by, "queue.set", &key.namespace, key.name.as_str(), detail).await;

@@ -31,6 +31,7 @@ use crate::access::Principal;
 use crate::api::given::{At, Given, In, MaybeGiven};
 use crate::api::room;
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 use crate::route::{Need, Routes};
 
 /// The longest text in a session or candidacy, in bytes.
@@ -47,7 +48,7 @@ const SLOTS_MAX: u32 = 100;
 pub(crate) fn routes() -> Routes {
     Routes::new()
         .api(Need::Known, routes!(open))
-        .api(Need::Session, routes!(renew))
+        .api_heartbeat(Need::Session, routes!(renew))
         // To give up what one has is never denied to whoever owns it, whatever else was taken from them.
         .api(Need::Session, routes!(end))
         .api(Need::Session, routes!(leave))
@@ -187,6 +188,7 @@ async fn join(
     same_election(&key, &candidacy.election)?;
     check_candidacy(&candidacy, fits)?;
     room::for_candidacy(&app, &candidacy)?;
+    quota::check(&app, Object::Election(&candidacy.election)).await?;
     match app.store.join(&candidacy).await? {
         Joined::Gone => Err(gone(&session)),
         joined => Ok(Json(joined)),

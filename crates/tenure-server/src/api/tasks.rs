@@ -2,7 +2,9 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
@@ -21,15 +23,22 @@ use super::given::{At, Given, In, MaybeGiven, Unread, parsed};
 use super::operate::Nothing;
 use super::sense::of_submission;
 use super::sessions::{Within, short, unfit};
+use super::shape;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 use crate::route::{Need, Routes};
 
 /// How many tasks are on a page, unless asked otherwise, and at most.
 const PAGE: (u32, u32) = (50, 200);
 /// How large a page is at most, unless its first task alone is larger.
-const PAGE_BYTES: usize = 8 * 1024 * 1024;
+const PAGE_BYTES: usize = 4 * 1024 * 1024;
+/// How many tasks of a page are read first. The next are twice as many, unless they are large: a task may have two
+/// megabytes, and two hundred of them are more than a page.
+const STEP: u32 = 8;
+/// From how many bytes on tasks that are read together are large.
+const LARGE_BYTES: usize = 256 * 1024;
 /// The most tasks that one request names.
 const IDS_MAX: usize = 1000;
 /// How many pages of tasks one request cancels or retries, where it names them by their queue.
@@ -188,6 +197,7 @@ pub(crate) async fn submit(
     let submission = port::Submission { queue, tasks };
     check(&submission).map_err(|error| of_submission(&error, many))?;
     let port::Submission { queue, tasks } = submission;
+    quota::check(&app, Object::Queue(&queue)).await?;
     let submitted = app.claims().await?.submit(&queue, tasks);
     let submitted = super::claims::within(&app, submitted).await.map_err(|problem| match problem.code {
         // All that a store has against what passed the checks is a parent that is not there, or never will be done.
@@ -224,7 +234,7 @@ pub(crate) async fn list(
     State(app): State<App>,
     principal: Principal,
     In(which): In<Which>,
-) -> Result<Json<Tasks>, Problem> {
+) -> Result<Response, Problem> {
     let limit = number("limit", which.limit, PAGE)?;
     for (field, text) in [("kind", &which.kind), ("worker", &which.worker)] {
         text.as_deref().map_or(Ok(()), |text| short(field, text))?;
@@ -238,30 +248,77 @@ pub(crate) async fn list(
         before: which.before.map(|before| TaskId(before.min(i64::MAX as u64))),
         limit,
     };
-    let mut tasks = match readable(&principal, filter.namespace.take())? {
-        None => app.store.tasks(&filter).await?,
-        Some(namespaces) => {
-            let mut all = Vec::new();
-            for namespace in namespaces {
-                filter.namespace = Some(namespace);
-                all.extend(app.store.tasks(&filter).await?);
-            }
-            all.sort_by_key(|task| std::cmp::Reverse(task.id));
-            all
-        }
+    let namespaces = match readable(&principal, filter.namespace.take())? {
+        None => vec![None],
+        Some(namespaces) => namespaces.into_iter().map(Some).collect(),
     };
-    let mut more = tasks.len() >= limit as usize;
-    let mut bytes = 0;
-    let fit = tasks.iter().take(limit as usize).take_while(|task| {
-        let output = task.output.as_ref().map_or(0, |output| output.as_str().len());
-        bytes += task.payload.as_str().len() + output;
-        bytes <= PAGE_BYTES
-    });
-    let count = fit.count().max(1);
-    more |= count < tasks.len();
-    tasks.truncate(count);
-    let next = tasks.last().filter(|_| more).map(|task| task.id);
-    Ok(Json(Tasks { tasks, next }))
+    // Until the answer is made: the tasks are in memory twice by then.
+    let _large = app.limits.large_answer().await?;
+    let mut page = Page { tasks: Vec::new(), more: false, limit: limit as usize };
+    for namespace in namespaces {
+        filter.namespace = namespace;
+        page.read(&app, filter.clone()).await?;
+    }
+    let next = page.tasks.last().filter(|_| page.more).map(|task| task.id);
+    let body = shape::json(&Tasks { tasks: std::mem::take(&mut page.tasks), next });
+    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// A page of tasks, being put together.
+struct Page {
+    /// The newest first.
+    tasks: Vec<TaskView>,
+    /// Whether there are older ones.
+    more: bool,
+    limit: usize,
+}
+
+impl Page {
+    /// Adds the tasks that pass a filter, as far as they are new enough and fit.
+    async fn read(&mut self, app: &App, mut filter: TaskFilter) -> Result<(), Problem> {
+        let (most, mut step) = (filter.limit, STEP);
+        let mut read = 0;
+        while read < most {
+            filter.limit = step.min(most - read);
+            let found = app.store.tasks(&filter).await?;
+            let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
+            let bytes: usize = found.iter().map(size).sum();
+            let Some(last) = found.last().map(|task| task.id) else { return Ok(()) };
+            read += count;
+            self.tasks.extend(found);
+            self.fit();
+            if count < filter.limit {
+                return Ok(());
+            }
+            // Everything older than the end of the page is not shown.
+            if self.more && self.tasks.last().is_none_or(|end| end.id > last) {
+                return Ok(());
+            }
+            step = if bytes > LARGE_BYTES { STEP } else { step.saturating_mul(2) };
+            filter.before = Some(last);
+        }
+        // As many as were asked for: there may be more.
+        self.more = true;
+        Ok(())
+    }
+
+    /// Leaves away what is beyond the page.
+    fn fit(&mut self) {
+        self.tasks.sort_by_key(|task| std::cmp::Reverse(task.id));
+        let mut bytes = 0;
+        let fit = self.tasks.iter().take(self.limit).take_while(|task| {
+            bytes += size(task);
+            bytes <= PAGE_BYTES
+        });
+        let count = fit.count().max(1);
+        self.more |= count < self.tasks.len();
+        self.tasks.truncate(count);
+    }
+}
+
+/// How many bytes a task carries.
+fn size(task: &TaskView) -> usize {
+    task.payload.as_str().len() + task.output.as_ref().map_or(0, |output| output.as_str().len())
 }
 
 /// Where somebody may look: `None` if everywhere.

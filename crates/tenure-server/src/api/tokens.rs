@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use super::given::{At, Given, MaybeGiven};
 use crate::access::token::{self, Token};
-use crate::access::{Principal, principal_name};
+use crate::access::{Principal, is_dashboard_session, principal_name};
 use crate::problem::Problem;
 use crate::route::{Need, Routes};
 use crate::{App, RequestId};
@@ -130,7 +130,8 @@ pub(crate) struct Rotation {
 async fn list(State(app): State<App>) -> Result<Json<Tokens>, Problem> {
     let wall = app.runtime.wall_ms();
     let all = app.store.credentials().await?;
-    Ok(Json(Tokens { tokens: all.into_iter().map(|credential| Shown::of(credential, wall)).collect() }))
+    let all = all.into_iter().filter(|credential| !is_dashboard_session(credential));
+    Ok(Json(Tokens { tokens: all.map(|credential| Shown::of(credential, wall)).collect() }))
 }
 
 /// Makes a credential. A token's text is in the answer, and never shown again.
@@ -228,7 +229,8 @@ async fn find(app: &App, which: &str) -> Result<Credential, Problem> {
     // Who has nothing but the token itself may mean it all the same.
     let id = token::parse(which).map_or(which, |(id, _)| id);
     let all = app.store.credentials().await?;
-    all.into_iter().find(|credential| credential.id == id).ok_or_else(|| {
+    let mut all = all.into_iter().filter(|credential| !is_dashboard_session(credential));
+    all.find(|credential| credential.id == id).ok_or_else(|| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-token", "there is no credential with this id")
             .field("token")
             .remedy("give the part of the token between the first and the second underscore; GET /v1/tokens lists them")

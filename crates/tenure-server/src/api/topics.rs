@@ -20,6 +20,7 @@ use super::sessions::Within;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 use crate::route::{Need, Routes};
 
 /// How many topics are on a page, unless asked otherwise, and at most.
@@ -177,6 +178,7 @@ pub(crate) async fn set(
     let key = TopicKey::new(within.namespace, topic);
     let settings = wish.settings(&app, &key).await?;
     check_topic(&settings).map_err(|error| of_group(&error, "slots"))?;
+    quota::check(&app, Object::Topic(&key)).await?;
     let new = match app.store.set_topic(&key, &settings).await {
         Ok(new) => new,
         Err(error) if error.kind == Trouble::Request => {

@@ -3,7 +3,8 @@
 //! An event `election` has the whole election; an event `term` a term that began or ended. The id of an event says how far
 //! its hearer has heard, and means the same on every replica: whoever comes back with `Last-Event-ID` is told the terms that
 //! were missed, and how things stand. Terms may be told twice, never out of order. A hearer that does not keep up is
-//! told how things stand, and nothing is kept for it meanwhile: all share what they are told.
+//! told how things stand, and nothing is kept for it meanwhile: all share what they are told. How many elections stand is
+//! told in pieces, each made when the last one was taken.
 
 mod stream;
 
@@ -23,7 +24,7 @@ use super::given::{At, In};
 use super::sessions::Within;
 use super::shape;
 use crate::App;
-use crate::access::Principal;
+use crate::access::{Principal, Slot};
 use crate::board::{Entry, Mark, News, Update};
 use crate::problem::Problem;
 
@@ -73,6 +74,7 @@ pub(crate) async fn election(
     State(app): State<App>,
     At(election): At<Name>,
     In(within): In<Within>,
+    slot: Slot,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let key = ElectionKey::new(within.namespace, election);
@@ -80,7 +82,7 @@ pub(crate) async fn election(
     let ear = app.board.watch(&key).ok_or_else(closing)?;
     let seen = app.board.known().await?;
     let watched = Watched::One(key, last_event(&headers));
-    respond(Hearing::new(app.board.clone(), ear, watched, &seen).await?)
+    respond(Hearing::new(app.board.clone(), ear, watched, slot.unread(), &seen).await?)
 }
 
 /// Watch all elections
@@ -93,6 +95,7 @@ pub(crate) async fn all(
     State(app): State<App>,
     principal: Principal,
     In(whole): In<Whole>,
+    slot: Slot,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     if let Some(namespace) = &whole.namespace {
@@ -101,7 +104,7 @@ pub(crate) async fn all(
     let ear = app.board.watch_all(whole.namespace.as_ref()).ok_or_else(closing)?;
     let seen = app.board.known().await?;
     let watched = Watched::Many { namespace: whole.namespace, principal, last: last_event(&headers) };
-    respond(Hearing::new(app.board.clone(), ear, watched, &seen).await?)
+    respond(Hearing::new(app.board.clone(), ear, watched, slot.unread(), &seen).await?)
 }
 
 /// How far the hearer says that it has heard. What makes no sense is as good as nothing.

@@ -15,6 +15,9 @@ use tokio::sync::watch;
 
 use crate::settings::Timeouts;
 
+/// How many bytes a client has to take in the time for writing, on average, while there is more for it.
+const PIECE: u64 = 128 * 1024;
+
 /// What a connection is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Word {
@@ -33,8 +36,10 @@ pub(crate) struct Activity {
     idle_since: AtomicU64,
     /// When the first byte after that came.
     head_since: AtomicU64,
-    /// Since when the system takes no more bytes for the client, if so.
+    /// Since when there are bytes that the system did not take for the client at once, if there are.
     blocked_since: AtomicU64,
+    /// How many bytes it took since then.
+    taken: AtomicU64,
     /// HTTP/2 says things between requests, too.
     multiplexed: AtomicBool,
     /// As many as there are exchanges, to be read without the lock.
@@ -57,6 +62,7 @@ impl Activity {
             idle_since,
             head_since: AtomicU64::new(0),
             blocked_since: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             exchanges: Mutex::default(),
@@ -81,7 +87,12 @@ impl Activity {
     /// Ends a connection that waits too long for its client.
     pub(crate) fn judge(&self, now: Moment, limits: &Timeouts) {
         let over = |since: u64, limit| since != 0 && now.since(Moment::from_nanos(since)) > limit;
-        if over(self.blocked_since.load(Ordering::Relaxed), limits.write) {
+        // A client that takes a little now and then has to keep up a rate.
+        let pieces = u32::try_from(self.taken.load(Ordering::Relaxed) / PIECE).unwrap_or(u32::MAX);
+        if over(
+            self.blocked_since.load(Ordering::Relaxed),
+            limits.write.saturating_mul(pieces.saturating_add(1)),
+        ) {
             return self.tell(Word::Stop);
         }
         let exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,14 +125,29 @@ impl Activity {
         Ongoing { activity: self.clone(), exchange }
     }
 
-    /// Notes whether the system took bytes.
-    fn wrote<T>(&self, polled: &Poll<T>) {
+    /// Notes whether the system took bytes, and how many.
+    fn wrote(&self, polled: &Poll<std::io::Result<usize>>) {
+        match polled {
+            Poll::Ready(Ok(bytes)) if self.blocked_since.load(Ordering::Relaxed) != 0 => {
+                self.taken.fetch_add(*bytes as u64, Ordering::Relaxed);
+            }
+            Poll::Ready(_) => {}
+            Poll::Pending => self.blocked(),
+        }
+    }
+
+    /// Notes whether everything that was to be sent is sent. A connection is flushed when it has nothing left to write.
+    fn flushed(&self, polled: &Poll<std::io::Result<()>>) {
         match polled {
             Poll::Ready(_) => self.blocked_since.store(0, Ordering::Relaxed),
-            Poll::Pending => {
-                let (at, order) = (&self.blocked_since, Ordering::Relaxed);
-                let _ = at.compare_exchange(0, self.nanos(), order, order);
-            }
+            Poll::Pending => self.blocked(),
+        }
+    }
+
+    fn blocked(&self) {
+        let (at, order) = (&self.blocked_since, Ordering::Relaxed);
+        if at.compare_exchange(0, self.nanos(), order, order).is_ok() {
+            self.taken.store(0, order);
         }
     }
 
@@ -218,7 +244,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_flush(cx);
-        self.activity.wrote(&polled);
+        self.activity.flushed(&polled);
         polled
     }
 

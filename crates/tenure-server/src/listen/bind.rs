@@ -25,6 +25,10 @@ const BREATH: Duration = Duration::from_millis(100);
 /// How long a client may say nothing at all, not even that it is there, before the system ends its connection.
 const SILENCE: Duration = Duration::from_secs(60);
 
+/// How many bytes that were not sent yet the system keeps for one connection. A client that reads nothing costs this much,
+/// and not the megabytes to which the system lets the buffer of a connection grow.
+const UNSENT: u32 = 32 * 1024;
+
 /// One place where it listens.
 pub(crate) enum Listener {
     Tcp { listener: TcpListener, address: SocketAddr, tls: Option<Arc<Tls>> },
@@ -115,8 +119,10 @@ fn tcp(stream: TcpStream, address: SocketAddr, tls: Option<Arc<Tls>>, shop: &Arc
     );
     #[cfg(target_os = "linux")]
     let _ = socket.set_tcp_user_timeout(Some(SILENCE));
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_notsent_lowat(UNSENT);
     let shop = shop.clone();
-    let peer = Peer::new(Some(address));
+    let peer = Peer::new(Some(address), Some(place.standing.clone()));
     tokio::spawn(async move {
         match tls {
             None => shop.serve(stream, place, peer).await,
@@ -150,7 +156,8 @@ fn unix(stream: UnixStream, shop: &Arc<Shop>) {
         Err(full) => return refuse(stream, full, false),
     };
     let shop = shop.clone();
-    tokio::spawn(async move { shop.serve(stream, place, Peer::new(None)).await });
+    let peer = Peer::new(None, Some(place.standing.clone()));
+    tokio::spawn(async move { shop.serve(stream, place, peer).await });
 }
 
 /// Says that there is no place, without waiting for anybody to hear it.

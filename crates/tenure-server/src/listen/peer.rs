@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::hub::Standing;
 use crate::limits::Permit;
 
 /// The other end of a connection. In the extensions of every request.
@@ -16,14 +17,22 @@ pub struct Peer {
     pub subject: Option<Arc<str>>,
     /// The principal on whose account this connection goes.
     account: Arc<Mutex<Option<Account>>>,
+    standing: Option<Arc<Standing>>,
 }
 
 /// A principal, and its permit for this connection.
 type Account = (Arc<str>, Permit);
 
 impl Peer {
-    pub(crate) fn new(address: Option<SocketAddr>) -> Peer {
-        Peer { address, tls: false, subject: None, account: Arc::default() }
+    pub(crate) fn new(address: Option<SocketAddr>, standing: Option<Arc<Standing>>) -> Peer {
+        Peer { address, tls: false, subject: None, account: Arc::default(), standing }
+    }
+
+    /// A request of this connection has authenticated.
+    pub(crate) fn authenticated(&self) {
+        if let Some(standing) = &self.standing {
+            standing.authenticated();
+        }
     }
 
     /// Where it is, for the log.
@@ -68,7 +77,7 @@ mod tests {
 
     #[test]
     fn strangers_are_told_apart_by_address_and_with_ipv6_by_network() {
-        let network = |text: &str| Peer::new(Some(text.parse().expect("an address"))).network();
+        let network = |text: &str| Peer::new(Some(text.parse().expect("an address")), None).network();
         assert_eq!(network("192.0.2.7:1"), "192.0.2.7");
         assert_eq!(network("[::ffff:192.0.2.7]:1"), "192.0.2.7");
         assert_eq!(network("[2001:db8:1:2:aaaa::1]:1"), "2001:db8:1:2::/64");

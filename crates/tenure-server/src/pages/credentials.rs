@@ -12,8 +12,8 @@ use super::frame::{Visit, go, page, trouble};
 use super::given::{Got, Posted};
 use super::{parts, words};
 use crate::App;
-use crate::access::principal_name;
 use crate::access::token::{self, Token};
+use crate::access::{is_dashboard_session, principal_name};
 use crate::problem::Problem;
 
 /// How long a token may be worth something, as the form offers it.
@@ -34,7 +34,8 @@ pub(super) async fn show(State(app): State<App>, visit: Visit) -> Response {
 }
 
 async fn listed(app: &App, visit: &Visit, made: Option<(&Credential, &str)>) -> Result<Response, Problem> {
-    let credentials = within(app.store.credentials()).await?;
+    let mut credentials = within(app.store.credentials()).await?;
+    credentials.retain(|credential| !is_dashboard_session(credential));
     let wall = app.runtime.wall_ms();
     let content = html! {
         div.head { div {

@@ -1,14 +1,14 @@
-//! A token becomes a cookie, and ceases to be one.
+//! Logging in with an access token, and logging out.
 
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{LOCATION, SET_COOKIE, WWW_AUTHENTICATE};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::frame::{Visit, own_path, page};
+use super::frame::{Visit, own_path, page, trouble};
 use super::given::{Got, Posted};
 use super::parts;
 use crate::listen::Peer;
@@ -66,14 +66,15 @@ pub(super) async fn enter(
 ) -> Response {
     let token = entering.token.trim();
     let next = own_path(&entering.next);
-    let known = app.access.sign_in(token).await;
-    match (known, access::cookie(token, visit.tls)) {
-        (Ok(_), Some(kept)) if visit.guarded => {
+    let session = app.access.log_in(token).await;
+    let cookie = |session: &Option<String>| access::cookie(session.as_deref()?, visit.tls);
+    match (session.as_ref().ok().and_then(cookie), session) {
+        (Some(kept), Ok(_)) if visit.guarded => {
             let next = HeaderValue::from_str(next).unwrap_or(HeaderValue::from_static("/"));
             (StatusCode::SEE_OTHER, [(SET_COOKIE, kept), (LOCATION, next)]).into_response()
         }
-        (known, _) => {
-            let (status, wrong) = known.map_or_else(
+        (_, session) => {
+            let (status, wrong) = session.map_or_else(
                 |problem| (problem.status, problem.detail),
                 |_| (StatusCode::UNAUTHORIZED, "This is no token.".into()),
             );
@@ -89,7 +90,12 @@ pub(super) async fn enter(
     }
 }
 
-pub(super) async fn leave() -> Response {
+pub(super) async fn leave(State(app): State<App>, visit: Visit, headers: HeaderMap) -> Response {
     let login = HeaderValue::from_static("/login");
-    (StatusCode::SEE_OTHER, [(SET_COOKIE, access::no_cookie()), (LOCATION, login)]).into_response()
+    let gone = [(SET_COOKIE, access::no_cookie(visit.tls)), (LOCATION, login)];
+    match app.access.log_out(&headers, visit.tls).await {
+        Ok(()) => (StatusCode::SEE_OTHER, gone).into_response(),
+        // The cookie is still there, so that the session can be ended later.
+        Err(problem) => trouble(&visit, &problem),
+    }
 }

@@ -28,7 +28,7 @@
 //! | `members` | who is there, as gossip tells, and who leads softly |
 //! | `audit` | who did what |
 //! | `credentials` | who may do what; tokens made and revoked |
-//! | `login` | a token becomes a cookie |
+//! | `login` | log in and out |
 //! | `live` | the stream that says that something changed |
 
 mod act;

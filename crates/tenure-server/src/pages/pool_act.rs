@@ -19,6 +19,7 @@ use super::submit::list;
 use super::words;
 use crate::App;
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 
 /// A form with a resource and, if the pool is not known from the address, the pool's name.
 fn resource_form(pool: Option<&Name>) -> Markup {
@@ -92,6 +93,7 @@ async fn put(app: &App, visit: &Visit, key: &PoolKey, wanted: &Wanted) -> Result
 async fn set(app: &App, key: &PoolKey, resource: &NewResource) -> Result<(), Problem> {
     let resources = std::slice::from_ref(resource);
     tenure_core::claim::check_resources(resources).map_err(|error| wrong("resource", error.to_string()))?;
+    quota::check(app, Object::Pool(key)).await?;
     Ok(within(app.store.add_resources(key, resources)).await?)
 }
 

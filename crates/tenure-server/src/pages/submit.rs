@@ -15,6 +15,7 @@ use super::queue_act::{span, wrong};
 use super::queues::Where;
 use crate::App;
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 
 /// What the address of the form may say.
 #[derive(Debug, Deserialize)]
@@ -165,6 +166,7 @@ pub(super) async fn act(
         let task = wanted.task(app.runtime.wall_ms())?;
         let submission = Submission { queue: QueueKey::new(at.namespace.clone(), queue), tasks: vec![task] };
         tenure_core::claim::check(&submission).map_err(|error| wrong("task", error.to_string()))?;
+        quota::check(&app, Object::Queue(&submission.queue)).await?;
         let submitted = within(app.store.submit(&submission)).await?;
         let one = submitted.first().copied().ok_or_else(|| wrong("task", "nothing was submitted"))?;
         if one.new {

@@ -26,6 +26,7 @@ use super::words;
 use crate::App;
 use crate::api::no_such_topic;
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 
 pub(super) const NAME: &str = r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}";
 
@@ -136,6 +137,7 @@ pub(super) async fn make(
                 .field("name")
                 .remedy("choose another name, or set the one that is there"));
         }
+        quota::check(&app, Object::Topic(&key)).await?;
         within(app.store.set_topic(&key, &settings)).await?;
         record(&app, &visit, "topic.set", &key, serde_json::to_string(&settings).unwrap_or_default()).await;
         Ok(go(&format!("{}&done=new", parts::topic_href(&key, ""))))
@@ -299,6 +301,7 @@ async fn done(
                     .field("name")
                     .remedy("choose another name, or set the one that is there"));
             }
+            quota::check(app, Object::Group(&group)).await?;
             within(app.store.set_group(&group, &settings, from)).await?;
             group_act::record(
                 app,

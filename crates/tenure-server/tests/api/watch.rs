@@ -215,3 +215,68 @@ async fn whoever_watches_a_queue_is_told_what_stands_in_it() {
     inside.post("/v1/queues/mail/pause", json!({})).await.of(200);
     assert_eq!(hearer.expect("queue").await.data["paused"]["by"], "local");
 }
+
+/// How many elections `many` makes: more than fit into one piece of a stream.
+const MANY: usize = 400;
+
+async fn many(inside: &Inside) {
+    for n in 0..MANY {
+        stand(inside.store.as_ref(), "web-1", &format!("e{n:03}"), 0).await;
+    }
+    inside.app.board().look_at_all().await.unwrap();
+}
+
+/// All elections were queued for each watcher at once: megabytes for each, whether it read them or not.
+#[tokio::test]
+async fn an_unread_watch_costs_one_piece_however_many_elections_there_are() {
+    let inside = inside();
+    many(&inside).await;
+    let mut hearers = Vec::new();
+    for _ in 0..20 {
+        let mut hearer = watch(&inside, "/v1/watch", None).await;
+        // The greeting, and the first piece.
+        for _ in 0..2 {
+            hearer.body.next().await.expect("a piece").expect("sound");
+        }
+        hearers.push(hearer);
+    }
+    let unread = inside.app.unread_bytes("local");
+    assert!(unread <= hearers.len() * 32 * 1024, "{unread} bytes are kept for {} watchers", hearers.len());
+    drop(hearers);
+    assert_eq!(inside.app.unread_bytes("local"), 0, "nothing is kept for those who left");
+    let mut hearer = watch(&inside, "/v1/watch", None).await;
+    let mut heard = Vec::new();
+    for _ in 0..MANY {
+        heard.push(hearer.expect("election").await.data["name"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(heard, (0..MANY).map(|n| format!("e{n:03}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_changes_while_a_watch_is_told_how_things_stand_is_told_once_and_in_order() {
+    let inside = inside();
+    many(&inside).await;
+    let mut hearer = watch(&inside, "/v1/watch", None).await;
+    assert_eq!(hearer.expect("election").await.data["name"], "e000");
+    // One that was told already, and one that is told later.
+    let last = format!("e{:03}", MANY - 1);
+    let mut tokens = Vec::new();
+    for name in ["e000", last.as_str()] {
+        let session = stand(inside.store.as_ref(), "web-2", name, 1).await;
+        tokens.push(take(inside.store.as_ref(), &session, name).await.as_u64());
+        inside.app.board().look(&key(name)).await.unwrap();
+    }
+    let (mut leaders, mut terms) = (Vec::new(), Vec::new());
+    while leaders.len() < 2 || terms.len() < 2 {
+        let event = hearer.next().await.expect("the stream goes on");
+        let name = event.data[if event.name == "term" { "election" } else { "name" }].as_str().unwrap();
+        match (event.name.as_str(), name) {
+            ("term", _) => terms.push((name.to_owned(), event.data["token"].as_u64().unwrap())),
+            (_, "e000") => leaders.push(event.data["leader"].clone()),
+            (_, name) if name == last => leaders.push(event.data["leader"].clone()),
+            _ => {}
+        }
+    }
+    assert_eq!(leaders, [json!("web-2"), json!("web-2")], "nothing older was told after it");
+    assert_eq!(terms, [("e000".to_owned(), tokens[0]), (last, tokens[1])]);
+}

@@ -30,13 +30,16 @@ async fn strangers_are_told_how_to_prove_who_they_are() {
 }
 
 #[tokio::test]
-async fn a_token_lets_in_by_header_or_cookie_and_nothing_else_does() {
+async fn a_token_lets_in_by_header_and_nothing_else_does() {
     let house = guarded().await;
     let token = house.principal("worker", &["*:read"]).await;
     let text = &token.text;
     assert_eq!(with_header(&house, "authorization", &format!("Bearer {text}")).await.0, 200);
     assert_eq!(with_header(&house, "authorization", &format!("bearer {text}")).await.0, 200);
-    assert_eq!(with_header(&house, "cookie", &format!("a=b; tenure_token={text}")).await.0, 200);
+    // It is no cookie: scripts of the API and sessions of browsers have nothing in common.
+    for name in ["tenure_token", "tenure_session"] {
+        assert_eq!(with_header(&house, "cookie", &format!("a=b; {name}={text}")).await.0, 401);
+    }
     let other = house.principal("other", &["*:read"]).await;
     let swapped = format!("tenure_{}_{}", other.id, &text[text.len() - 64..]);
     let unknown = (401, "unknown-token".to_owned());
@@ -54,7 +57,7 @@ async fn a_token_lets_in_by_header_or_cookie_and_nothing_else_does() {
     let both = house
         .request("GET", LIST)
         .header("authorization", "Bearer x")
-        .header("cookie", format!("tenure_token={text}"));
+        .header("cookie", format!("tenure_session={}", log_in(&house, text).await));
     assert_eq!(house.send(both.body(Full::default()).expect("a request")).await.status, 401);
 }
 
@@ -119,7 +122,11 @@ async fn unknown_tokens_do_not_wear_out_the_store() {
     let strange = tenure_server::access::token::Token::generate(tenure::runtime::random).text;
     let before = house.store.calls();
     let crowd = futures_util::future::join_all((0..500).map(|_| house.get_as(&strange, LIST))).await;
-    assert!(crowd.iter().all(|answer| answer.code() == "unknown-token"));
+    // Those that would wait for the store beyond the bound are told to come back.
+    let told = |status| crowd.iter().filter(|answer| answer.status == status).count();
+    assert_eq!(told(401) + told(429), crowd.len(), "{crowd:?}");
+    assert!(crowd.iter().all(|answer| matches!(&*answer.code(), "unknown-token" | "too-many-requests")));
+    assert!(told(401) > 0);
     let calls = house.store.calls() - before;
     assert!(calls < 250, "the store was called {calls} times for 500 requests");
 }
@@ -175,5 +182,100 @@ async fn what_others_can_reach_needs_tls_and_authentication() {
         for way in ["--tls-cert", "--tls-key", "--auth", "tenure token create"] {
             assert!(text.contains(way), "{text}");
         }
+    }
+}
+
+/// Logs in; the value of the cookie.
+async fn log_in(house: &House, token: &str) -> String {
+    let answer = login(house, token).await;
+    assert_eq!(answer.status, 303, "{}", answer.text());
+    let cookie = answer.header("set-cookie");
+    let (name, rest) = cookie.split_once('=').expect("a cookie");
+    assert_eq!(name, "tenure_session");
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=43200"] {
+        assert!(rest.contains(part), "{rest}");
+    }
+    rest.split(';').next().expect("a value").to_owned()
+}
+
+async fn login(house: &House, token: &str) -> crate::support::Answer {
+    let form = Full::new(format!("token={token}&next=/").into());
+    let request = house.request("POST", "/login").header("content-type", "application/x-www-form-urlencoded");
+    house.send(request.body(form).expect("a request")).await
+}
+
+async fn status_with(house: &House, session: &str) -> u16 {
+    with_header(house, "cookie", &format!("tenure_session={session}")).await.0
+}
+
+/// The cookie was the access token itself: a log-out did not end it, and whoever got hold of it had the API for a month.
+#[tokio::test]
+async fn a_dashboard_session_is_no_token_and_ends_with_its_log_out_or_its_token() {
+    let house = guarded().await;
+    let other = Settings { auth: true, name: "other".into(), ..settings() };
+    let other = Server::start(other, shared(&house.store)).await.expect("a server");
+    let other = House { server: other, store: house.store.clone() };
+    let token = house.principal("ops", &["*:read"]).await;
+    let session = log_in(&house, &token.text).await;
+    let secret = session.split_once('.').expect("an id and a secret").1;
+    assert!(!session.contains(&token.text) && !token.text.contains(secret));
+    assert_eq!(status_with(&house, &session).await, 200);
+    assert_eq!(status_with(&other, &session).await, 200, "any replica knows it");
+    // At rest there is a digest, and nothing that has rights of its own.
+    let kept = house.store.credentials().await.expect("known");
+    let kept =
+        kept.iter().find(|it| it.id.contains(session.split_once('.').expect("an id").0)).expect("kept");
+    assert!(!format!("{kept:?}").contains(secret) && kept.grants.is_empty());
+    // It proves nothing in a header, and does not appear among the tokens.
+    for text in [session.clone(), format!("tenure_{}", session.replace('.', "_"))] {
+        assert_eq!(with_header(&house, "authorization", &format!("Bearer {text}")).await.0, 401);
+    }
+    let admin = house.principal("admin", &["*:admin"]).await;
+    assert!(!house.get_as(&admin.text, "/v1/tokens").await.text().contains("dashboard."));
+    // Another secret, or another id.
+    assert_eq!(status_with(&house, &format!("{}{}", &session[..session.len() - 1], "z")).await, 401);
+    let flipped = if session.ends_with('0') { "1" } else { "0" };
+    assert_eq!(status_with(&house, &format!("{}{flipped}", &session[..session.len() - 1])).await, 401);
+
+    let second = log_in(&house, &token.text).await;
+    let leave = house.request("POST", "/logout").header("cookie", format!("tenure_session={session}"));
+    let left = house.send(leave.body(Full::default()).expect("a request")).await;
+    assert_eq!(left.status, 303);
+    assert!(left.header("set-cookie").starts_with("tenure_session=; "));
+    assert_eq!(status_with(&house, &session).await, 401, "the log-out ended it");
+    until("other replicas have heard of it", async || status_with(&other, &session).await == 401).await;
+    assert_eq!(status_with(&house, &second).await, 200, "and no other");
+
+    let mut credential = house
+        .store
+        .credentials()
+        .await
+        .expect("known")
+        .into_iter()
+        .find(|it| it.id == token.id)
+        .expect("kept");
+    credential.revoked_at_ms = Some(wall_ms());
+    house.store.put_credential(&credential).await.expect("revoked");
+    until("it ends with its token", async || status_with(&house, &second).await == 401).await;
+    assert_eq!(login(&house, &token.text).await.status, 401);
+}
+
+/// Behind a proxy that sets `Host: 127.0.0.1`, a server without access control served everybody as its administrator.
+#[tokio::test]
+async fn a_forwarded_request_is_refused_without_access_control() {
+    let open = crate::support::house(settings()).await;
+    let (house, token) = (guarded().await, "x-forwarded-for");
+    let principal = house.principal("worker", &["*:read"]).await;
+    for header in ["forwarded", "via", token, "x-forwarded-host", "x-real-ip"] {
+        let request = open.request("GET", LIST).header(header, "203.0.113.7");
+        let answer = open.send(request.body(Full::default()).expect("a request")).await;
+        assert_eq!((answer.status, answer.code().as_str()), (403, "forwarded-request"), "{header}");
+        let request = house.request("GET", LIST).header(header, "203.0.113.7");
+        let request = request.header("authorization", format!("Bearer {}", principal.text));
+        assert_eq!(
+            house.send(request.body(Full::default()).expect("a request")).await.status,
+            200,
+            "{header}"
+        );
     }
 }

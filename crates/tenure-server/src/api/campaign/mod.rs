@@ -29,6 +29,7 @@ use super::sessions::{Within, check_candidacy, gone, short, unfit};
 use crate::App;
 use crate::access::{Principal, Slot};
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 
 /// Campaign
 ///
@@ -150,6 +151,7 @@ async fn stand(app: &App, candidacy: &Candidacy) -> Result<(), Problem> {
 
 async fn join(app: &App, candidacy: &Candidacy) -> Result<(), Problem> {
     room::for_candidacy(app, candidacy)?;
+    quota::check(app, Object::Election(&candidacy.election)).await?;
     match app.store.join(candidacy).await? {
         Joined::Standing => Ok(()),
         Joined::Gone => Err(gone(&candidacy.session).field("session")),

@@ -13,7 +13,7 @@ use crate::api::sessions::gone;
 use crate::problem::Problem;
 
 /// How much one answer carries at most, in bytes, unless its first task alone is larger.
-const ANSWER_MAX: usize = 32 * 1024 * 1024;
+const ANSWER_MAX: usize = 8 * 1024 * 1024;
 
 /// Asks for tasks: at once, and then, if there are none, for as long as `wait`.
 pub(super) async fn handed(

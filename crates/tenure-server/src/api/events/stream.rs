@@ -22,6 +22,7 @@ use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 
 use crate::App;
+use crate::access::Slot;
 use crate::api::given::{At, In};
 use crate::api::topics::none;
 use crate::api::watch::closing;
@@ -75,6 +76,7 @@ pub(crate) async fn stream_topic(
     State(app): State<App>,
     At(topic): At<Name>,
     In(what): In<What>,
+    slot: Slot,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     if app.board.is_closed() {
@@ -97,8 +99,9 @@ pub(crate) async fn stream_topic(
     let (told, spoke) = (cursor.clone(), app.runtime.now());
     let filter = Filter { key: what.key, kind: what.kind };
     let pace = Pace::default();
+    let unread = slot.unread();
     let hearer =
-        Hearer { app, topic, ear, _tail: tail, filter, cursor, told, next, live: false, pace, spoke };
+        Hearer { app, topic, ear, tail, filter, cursor, told, next, live: false, pace, spoke, unread };
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(hearer.into_stream())).into_response())
 }
@@ -162,7 +165,7 @@ struct Hearer {
     topic: TopicKey,
     ear: broadcast::Receiver<Arc<Said>>,
     /// Reads for as long as somebody hears.
-    _tail: Arc<Tail>,
+    tail: Arc<Tail>,
     filter: Filter,
     /// Up to where it has heard, filtered or not.
     cursor: Cursor,
@@ -176,6 +179,8 @@ struct Hearer {
     pace: Pace,
     /// When it was last told anything.
     spoke: Moment,
+    /// The bytes of what is about to be said.
+    unread: crate::limits::Bytes,
 }
 
 impl Hearer {
@@ -200,21 +205,33 @@ impl Hearer {
             }
             // A queue that was long once is not kept.
             self.next = VecDeque::new();
+            self.unread.clear();
             if !self.live {
                 let quiet = self.app.runtime.now() >= self.spoke + KEEP_ALIVE;
                 // However much passes it by, it is told how far it has come.
                 if !self.catch_up().await? || (quiet && self.next.is_empty()) {
                     return Some(self.still_here());
                 }
+                self.count(1)?;
                 continue;
             }
             match tokio::time::timeout(KEEP_ALIVE, self.ear.recv()).await {
                 Err(_) => return Some(self.still_here()),
-                Ok(Ok(said)) => self.hear(&said),
+                Ok(Ok(said)) => {
+                    self.hear(&said);
+                    // All who hear it share it.
+                    self.count(self.tail.hearers())?;
+                }
                 Ok(Err(RecvError::Lagged(_))) => self.live = false,
                 Ok(Err(RecvError::Closed)) => return None,
             }
         }
+    }
+
+    /// Puts what is about to be said, which so many share, on the account of the client; `None` if it leaves too much unread.
+    fn count(&mut self, sharers: usize) -> Option<()> {
+        let bytes: usize = self.next.iter().map(Bytes::len).sum();
+        self.unread.grow(bytes / sharers).ok()
     }
 
     /// Reads for itself; whether it could. `None` if the topic is gone.

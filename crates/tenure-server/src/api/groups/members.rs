@@ -26,6 +26,7 @@ use crate::api::given::{At, Given, In};
 use crate::api::owned::owned;
 use crate::api::sessions::{Within, gone, unfit};
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 use crate::route::{Need, Routes};
 
 /// The most commits in one request.
@@ -126,6 +127,7 @@ pub(super) async fn joined(app: &App, join: Join) -> Result<GroupLook, Problem> 
             .field("group")
             .remedy("read with a group of your own; or stop the push first"));
     }
+    quota::check(app, Object::Group(&join.group)).await?;
     match app.store.join_group(&join).await {
         Ok(look) => Ok(look),
         Err(error) if error.kind == Trouble::Request => {

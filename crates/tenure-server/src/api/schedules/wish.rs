@@ -17,6 +17,7 @@ use crate::api::groups::{check_secret, new_secret, push_address};
 use crate::api::sense::of_group;
 use crate::api::sessions::{short, signed, unfit};
 use crate::problem::Problem;
+use crate::quota::{self, Object};
 use crate::webhooks::host_is_private;
 
 /// What a schedule is to be.
@@ -112,6 +113,7 @@ pub(crate) async fn set_schedule(
     let who = wish.by.unwrap_or_else(|| principal.name.to_string());
     short("by", &who)?;
     wish.source.as_deref().map_or(Ok(()), |source| short("source", source))?;
+    quota::check(app, Object::Schedule(key)).await?;
     let (secret, made) =
         secret_of(app, key, &definition.target, wish.secret, wish.rotate, wish.unsigned).await?;
     let set = SetSchedule {

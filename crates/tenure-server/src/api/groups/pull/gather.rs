@@ -64,6 +64,7 @@ pub(super) async fn gathered(app: &App, join: &Join, look: &GroupLook, max: u32)
     if room > 0 {
         let after = held.iter().map(|share| (share.slot, share.position)).collect();
         let ask = ReadAsk { topic: group.topic.clone(), after, limit: room };
+        let _large = app.limits.large_answer().await?;
         let read = fitting(app.store.read_events(&ask).await?, ANSWER_MAX);
         let mut parts = Vec::new();
         for events in read.chunk_by(|a, b| a.slot == b.slot) {

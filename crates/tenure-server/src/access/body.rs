@@ -1,0 +1,142 @@
+//! Reading the body of a request, bounded in size, time and rate.
+//!
+//! A body is read before its request takes a slot, so a client that sends slowly keeps nobody else from being served. Its
+//! bytes are on its principal's account from their arrival until the request is answered.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::BytesMut;
+use http::StatusCode;
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
+
+use std::sync::Arc;
+
+use crate::App;
+use crate::limits::{Bytes, Lane, LargeBody, Side};
+use crate::problem::Problem;
+use crate::route::Guard;
+
+/// What a body that was read keeps until its request is answered.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    _bytes: Option<Bytes>,
+    _large: Option<LargeBody>,
+}
+
+/// Reads the whole body of a request of this account.
+pub(super) async fn read(
+    app: &App,
+    guard: Guard,
+    lane: Lane,
+    name: &Arc<str>,
+    parts: &Parts,
+    body: Body,
+) -> Result<(Body, Kept), Problem> {
+    if body.is_end_stream() {
+        return Ok((body, Kept::default()));
+    }
+    let most = match (lane, guard.large) {
+        (Lane::Unauthenticated, _) => app.bodies.unauthenticated.min(app.bodies.small),
+        (_, true) => app.bodies.small.max(app.bodies.large),
+        (_, false) => app.bodies.small,
+    };
+    let said = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if said.is_some_and(|said| said > most as u64) {
+        return Err(too_large(most));
+    }
+    let _reading = app.limits.body(name, app.runtime.now())?;
+    let pace = Pace::new(app, lane);
+    let mut kept = app.limits.bytes(name, Side::Request);
+    let mut large = None;
+    let mut read = BytesMut::new();
+    let mut body = std::pin::pin!(body);
+    while let Some(frame) = pace.within(app, read.len(), body.frame()).await? {
+        let frame = frame.map_err(|error| {
+            let detail = format!("the body broke off: {error}");
+            Problem::new(StatusCode::BAD_REQUEST, "malformed-body", detail)
+                .remedy("send the whole body, as long as content-length says")
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        let length = read.len() + data.len();
+        if length > most {
+            return Err(too_large(most));
+        }
+        if length > app.bodies.small && large.is_none() {
+            // Only now: a body that is announced and does not come takes no place.
+            large = Some(app.limits.large_body(name, app.runtime.now()).await?);
+        }
+        kept.grow(data.len())?;
+        // Copied: small chunks would each keep the buffer alive from which they were cut.
+        read.extend_from_slice(&data);
+    }
+    Ok((Body::from(read.freeze()), Kept { _bytes: Some(kept), _large: large }))
+}
+
+/// Until when how much of a body has to have arrived.
+struct Pace {
+    began: tenure::Moment,
+    whole: Duration,
+    start: Duration,
+    rate: usize,
+}
+
+impl Pace {
+    fn new(app: &App, lane: Lane) -> Pace {
+        let whole = match lane {
+            Lane::Unauthenticated => app.timeouts.unauthenticated_body.min(app.timeouts.body),
+            _ => app.timeouts.body,
+        };
+        let (start, rate) = (app.timeouts.body_start, app.bodies.rate.max(1));
+        Pace { began: app.runtime.now(), whole, start, rate }
+    }
+
+    /// How long after the beginning the next bytes have to be there, when so many are.
+    fn due(&self, received: usize) -> Duration {
+        let earned = Duration::from_secs_f64(received as f64 / self.rate as f64);
+        (self.start + earned).min(self.whole)
+    }
+
+    async fn within<T>(
+        &self,
+        app: &App,
+        received: usize,
+        next: impl Future<Output = T>,
+    ) -> Result<T, Problem> {
+        let due = self.due(received);
+        let left = due.saturating_sub(app.runtime.now().since(self.began));
+        tokio::time::timeout(left, next).await.map_err(|_| {
+            let detail = if due < self.whole {
+                format!(
+                    "{received} bytes of the body arrived in {due:?}; {} in a second are the least",
+                    self.rate
+                )
+            } else {
+                format!("the body did not arrive within {:?}", self.whole)
+            };
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", detail).remedy("send it faster")
+        })
+    }
+}
+
+fn too_large(most: usize) -> Problem {
+    let detail = format!("the body is larger than the {most} bytes that this server reads");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail).remedy("send less at once")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_to_keep_up_its_rate_after_the_start() {
+        let (start, whole) = (Duration::from_secs(3), Duration::from_secs(15));
+        let pace = Pace { began: tenure::Moment::ZERO, whole, start, rate: 1000 };
+        assert_eq!(pace.due(0), start);
+        assert_eq!(pace.due(2000), Duration::from_secs(5));
+        assert_eq!(pace.due(1_000_000), whole);
+    }
+}
