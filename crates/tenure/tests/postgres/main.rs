@@ -3,6 +3,7 @@
 
 mod claims;
 mod claims_care;
+mod claims_demands;
 mod claims_locks;
 mod claims_plans;
 mod claims_sql;
@@ -16,6 +17,7 @@ mod events_plans;
 mod events_sql;
 mod failover;
 mod guard;
+mod held_snapshots;
 mod literals;
 mod model;
 mod pooler;

@@ -35,7 +35,7 @@ async fn a_publisher_has_no_rights_but_to_publish() {
         "SELECT tenure.begin_numbers()",
         "SELECT tenure.ring_topic(1)",
         "SELECT FROM tenure.topics FOR UPDATE",
-        "DELETE FROM tenure.event_dozers",
+        "DELETE FROM tenure.event_waiters",
     ];
     for sql in attacks {
         let refused = database.psql_as("tenure_publisher", sql).expect_err(sql).to_string();

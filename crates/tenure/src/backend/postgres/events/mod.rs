@@ -75,8 +75,8 @@ impl Events for Postgres {
         self.keys_aside_in(group, slots).await
     }
 
-    async fn doze_topic(&self, session: &SessionId, topic: &TopicKey) -> Result<(), StoreError> {
-        self.doze_until_events(session, topic).await
+    async fn doze_topic(&self, _session: &SessionId, topic: &TopicKey) -> Result<(), StoreError> {
+        self.doze_until_events(topic).await
     }
 
     async fn prune_events(&self, tend: &Tend) -> Result<(u64, bool), StoreError> {

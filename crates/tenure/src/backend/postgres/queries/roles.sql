@@ -81,10 +81,11 @@ BEGIN
             ('turnstiles', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('namespaces', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('pools', 'SELECT, INSERT, UPDATE', 'SELECT'),
-            ('demands', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('demands', 'SELECT, INSERT, UPDATE (retired), DELETE', 'SELECT'),
+            ('demand_sweep', 'SELECT, UPDATE', 'SELECT'),
             ('tasks', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('parents', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('dozers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('workers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('resources', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('pool_requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
@@ -95,12 +96,13 @@ BEGIN
             ('events', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_units', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_floors', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('event_dozers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_groups', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             -- Who only looks does not see what pushes are signed with.
             ('event_pushes', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (group_id, url, timeout_ms)'),
             ('event_members', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_shares', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_offsets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_done', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_asides', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('schedules', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
@@ -121,10 +123,13 @@ BEGIN
         EXECUTE format('GRANT %s ON tenure.%I TO tenure_reader', thing.reader, thing.name);
     END LOOP;
     IF to_regclass('tenure.tasks_id_seq') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime;
+        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq, tenure.waiter_numbers TO tenure_runtime;
     END IF;
     IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
         GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime;
+        FOR n IN 0..15 LOOP
+            EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE tenure.event_waits_%s TO tenure_runtime', n);
+        END LOOP;
     END IF;
 END
 $$;

@@ -136,8 +136,9 @@ AS $$
     FROM generate_subscripts(demand_ids, 1) AS p (n)
 $$;
 
--- Lets scheduled tasks of a queue go whose time has come. How many there were.
-CREATE FUNCTION tenure.promote(in_queue integer, now_ timestamptz, most integer) RETURNS bigint LANGUAGE plpgsql VOLATILE
+-- Lets scheduled tasks of a queue go whose time has come: those after `floor_`. How many there were.
+CREATE FUNCTION tenure.promote(in_queue integer, floor_ timestamptz, now_ timestamptz, most integer) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
 AS $$
 DECLARE
@@ -146,7 +147,8 @@ BEGIN
     UPDATE tenure.tasks t
     SET state = 'ready', ready_at = t.run_at, give_up_at = t.run_at + t.max_wait_ms * interval '1 millisecond'
     WHERE t.ctid = ANY (ARRAY(
-        SELECT s.ctid FROM tenure.tasks s WHERE s.queue = in_queue AND s.state = 'scheduled' AND s.run_at <= now_ AND s.run_at IS NOT NULL
+        SELECT s.ctid FROM tenure.tasks s WHERE s.queue = in_queue AND s.state = 'scheduled' AND s.run_at > floor_
+          AND s.run_at <= now_ AND s.run_at IS NOT NULL
         ORDER BY s.run_at LIMIT most FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS moved = ROW_COUNT;
     RETURN moved;
@@ -156,9 +158,10 @@ $$;
 -- Hands out tasks of a queue.
 -- `authority`: direct, leader or fallback; of a leader its session and token. `seats`: [{name, kinds, tags, wanted, session,
 -- hold_ms}], served in order. `floors`: {"demand": [ms, id]}, behind which to look first unless `whole`; what comes before is
--- looked at if that does not suffice.
+-- looked at if that does not suffice. In it, too, "due": the time (ms) up to which scheduled tasks were let go.
 -- Rows: a task each, its kind left out if its demand is among the floors; and at the end one with seat = -1, where `note` is
--- why nothing was handed out, `next_ms` in how long there may be more, and `looked` whether all was looked at.
+-- why nothing was handed out, `next_ms` in how long there may be more, `looked` whether all was looked at, and `effective_at_ms` the
+-- next "due".
 CREATE FUNCTION tenure.claim(
     in_namespace text, in_queue text, authority text, leader text, leader_token_ bigint, seats json, floors jsonb,
     whole boolean
@@ -185,7 +188,10 @@ DECLARE
     stile_turn bigint;
     stile_parts numeric;
     -- Of which demands the caller knows the kind.
-    known CONSTANT integer[] := ARRAY(SELECT k::integer FROM jsonb_object_keys(floors) k);
+    known CONSTANT integer[] := ARRAY(SELECT k::integer FROM jsonb_object_keys(floors - 'due') k);
+    -- What was scheduled for a time before this was let go: it left dead entries at the head of the index, which an old snapshot keeps.
+    due_floor timestamptz := CASE WHEN whole THEN '-infinity'
+                                  ELSE coalesce(tenure.at((floors ->> 'due')::bigint), '-infinity') END;
     demand_ids integer[];
     quotas integer[];
     floors_at timestamptz[];
@@ -223,7 +229,7 @@ BEGIN
            q.paused_at IS NOT NULL OR EXISTS (
                SELECT FROM tenure.namespaces s WHERE s.name = in_namespace AND s.paused_at IS NOT NULL) AS paused,
            (SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at IS NOT NULL
-            ORDER BY t.run_at LIMIT 1) AS due,
+              AND t.run_at > due_floor ORDER BY t.run_at LIMIT 1) AS due,
            (SELECT CASE WHEN s.gone THEN 'gone ' || s.session ELSE 'not-approved ' || s.name END
             FROM (SELECT g.name, g.session, g.session IS NOT NULL AND NOT EXISTS (
                              SELECT FROM tenure.sessions l WHERE l.id = g.session AND l.state = 'live') AS gone
@@ -256,10 +262,14 @@ BEGIN
     END IF;
     coming := queue_.due;
     IF coming <= now_ THEN
-        PERFORM tenure.promote(queue_id_, now_, 1000);
+        PERFORM tenure.promote(queue_id_, due_floor, now_, 1000);
+        -- From the first of those that were due: what was before it is not walked over again.
+        due_floor := greatest(due_floor, coming - interval '1 millisecond');
         SELECT t.run_at INTO coming FROM tenure.tasks t WHERE t.queue = queue_id_ AND t.state = 'scheduled' AND t.run_at IS NOT NULL
-        ORDER BY t.run_at LIMIT 1;
+          AND t.run_at > due_floor ORDER BY t.run_at LIMIT 1;
     END IF;
+    -- A little before now: what is committed late is found at the next look from the beginning, and most is not late.
+    due_floor := least(coming - interval '1 millisecond', now_ - interval '100 milliseconds');
     base := tenure.timeline() << 40;
     IF authority = 'leader' OR queue_.rate_count IS NOT NULL OR queue_.max_claimed IS NOT NULL THEN
         INSERT INTO tenure.turnstiles (queue) VALUES (queue_id_) ON CONFLICT (queue) DO NOTHING;
@@ -305,7 +315,7 @@ BEGIN
         held_back := false;
         lap := 0;
         WHILE wanted > 0 AND demand_ids IS NOT NULL LOOP
-            IF lap = 0 AND NOT whole AND floors <> '{}' THEN
+            IF lap = 0 AND NOT whole AND known <> '{}' THEN
                 from_start := false;
             ELSE
                 from_start := true;
@@ -414,6 +424,7 @@ BEGIN
         next_ms := CASE WHEN coming IS NOT NULL
             THEN greatest(0, ceil(date_part('epoch', coming - clock_timestamp()) * 1000))::bigint END;
     END IF;
+    effective_at_ms := tenure.ms(due_floor);
     RETURN NEXT;
 END
 $$;

@@ -88,22 +88,61 @@ BEGIN
 END
 $$;
 
--- Rings for who sleeps until this topic has events, and counts them as awake. Somebody does, or this transaction can not know.
--- Rows that another removes at this moment are left to it.
+-- Whether somebody waits for a topic, and is not notified yet. A transaction with one snapshot for all of it does not see who began to
+-- wait since: it asks whether anybody did, for a topic with the same remainder, since a second before the transaction began. (What was
+-- noted down a moment before it was committed counts, too.) Whoever is missed, all the same, looks by itself within a second.
+CREATE FUNCTION tenure.is_awaited(in_topic integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN coalesce((SELECT NOT w.woken FROM tenure.event_waiters w WHERE w.topic = in_topic
+                     ORDER BY w.n DESC, w.woken DESC LIMIT 1), false)
+        OR current_setting('transaction_isolation') <> 'read committed'
+           AND coalesce(pg_sequence_last_value(format('tenure.event_waits_%s', in_topic % 16)::regclass)
+                        >= tenure.ms(transaction_timestamp()) - 1000, false);
+END
+$$;
+
+-- Notifies those who wait for events of this topic: somebody does. And notes down that they were.
 CREATE FUNCTION tenure.ring_topic(in_topic integer) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last_ record;
 BEGIN
     -- A transaction that notifies can not be prepared. Whoever sleeps finds what it published when it looks again.
     IF current_setting('max_prepared_transactions') <> '0' AND current_query() ~* 'prepare\s+transaction' THEN
         RETURN;
     END IF;
-    -- With one snapshot for the whole transaction, a row that changed since could only be an error.
-    IF current_setting('transaction_isolation') = 'read committed' THEN
-        DELETE FROM tenure.event_dozers WHERE ctid = ANY (ARRAY(
-            SELECT d.ctid FROM tenure.event_dozers d WHERE d.topic = in_topic FOR UPDATE SKIP LOCKED));
+    SELECT w.ctid AS at, w.n, w.woken INTO last_ FROM tenure.event_waiters w WHERE w.topic = in_topic
+    ORDER BY w.n DESC, w.woken DESC LIMIT 1;
+    IF last_.woken IS FALSE THEN
+        INSERT INTO tenure.event_waiters (topic, n, woken) VALUES (in_topic, last_.n, true);
+        -- With one snapshot for the whole transaction, a row that changed since could only be an error.
+        IF current_setting('transaction_isolation') = 'read committed' THEN
+            DELETE FROM tenure.event_waiters WHERE ctid = ANY (ARRAY(
+                SELECT w.ctid FROM tenure.event_waiters w WHERE w.ctid = last_.at AND w.n = last_.n AND NOT w.woken
+                FOR UPDATE SKIP LOCKED));
+        END IF;
     END IF;
     PERFORM pg_catalog.pg_notify('tenure_wake', json_build_object('events',
         json_build_object('namespace', t.namespace, 'name', t.name))::text)
     FROM tenure.topics t WHERE t.id = in_topic;
+END
+$$;
+
+-- Notes down that somebody waits for events of a topic, if that is not known.
+CREATE FUNCTION tenure.wait_for_events(in_topic integer) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last_ record;
+BEGIN
+    SELECT w.ctid AS at, w.n, w.woken INTO last_ FROM tenure.event_waiters w WHERE w.topic = in_topic
+    ORDER BY w.n DESC, w.woken DESC LIMIT 1;
+    IF last_.woken THEN
+        DELETE FROM tenure.event_waiters WHERE ctid = ANY (ARRAY(
+            SELECT w.ctid FROM tenure.event_waiters w WHERE w.ctid = last_.at AND w.n = last_.n AND w.woken
+            FOR UPDATE SKIP LOCKED));
+    END IF;
+    IF last_.woken IS NOT FALSE THEN
+        PERFORM setval(format('tenure.event_waits_%s', in_topic % 16)::regclass, tenure.ms(clock_timestamp()));
+        INSERT INTO tenure.event_waiters (topic, n, woken) VALUES (in_topic, nextval('tenure.waiter_numbers'), false);
+    END IF;
 END
 $$;
 
@@ -121,8 +160,7 @@ BEGIN
     FROM unnest(topics, slots, firsts, lasts, counts, sizes) WITH ORDINALITY
          AS u (topic, slot, first_id, last_id, events, bytes, n) ORDER BY u.n;
     PERFORM tenure.ring_topic(t.topic) FROM (SELECT DISTINCT d.topic FROM unnest(topics) AS d (topic)) t
-    WHERE EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = t.topic)
-       OR current_setting('transaction_isolation') <> 'read committed';
+    WHERE tenure.is_awaited(t.topic);
 END
 $$;
 
@@ -167,11 +205,12 @@ BEGIN
             INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
             VALUES (NEW.topic, NEW.slot, nextval('tenure.event_numbers'), NEW.batch, NEW.id, NEW.id,
                     date_trunc('milliseconds', clock_timestamp()), 1, NEW.bytes)
-            RETURNING EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = u.topic)
+            RETURNING coalesce((SELECT NOT w.woken FROM tenure.event_waiters w WHERE w.topic = u.topic
+                                ORDER BY w.n DESC, w.woken DESC LIMIT 1), false)
                    OR current_setting('transaction_isolation') <> 'read committed' INTO rings;
         END IF;
         IF rings THEN
-            PERFORM tenure.ring_topic(NEW.topic);
+            PERFORM tenure.ring_topic(NEW.topic) WHERE tenure.is_awaited(NEW.topic);
         END IF;
     ELSIF now_ = pg_current_xact_id()::text || ':' || NEW.batch || '+' THEN
         PERFORM set_config('tenure.batch', '', true);
@@ -431,7 +470,8 @@ BEGIN
         INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
         VALUES (topic_, slot, nextval('tenure.event_numbers'), id, id, id, date_trunc('milliseconds', clock_timestamp()), 1,
                 bytes_)
-        RETURNING EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = u.topic) INTO rings;
+        RETURNING (SELECT NOT w.woken FROM tenure.event_waiters w WHERE w.topic = u.topic
+                   ORDER BY w.n DESC, w.woken DESC LIMIT 1) INTO rings;
     END IF;
     IF rings THEN
         PERFORM tenure.ring_topic(topic_);

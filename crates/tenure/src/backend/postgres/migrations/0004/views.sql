@@ -87,7 +87,8 @@ AS $$
                        'end', e.latest, 'lag', least(l.events, 10000), 'lag_exact', l.events <= 10000,
                        'lag_ms', coalesce(greatest(0, tenure.ms(clock_timestamp()) - tenure.ms(l.oldest)), 0))
                        ORDER BY s.slot), '[]')
-            FROM tenure.event_shares s
+            FROM (SELECT a.*, tenure.offset_of(a.group_id, a.slot) AS position FROM tenure.event_shares a
+                  WHERE a.group_id = g.id OFFSET 0) s
             LEFT JOIN tenure.sessions h ON h.id = s.session AND h.state = 'live'
             CROSS JOIN LATERAL tenure.slot_ends(g.topic, s.slot) e
             CROSS JOIN LATERAL (
@@ -95,8 +96,7 @@ AS $$
                     SELECT n.events, n.at, n.position FROM tenure.event_units n
                     WHERE n.topic = g.topic AND n.slot = s.slot AND n.position > s.position
                     ORDER BY n.position LIMIT 10001) u
-            ) l
-            WHERE s.group_id = g.id),
+            ) l),
         'aside', (SELECT count(*) FROM tenure.event_asides a WHERE a.group_id = g.id AND NOT a.dead),
         'dead', (SELECT count(*) FROM tenure.event_asides a WHERE a.group_id = g.id AND a.dead),
         'moves', g.moves,
