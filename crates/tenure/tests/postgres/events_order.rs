@@ -53,9 +53,8 @@ impl Reader {
 
 /// Takes the lock of a slot out of everything that publishes.
 fn without_locks(database: &FreshDatabase) {
-    let (lock, none) = ("pg_advisory_xact_lock(8372, ", "coalesce(0, ");
     for function in ["tenure.place_batch", "tenure.place_units", "tenure.publish_one"] {
-        sabotage_function(database, function, &[(lock, none)]);
+        sabotage_function(database, function, &[(" FOR UPDATE;", ";")]);
     }
 }
 
@@ -159,7 +158,7 @@ async fn without_the_lock_a_reader_among_writers_loses_events() {
 
 /// Two transactions publish to the same slots, the one this way round and the other that way round; how they end.
 async fn head_on(store: &Postgres, database: &FreshDatabase) -> Vec<bool> {
-    let slow = ("8372, s.topic * 1024 + s.slot)", "8372, s.topic * 1024 + s.slot), pg_sleep(0.3)");
+    let slow = (" FOR UPDATE;", " FOR UPDATE; PERFORM pg_sleep(0.3);");
     sabotage_function(database, "tenure.place_units", &[slow]);
     let one = async |keys: [&str; 2], name: &'static str| {
         let mut tx = store.pool().begin().await.unwrap();
@@ -186,8 +185,11 @@ async fn transactions_that_meet_in_several_slots_wait_for_each_other_in_one_orde
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_order_they_deadlock() {
     let (database, store) = with_topic(64).await;
-    let any_order = "ORDER BY s.n * CASE current_setting('application_name') WHEN 'back' THEN -1 ELSE 1 END;";
-    sabotage_function(&database, "tenure.place_units", &[("ORDER BY s.n;", any_order)]);
+    let backwards = "FOR m IN 1..cardinality(topics) LOOP
+            n := CASE current_setting('application_name') WHEN 'back' THEN cardinality(topics) + 1 - m ELSE m END;";
+    let changes =
+        [("FOR n IN 1..cardinality(topics) LOOP", backwards), ("\nBEGIN\n", "\nDECLARE n integer;\nBEGIN\n")];
+    sabotage_function(&database, "tenure.place_units", &changes);
     let ended = head_on(&store, &database).await;
     assert_eq!(ended.iter().filter(|well| **well).count(), 1, "the control no longer controls anything");
 }

@@ -79,6 +79,9 @@ BEGIN
             -- Queues and pools are for ever, as elections are: their tasks' tokens and turns go on.
             ('queues', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('turnstiles', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            -- To be locked.
+            ('claim_gate', 'SELECT, UPDATE', 'SELECT'),
+            ('key_locks', 'SELECT, UPDATE', 'SELECT'),
             ('namespaces', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('pools', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('demands', 'SELECT, INSERT, UPDATE (retired), DELETE', 'SELECT'),
@@ -96,6 +99,7 @@ BEGIN
             ('events', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_units', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_floors', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_slots', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_groups', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             -- Who only looks does not see what pushes are signed with.

@@ -25,7 +25,7 @@ BEGIN
         SELECT k.key FROM (
             SELECT DISTINCT t.concurrency_key AS key FROM tenure.tasks t
             WHERE t.ctid = ANY (picked) AND t.concurrency_key IS NOT NULL
-        ) k WHERE pg_try_advisory_xact_lock(tenure.key_lock(in_namespace, k.key)));
+        ) k WHERE tenure.try_key(in_namespace, k.key));
     -- A new statement: its snapshot has all that was claimed under these keys before we had their locks.
     counts := ARRAY(
         SELECT (SELECT count(*) FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue
@@ -55,9 +55,25 @@ BEGIN
 END
 $$;
 
--- The advisory lock of a concurrency key.
-CREATE FUNCTION tenure.key_lock(in_namespace text, key text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT hashtextextended(in_namespace || '/' || key, 8371)
+-- The lock of a concurrency key, among tenure.key_locks. Two keys may share one: then the one is decided about after the other.
+CREATE FUNCTION tenure.key_lock(in_namespace text, key text) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT (hashtextextended(in_namespace || '/' || key, 8371) & 1023)::integer
+$$;
+
+-- Takes it, unless another has it.
+CREATE FUNCTION tenure.try_key(in_namespace text, key text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM FROM tenure.key_locks l WHERE l.n = tenure.key_lock(in_namespace, key) FOR UPDATE SKIP LOCKED;
+    RETURN FOUND;
+END
+$$;
+
+-- Waits for the claims under way, and keeps others from beginning until the transaction is over.
+CREATE FUNCTION tenure.close_gate(in_queue integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    LOCK TABLE tenure.claim_gate IN EXCLUSIVE MODE;
+    RETURN in_queue;
+END
 $$;
 
 -- Locks the first `wanted` of several demands together, as far as they go in order: up to the first that somebody else has
@@ -217,13 +233,12 @@ DECLARE
     offered integer;
     full_ boolean := false;
 BEGIN
-    -- Whoever sets the queue takes this lock alone. What is read below is read after that.
-    SELECT q.id, pg_advisory_xact_lock_shared(8369, q.id) IS NULL INTO queue_id_, busy
-    FROM tenure.queues q WHERE q.namespace = in_namespace AND q.name = in_queue;
+    -- Whoever sets a queue takes this lock alone. What is read below is read after that.
+    LOCK TABLE tenure.claim_gate IN ROW SHARE MODE;
+    SELECT q.id INTO queue_id_ FROM tenure.queues q WHERE q.namespace = in_namespace AND q.name = in_queue;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    busy := false;
     seat := -1;
     SELECT q.mode, q.fallback, q.rate_count, q.rate_per_ms, q.max_claimed, q.prefer_ms,
            q.paused_at IS NOT NULL OR EXISTS (

@@ -23,6 +23,14 @@ CREATE TABLE tenure.queues (
     UNIQUE (namespace, name)
 );
 
+-- Nothing is in it. Claims lock it together (ROW SHARE), and whoever sets a queue alone (EXCLUSIVE): so no claim is under way when a
+-- queue gets another mode. Not an advisory lock: anybody who may connect can take one of those.
+CREATE TABLE tenure.claim_gate ();
+
+-- Rows to be locked by who decides about a concurrency key: the one of the key's hash. They are never changed.
+CREATE TABLE tenure.key_locks (n integer PRIMARY KEY);
+INSERT INTO tenure.key_locks SELECT generate_series(0, 1023);
+
 -- What changes with each claim of a queue that counts them: not on the queue's row, which every claim reads. `turn` is the
 -- number of the last task that was handed out in exclusive mode. `parts` is what is left of the rate, in parts so that nothing
 -- is rounded away: a claim costs rate_per_ms of them, each millisecond brings rate_count; null: the bucket is full.

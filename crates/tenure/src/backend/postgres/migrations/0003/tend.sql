@@ -217,7 +217,7 @@ BEGIN
         CONTINUE WHEN EXISTS (
             SELECT FROM tenure.tasks t WHERE t.concurrency_key = key_ AND t.state = 'ready' AND t.demand = demand_);
         -- Somebody decides about it at this moment: then it is no stray.
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(tenure.key_lock(held_.namespace, key_));
+        CONTINUE WHEN NOT tenure.try_key(held_.namespace, key_);
         IF (SELECT count(*) FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue
             WHERE t.concurrency_key = key_ AND t.state = 'claimed' AND q.namespace = held_.namespace)
            < held_.concurrency_limit THEN

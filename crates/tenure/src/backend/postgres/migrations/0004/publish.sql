@@ -1,8 +1,9 @@
 -- Publishing.
 --
--- Why nothing that is committed is ever skipped. A position is drawn from a sequence while the transaction holds the advisory lock
--- of its slot, and that lock is released after the commit is visible to everybody (the server takes a transaction out of the list
--- of those that run first, and releases its locks then; a prepared transaction keeps them until COMMIT PREPARED). So whoever gets
+-- Why nothing that is committed is ever skipped. A position is drawn from a sequence while the transaction has the row of its slot in
+-- event_slots locked, and that lock is released after the commit is visible to everybody (a row is locked for as long as its locker is
+-- in the list of transactions that run, which is what snapshots are made of; a prepared transaction stays in it until COMMIT
+-- PREPARED). So whoever gets
 -- the lock next draws a greater position, and all smaller ones of that slot are committed and visible by then, or never will be.
 -- Hence who sees position P of a slot, in whatever snapshot, sees every smaller one that there will ever be. A bare sequence does
 -- not give that: 5 may be committed after 6, and who has read up to 6 never sees it.
@@ -37,7 +38,7 @@ AS $$
 DECLARE
     first_ CONSTANT bigint := (tenure.timeline() - 1) << 40;
 BEGIN
-    PERFORM pg_advisory_xact_lock(8372, 0);
+    LOCK TABLE tenure.event_slots IN SHARE UPDATE EXCLUSIVE MODE;
     IF (SELECT n.last_value FROM tenure.event_numbers n) <= first_ THEN
         PERFORM setval('tenure.event_numbers', first_ + 1);
     END IF;
@@ -152,8 +153,10 @@ CREATE FUNCTION tenure.place_units(
     in_batch bigint, topics integer[], slots integer[], firsts bigint[], lasts bigint[], counts bigint[], sizes bigint[]
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(8372, s.topic * 1024 + s.slot)
-    FROM unnest(topics, slots) WITH ORDINALITY AS s (topic, slot, n) ORDER BY s.n;
+    -- One after the other: in a join, the order of locks would be the planner's.
+    FOR n IN 1..cardinality(topics) LOOP
+        PERFORM FROM tenure.event_slots s WHERE s.topic = topics[n] AND s.slot = slots[n] FOR UPDATE;
+    END LOOP;
     INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
     SELECT u.topic, u.slot, nextval('tenure.event_numbers'), in_batch, u.first_id, u.last_id,
            date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
@@ -200,8 +203,9 @@ DECLARE
     rings boolean;
 BEGIN
     IF now_ = pg_current_xact_id()::text || ':' || NEW.batch AND NEW.id = NEW.batch THEN
+        PERFORM FROM tenure.event_slots s WHERE s.topic = NEW.topic AND s.slot = NEW.slot FOR UPDATE;
         -- Always so: an expression costs less than a statement.
-        IF pg_advisory_xact_lock(8372, NEW.topic * 1024 + NEW.slot) IS NOT NULL AND set_config('tenure.batch', '', true) = '' THEN
+        IF set_config('tenure.batch', '', true) = '' THEN
             INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
             VALUES (NEW.topic, NEW.slot, nextval('tenure.event_numbers'), NEW.batch, NEW.id, NEW.id,
                     date_trunc('milliseconds', clock_timestamp()), 1, NEW.bytes)
@@ -465,14 +469,11 @@ BEGIN
     slot := coalesce(hash, id) % slots_;
     INSERT INTO tenure.events (batch, id, topic, slot, bytes, leads, leader_token, key, kind, headers, payload, body)
     VALUES (id, id, topic_, slot, bytes_, false, in_token, in_key, in_kind, in_headers::json, in_payload, in_body);
-    -- Always so: see tenure.place_batch.
-    IF pg_advisory_xact_lock(8372, topic_ * 1024 + slot) IS NOT NULL THEN
-        INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
-        VALUES (topic_, slot, nextval('tenure.event_numbers'), id, id, id, date_trunc('milliseconds', clock_timestamp()), 1,
-                bytes_)
-        RETURNING (SELECT NOT w.woken FROM tenure.event_waiters w WHERE w.topic = u.topic
-                   ORDER BY w.n DESC, w.woken DESC LIMIT 1) INTO rings;
-    END IF;
+    PERFORM FROM tenure.event_slots s WHERE s.topic = topic_ AND s.slot = publish_one.slot FOR UPDATE;
+    INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
+    VALUES (topic_, slot, nextval('tenure.event_numbers'), id, id, id, date_trunc('milliseconds', clock_timestamp()), 1, bytes_)
+    RETURNING (SELECT NOT w.woken FROM tenure.event_waiters w WHERE w.topic = u.topic
+               ORDER BY w.n DESC, w.woken DESC LIMIT 1) INTO rings;
     IF rings THEN
         PERFORM tenure.ring_topic(topic_);
     END IF;

@@ -5,7 +5,6 @@
 -- ever skipped). Whoever reads goes from the units to their events.
 
 CREATE TABLE tenure.topics (
-    -- With a slot beside it, it must fit into the 31 bits of an advisory lock's second number.
     id             integer GENERATED ALWAYS AS IDENTITY (MAXVALUE 2097151) PRIMARY KEY,
     namespace      text COLLATE "C" NOT NULL,
     name           text COLLATE "C" NOT NULL,
@@ -16,6 +15,22 @@ CREATE TABLE tenure.topics (
     created_at     timestamptz NOT NULL DEFAULT now(),
     UNIQUE (namespace, name)
 );
+
+-- A row for each slot of a topic, to be locked by who places events in it, and never changed. Not an advisory lock: anybody who may
+-- connect can take one of those, and would hold up everybody who publishes.
+CREATE TABLE tenure.event_slots (
+    topic integer,
+    slot  integer,
+    PRIMARY KEY (topic, slot)
+);
+
+CREATE FUNCTION tenure.make_slots() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO tenure.event_slots (topic, slot) SELECT NEW.id, s FROM generate_series(0, NEW.slots - 1) s;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER topics_slots AFTER INSERT ON tenure.topics FOR EACH ROW EXECUTE FUNCTION tenure.make_slots();
 
 -- `batch` is the number of the first event of the transaction, the same for all that it published: so the index grows at its end,
 -- and an event is found by its number a little after the batch of that number. Exactly one of payload and body is there. A payload is

@@ -108,6 +108,12 @@ BEGIN
         END LOOP;
     END LOOP;
     PERFORM tenure.forget_strays(most);
+    IF random() < 0.01 THEN
+        -- Not with their topic, whose deletion would wait for everybody who places events in it.
+        DELETE FROM tenure.event_slots WHERE ctid = ANY (ARRAY(
+            SELECT s.ctid FROM tenure.event_slots s WHERE NOT EXISTS (SELECT FROM tenure.topics t WHERE t.id = s.topic)
+            LIMIT most FOR UPDATE SKIP LOCKED));
+    END IF;
 END
 $$;
 
