@@ -53,9 +53,8 @@ impl Reader {
 
 /// Takes the lock of a slot out of everything that publishes.
 fn without_locks(database: &FreshDatabase) {
-    let (lock, none) = ("pg_advisory_xact_lock(8372, ", "coalesce(0, ");
     for function in ["tenure.place_batch", "tenure.place_units", "tenure.publish_one"] {
-        sabotage_function(database, function, &[(lock, none)]);
+        sabotage_function(database, function, &[(" FOR UPDATE;", ";")]);
     }
 }
 
@@ -159,7 +158,7 @@ async fn without_the_lock_a_reader_among_writers_loses_events() {
 
 /// Two transactions publish to the same slots, the one this way round and the other that way round; how they end.
 async fn head_on(store: &Postgres, database: &FreshDatabase) -> Vec<bool> {
-    let slow = ("8372, s.topic * 1024 + s.slot)", "8372, s.topic * 1024 + s.slot), pg_sleep(0.3)");
+    let slow = (" FOR UPDATE;", " FOR UPDATE; PERFORM pg_sleep(0.3);");
     sabotage_function(database, "tenure.place_units", &[slow]);
     let one = async |keys: [&str; 2], name: &'static str| {
         let mut tx = store.pool().begin().await.unwrap();
@@ -186,8 +185,11 @@ async fn transactions_that_meet_in_several_slots_wait_for_each_other_in_one_orde
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_order_they_deadlock() {
     let (database, store) = with_topic(64).await;
-    let any_order = "ORDER BY s.n * CASE current_setting('application_name') WHEN 'back' THEN -1 ELSE 1 END;";
-    sabotage_function(&database, "tenure.place_units", &[("ORDER BY s.n;", any_order)]);
+    let backwards = "FOR m IN 1..cardinality(topics) LOOP
+            n := CASE current_setting('application_name') WHEN 'back' THEN cardinality(topics) + 1 - m ELSE m END;";
+    let changes =
+        [("FOR n IN 1..cardinality(topics) LOOP", backwards), ("\nBEGIN\n", "\nDECLARE n integer;\nBEGIN\n")];
+    sabotage_function(&database, "tenure.place_units", &changes);
     let ended = head_on(&store, &database).await;
     assert_eq!(ended.iter().filter(|well| **well).count(), 1, "the control no longer controls anything");
 }
@@ -308,25 +310,58 @@ async fn who_goes_to_sleep_while_somebody_commits_finds_the_event() {
     assert_eq!(payloads(&all(&store, 1).await), [1]);
 }
 
-/// Whoever finds nothing again and again leaves no trail.
+/// Publishers at REPEATABLE READ sent a NOTIFY with every commit, which takes a lock of the whole database server.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_publishes_with_one_snapshot_notifies_nobody_if_nobody_waits() {
+    let (database, store) = with_topic(1).await;
+    opened(&store, "s").await;
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        store.doze_topic(&id("s"), &topic("t")).await.unwrap();
+        store.publish(&topic("t"), &[keyed("k", 1)]).await.unwrap();
+        // As if that had been a while ago.
+        database.psql("SELECT setval('tenure.event_waits_1', 1)").unwrap();
+        let publish = "SELECT tenure.publish('t', key => 'k')";
+        let script = format!(
+            "LISTEN tenure_wake; BEGIN ISOLATION LEVEL {level}; {publish}; COMMIT; BEGIN ISOLATION LEVEL {level}; {publish}; {publish}; \
+             COMMIT; NOTIFY tenure_wake, 'the end'; SELECT 1"
+        );
+        let heard = database.psql(&script).unwrap();
+        let heard: Vec<_> = heard.lines().filter(|line| line.contains("Asynchronous notification")).collect();
+        assert_eq!(heard.len(), 1, "{level}: {heard:?}");
+        assert!(heard[0].contains("the end"), "{level}: {heard:?}");
+    }
+}
+
+/// Whoever finds nothing again and again leaves no trail; and who notifies leaves a word of it, at every isolation level.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_sleeps_again_is_not_counted_twice() {
     let (database, store) = with_topic(1).await;
     opened(&store, "s").await;
-    let asleep = || database.psql("SELECT count(*) FROM tenure.event_dozers").unwrap();
+    let awaited = || database.psql("SELECT count(*), bool_or(NOT woken) FROM tenure.event_waiters").unwrap();
     for _ in 0..3 {
         store.doze_topic(&id("s"), &topic("t")).await.unwrap();
     }
-    assert_eq!(asleep(), "1");
-    // Somebody is about to wake it, and takes its time: who goes to sleep meanwhile does not wait for that, and is woken by the next.
+    assert_eq!(awaited(), "1|t");
+    // Somebody is about to wake it, and takes its time: who goes to sleep meanwhile does not wait for that, and is woken by it.
+    let mut wakes = hearing(&store).await;
     let mut slow = store.pool().begin().await.unwrap();
     publish(&mut slow, &topic("t"), &[keyed("k", 1)]).await.unwrap();
     run(&mut slow, "SET CONSTRAINTS ALL IMMEDIATE").await;
     store.doze_topic(&id("s"), &topic("t")).await.unwrap();
     slow.commit().await.unwrap();
-    assert_eq!(asleep(), "1");
-    store.publish(&topic("t"), &[keyed("k", 2)]).await.unwrap();
-    assert_eq!(asleep(), "0");
+    until(&mut wakes, &Wake::Events(topic("t"))).await;
+    assert_eq!(awaited(), "1|f");
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        store.doze_topic(&id("s"), &topic("t")).await.unwrap();
+        let mut tx = store.pool().begin().await.unwrap();
+        let begin = format!("SET TRANSACTION ISOLATION LEVEL {level}; SELECT 1 FROM tenure.topics");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(begin)).execute(&mut *tx).await.unwrap();
+        publish(&mut tx, &topic("t"), &[keyed("k", 2)]).await.unwrap();
+        tx.commit().await.unwrap();
+        until(&mut wakes, &Wake::Events(topic("t"))).await;
+        let last = "SELECT woken FROM tenure.event_waiters ORDER BY n DESC, woken DESC LIMIT 1";
+        assert_eq!(database.psql(last).unwrap(), "t", "{level}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -149,7 +149,7 @@ async fn who_only_publishes_needs_no_other_rights() {
     // Somebody sleeps, and is rung for.
     store.doze_topic(&id("s"), &topic("t")).await.unwrap();
     publish("SELECT tenure.publish('t', key => 'k')");
-    assert_eq!(database.psql("SELECT count(*) FROM tenure.event_dozers").unwrap(), "0");
+    assert_eq!(database.psql("SELECT bool_and(woken) FROM tenure.event_waiters").unwrap(), "t");
     publish("BEGIN; SELECT tenure.publish('t', key => 'k'); SELECT tenure.publish('t', key => 'l'); COMMIT");
     publish("SELECT tenure.publish('t', '{}', idempotency_key => 'once')");
     publish("SELECT tenure.publish('t', '{}', idempotency_key => 'once')");

@@ -3,6 +3,7 @@
 
 mod claims;
 mod claims_care;
+mod claims_demands;
 mod claims_locks;
 mod claims_plans;
 mod claims_sql;
@@ -18,6 +19,7 @@ mod events_sql;
 mod examine;
 mod failover;
 mod guard;
+mod held_snapshots;
 mod literals;
 mod migrating;
 mod model;

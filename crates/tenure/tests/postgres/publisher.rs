@@ -35,7 +35,7 @@ async fn a_publisher_has_no_rights_but_to_publish() {
         "SELECT tenure.begin_numbers()",
         "SELECT tenure.ring_topic(1)",
         "SELECT FROM tenure.topics FOR UPDATE",
-        "DELETE FROM tenure.event_dozers",
+        "DELETE FROM tenure.event_waiters",
     ];
     for sql in attacks {
         let refused = database.psql_as("tenure_publisher", sql).expect_err(sql).to_string();
@@ -162,4 +162,46 @@ async fn a_row_that_can_not_be_read_blocks_nobody() {
     );
     assert!(read[1].headers.is_empty() && read[1].leader_token.is_none());
     assert!(store.event(&topic("t"), read[1].id).await.unwrap().is_some());
+}
+
+/// Any role that may connect could hold the advisory locks of partitions, of queues and of submissions, and stop everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_only_connect_can_hold_up_nobody() {
+    let (database, store) = with_publisher(2).await;
+    opened(&store, "s").await;
+    let task = crate::claims::submission("q", crate::claims::tasks(2));
+    tenure_core::port::Tasks::submit(&store, &task).await.unwrap();
+    database
+        .psql(
+            "DO $$ BEGIN CREATE ROLE tenure_nobody LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$",
+        )
+        .unwrap();
+    let nobody = sqlx::PgPool::connect(&database.url_as("tenure_nobody")).await.unwrap();
+    let mut attack = nobody.begin().await.unwrap();
+    let locks = "SELECT count(pg_advisory_xact_lock(8369, n)), count(pg_advisory_xact_lock(8370, n)) FROM generate_series(0, 9) n;
+                 SELECT count(pg_advisory_xact_lock(8372, n)) FROM generate_series(0, 4095) n;
+                 SELECT pg_advisory_xact_lock(hashtextextended('default/key', 8371))";
+    sqlx::raw_sql(locks).execute(&mut *attack).await.unwrap();
+    for sql in [
+        "BEGIN; LOCK TABLE tenure.claim_gate IN ACCESS SHARE MODE",
+        "SELECT FROM tenure.event_slots FOR KEY SHARE",
+    ] {
+        let refused = database.psql_as("tenure_nobody", sql).expect_err(sql).to_string();
+        assert!(refused.contains("permission denied"), "{sql}: {refused}");
+        let sql = sql.replace("ACCESS SHARE", "ROW SHARE");
+        let refused = database.psql_as("tenure_reader", &sql).expect_err(&sql).to_string();
+        assert!(refused.contains("permission denied"), "{sql}: {refused}");
+    }
+    store.publish(&topic("t"), &[keyed("k", 1)]).await.unwrap();
+    database.psql_as("tenure_publisher", "SELECT tenure.publish('t', '2', key => 'k')").unwrap();
+    let mut keyed_task = tenure_core::port::NewTask::new("work");
+    keyed_task.concurrency_key = Some("key".into());
+    let task = crate::claims::submission("q", vec![keyed_task]);
+    tenure_core::port::Tasks::submit(&store, &task).await.unwrap();
+    let got = crate::claims::claimed(&store, "q", crate::claims::seat("s", 9)).await;
+    assert_eq!(got.len(), 3);
+    let done: Vec<_> = got.iter().map(crate::claims::completed).collect();
+    tenure_core::port::Tasks::settle(&store, &done).await.unwrap();
+    assert_eq!(payloads(&all(&store, 2).await), [1, 2]);
+    attack.rollback().await.unwrap();
 }

@@ -24,8 +24,11 @@ pub(super) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Contr
     let mut theatre = Theatre::open(progress, runtime)?;
     let no_token =
         ("commit_share", "AND s.token = in_token AND s.session IS NOT NULL FOR UPDATE", "FOR UPDATE");
-    let no_lock =
-        ("place_batch", "pg_advisory_xact_lock(8372, NEW.topic * 1024 + NEW.slot) IS NOT NULL", "true");
+    let no_lock = (
+        "place_batch",
+        "s.topic = NEW.topic AND s.slot = NEW.slot FOR UPDATE;",
+        "s.topic = NEW.topic AND s.slot = NEW.slot;",
+    );
     Ok(vec![
         theatre.control("an offset outside of the transaction", &[], judged(offset_apart))?,
         theatre.control("a commit without its token", &[no_token], judged(stale_commit))?,

@@ -5,7 +5,7 @@
 //! the place of the last task that it got, and looks behind that first. What may stand before (a task of higher
 //! priority, one that came back, one whose submission took its time) is found by a look from the beginning, which
 //! follows at once if the first did not find enough, and otherwise after a while: [`LOOK_EVERY`], or ten times what the last
-//! one cost, whichever is longer.
+//! one cost, whichever is longer. In the same way it remembers up to when scheduled tasks have been let go.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -32,6 +32,8 @@ pub(in super::super) struct Floors(Mutex<HashMap<QueueKey, Queue>>);
 #[derive(Default)]
 struct Queue {
     demands: HashMap<i32, Demand>,
+    /// Up to when what was scheduled has been let go, in ms since 1970.
+    due: Option<i64>,
     looked: Option<Moment>,
     cost: Duration,
 }
@@ -43,7 +45,7 @@ struct Demand {
 
 /// What a claim begins with.
 pub(super) struct Start {
-    /// `{"demand": [ms, id]}`.
+    /// `{"demand": [ms, id], "due": ms}`.
     pub(super) floors: String,
     /// The kinds of these demands, which the answer leaves out.
     pub(super) kinds: HashMap<i32, Arc<str>>,
@@ -69,6 +71,7 @@ impl Floors {
             .demands
             .iter()
             .map(|(id, Demand { place: (at, task), .. })| format!("\"{id}\":[{at},{task}]"))
+            .chain(queue.due.map(|due| format!("\"due\":{due}")))
             .collect();
         Start {
             floors: format!("{{{}}}", places.join(",")),
@@ -77,15 +80,17 @@ impl Floors {
         }
     }
 
-    /// What a claim got last of each demand. `looked`: it looked from the beginning, and what that cost.
+    /// What a claim got last of each demand, and up to when it let go what was scheduled. `looked`: it looked from the beginning, and
+    /// what that cost.
     pub(super) fn end(
         &self,
         queue: &QueueKey,
         last: HashMap<i32, (Arc<str>, Place)>,
+        due: Option<i64>,
         looked: Option<Duration>,
         now: Moment,
     ) {
-        if last.is_empty() && looked.is_none() {
+        if last.is_empty() && looked.is_none() && due.is_none() {
             return;
         }
         let mut queues = locked(&self.0);
@@ -93,6 +98,7 @@ impl Floors {
         if let Some(cost) = looked {
             (queue.looked, queue.cost) = (Some(now), cost);
         }
+        queue.due = due.or(queue.due);
         if queue.demands.len() + last.len() > DEMANDS_MAX {
             queue.demands.clear();
         }
@@ -122,12 +128,12 @@ mod tests {
         let (floors, queue) =
             (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
         assert!(floors.start(&queue, at(0)).whole);
-        floors.end(&queue, last((100, 1)), Some(Duration::from_millis(1)), at(0));
+        floors.end(&queue, last((100, 1)), None, Some(Duration::from_millis(1)), at(0));
         let start = floors.start(&queue, at(49));
         assert_eq!((start.floors.as_str(), start.whole), (r#"{"7":[100,1]}"#, false));
         assert!(floors.start(&queue, at(50)).whole);
         assert!(!floors.start(&queue, at(51)).whole, "one look suffices");
-        floors.end(&queue, last((100, 1)), Some(Duration::from_millis(20)), at(60));
+        floors.end(&queue, last((100, 1)), None, Some(Duration::from_millis(20)), at(60));
         assert!(!floors.start(&queue, at(259)).whole, "it cost much");
         assert!(floors.start(&queue, at(260)).whole);
     }
@@ -137,11 +143,13 @@ mod tests {
         let (floors, queue) =
             (Floors::default(), QueueKey::new(Name::default_namespace(), "q".parse().unwrap()));
         let place = |floors: &Floors| floors.start(&queue, at(1)).floors;
-        floors.end(&queue, last((100, 5)), Some(Duration::ZERO), at(0));
-        floors.end(&queue, last((100, 3)), None, at(0));
+        floors.end(&queue, last((100, 5)), None, Some(Duration::ZERO), at(0));
+        floors.end(&queue, last((100, 3)), None, None, at(0));
         assert_eq!(place(&floors), r#"{"7":[100,5]}"#);
-        floors.end(&queue, last((90, 9)), Some(Duration::ZERO), at(0));
+        floors.end(&queue, last((90, 9)), None, Some(Duration::ZERO), at(0));
         assert_eq!(place(&floors), r#"{"7":[90,9]}"#);
         assert_eq!(&*floors.start(&queue, at(1)).kinds[&7], "kind");
+        floors.end(&queue, HashMap::new(), Some(77), None, at(2));
+        assert_eq!(place(&floors), r#"{"7":[90,9],"due":77}"#);
     }
 }

@@ -5,8 +5,10 @@
 //! thing, [`Floors`], and may forget it at any time.
 //!
 //! **Locks.** A claim locks tasks with `SKIP LOCKED` and never waits for one; whoever changes several tasks and may wait
-//! locks them in the order of their numbers, parents before children. A queue's mode is guarded by an advisory lock, shared
-//! by claims (8369); a concurrency key by one that claims only try for (8371).
+//! locks them in the order of their numbers, parents before children. A queue's mode is guarded by a lock of the table `claim_gate`,
+//! which claims share; a concurrency key by a row of `key_locks`, for which claims only try. All of them need rights on tables. The
+//! advisory locks that are left, and that anybody who may connect can take: 8368, of a session whose connection's end tells of its
+//! death (held by somebody else it delays a take-over until the lease is over), and that of migrations.
 
 mod desk;
 mod floors;

@@ -61,7 +61,7 @@ impl Postgres {
         let rows = self.shared.claims.run(message.then("task_claim", &values)?).await?;
         let taken = Taken::read(&ask.queue, &start.kinds, &rows)?;
         let cost = taken.looked.then(|| now().since(begun));
-        self.shared.floors.end(&ask.queue, taken.last, cost, now());
+        self.shared.floors.end(&ask.queue, taken.last, taken.due, cost, now());
         Ok(match taken.refusal {
             Some(refusal) => ClaimAnswer::Refused(refusal),
             None => ClaimAnswer::Served { tasks: dealt(taken.groups, &limits), next_in: taken.next_in },
@@ -124,6 +124,8 @@ struct Taken {
     last: HashMap<i32, (Arc<str>, Place)>,
     refusal: Option<ClaimRefusal>,
     next_in: Option<Duration>,
+    /// Up to when what was scheduled has been let go, in ms since 1970.
+    due: Option<i64>,
     looked: bool,
 }
 
@@ -135,6 +137,7 @@ impl Taken {
                 -1 => {
                     taken.refusal = get::<Option<&str>>(row, "note")?.map(refusal).transpose()?;
                     taken.next_in = duration(get(row, "next_ms")?)?;
+                    taken.due = get(row, "effective_at_ms")?;
                     taken.looked = get::<Option<bool>>(row, "looked")?.unwrap_or(false);
                 }
                 group => taken.add(number(group, "a seat")?, queue, kinds, row)?,

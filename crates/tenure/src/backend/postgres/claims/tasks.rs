@@ -41,8 +41,8 @@ impl Tasks for Postgres {
         held.collect()
     }
 
-    async fn doze(&self, session: &SessionId, queues: &[QueueKey]) -> Result<(), StoreError> {
-        self.call("doze", &[session.as_str().into(), json(queues)?]).await.map(drop)
+    async fn doze(&self, _session: &SessionId, queues: &[QueueKey]) -> Result<(), StoreError> {
+        self.call("doze", &[json(queues)?]).await.map(drop)
     }
 
     async fn tend(&self, tend: &Tend) -> Result<Tended, StoreError> {

@@ -4,7 +4,7 @@
 //! (`migrations/0004/publish.sql` says why nothing is ever skipped); a commit of a share compares its token there, in the handler's
 //! own transaction. What needs several looks in one round trip is a function in the database; a process remembers nothing.
 //!
-//! **Locks.** Advisory locks of slots (8372, topic · 1024 + slot), taken in order by whoever commits events; a group's row by who
+//! **Locks.** The rows of slots in `event_slots`, locked in order by whoever commits events and never changed; a group's row by who
 //! changes the group; a share's row by who takes it, frees it, resets it or commits under it. A take waits for a moment, and passes
 //! over what is locked then.
 
@@ -75,8 +75,8 @@ impl Events for Postgres {
         self.keys_aside_in(group, slots).await
     }
 
-    async fn doze_topic(&self, session: &SessionId, topic: &TopicKey) -> Result<(), StoreError> {
-        self.doze_until_events(session, topic).await
+    async fn doze_topic(&self, _session: &SessionId, topic: &TopicKey) -> Result<(), StoreError> {
+        self.doze_until_events(topic).await
     }
 
     async fn prune_events(&self, tend: &Tend) -> Result<(u64, bool), StoreError> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tenure_core::Token;
 use tenure_core::event::check_read;
 use tenure_core::port::{Event, EventId, Payload, ReadAsk, StoreError, Tend, TopicKey};
-use tenure_core::{SessionId, Token};
 
 use super::super::claims::{array, unhex};
 use super::super::error::garbled;
@@ -37,13 +37,8 @@ impl Postgres {
 
     /// Whoever publishes looks for sleepers and commits a little later: one who went to sleep in between is rung for by nobody. So
     /// those who commit at this moment are waited for, a little, and what they publish is there at the last look.
-    pub(super) async fn doze_until_events(
-        &self,
-        session: &SessionId,
-        key: &TopicKey,
-    ) -> Result<(), StoreError> {
-        let [namespace, name] = topic(key);
-        self.call("event_doze", &[session.as_str().into(), namespace, name]).await?;
+    pub(super) async fn doze_until_events(&self, key: &TopicKey) -> Result<(), StoreError> {
+        self.call("event_doze", &topic(key)).await?;
         for _ in 0..COMMITS_WAIT.0 {
             let rows = self.call("event_publishing", &topic(key)).await?;
             let publishing = rows.first().map(|row| get(row, "publishing")).transpose()?;

@@ -22,8 +22,6 @@ SELECT s.n, s.now FROM tenure.settle($1, $2, $3) s;
 SELECT t.id, t.token FROM tenure.tasks t WHERE t.session = $1 AND t.session IS NOT NULL AND t.state = 'claimed' ORDER BY t.id;
 
 -- name: doze
--- $1 a session, $2 queues.
-INSERT INTO tenure.dozers (namespace, queue, session)
-SELECT q.namespace, q.name, $1 FROM jsonb_to_recordset($2) AS q (namespace text, name text)
-ORDER BY q.namespace, q.name
-ON CONFLICT (namespace, queue, session) DO UPDATE SET since = now();
+-- $1 queues.
+SELECT tenure.wait_for_work(q.namespace, q.name) FROM jsonb_to_recordset($1) AS q (namespace text, name text)
+ORDER BY q.namespace, q.name;

@@ -34,14 +34,8 @@ SELECT e.slot, e."position", e.id, e.key, e.kind, e.payload, encode(e.body, 'hex
 FROM tenure.topics t CROSS JOIN LATERAL tenure.show_event(t.id, $3) e WHERE t.namespace = $1 AND t.name = $2;
 
 -- name: event_doze
--- $1 a session, $2 namespace, $3 topic. One row of it that nobody is about to remove is enough.
-WITH topic AS MATERIALIZED (
-    SELECT t.id FROM tenure.topics t WHERE t.namespace = $2 AND t.name = $3
-), asleep AS MATERIALIZED (
-    SELECT d.n FROM tenure.event_dozers d WHERE d.topic = (SELECT t.id FROM topic t) AND d.session = $1
-    LIMIT 1 FOR UPDATE SKIP LOCKED
-)
-INSERT INTO tenure.event_dozers (topic, session) SELECT t.id, $1 FROM topic t WHERE NOT EXISTS (SELECT FROM asleep);
+-- $1 namespace, $2 topic. See tenure.wait_for_events.
+SELECT tenure.wait_for_events(t.id) FROM tenure.topics t WHERE t.namespace = $1 AND t.name = $2;
 
 -- name: event_publishing
 -- $1 namespace, $2 topic. Whether somebody commits to it at this moment.

@@ -13,9 +13,8 @@ SELECT tenure.queue_view(q, (SELECT sum(c.tasks)::bigint FROM tenure.claims_now(
 FROM tenure.queues q WHERE q.namespace = $1 AND q.name = $2;
 
 -- name: queue_make
--- $1 namespace, $2 name. And waits for the claims under way, which hold this lock together: none of them is committed after
--- the queue was set.
-SELECT pg_advisory_xact_lock(8369, tenure.queue_id($1, $2));
+-- $1 namespace, $2 name. And waits for the claims under way: none of them is committed after the queue was set.
+SELECT tenure.close_gate(tenure.queue_id($1, $2));
 
 -- name: queue_set
 -- $1 namespace, $2 name, $3 settings.

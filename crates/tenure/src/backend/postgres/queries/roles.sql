@@ -92,12 +92,16 @@ BEGIN
             -- Queues and pools are for ever, as elections are: their tasks' tokens and turns go on.
             ('queues', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('turnstiles', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            -- To be locked.
+            ('claim_gate', 'SELECT, UPDATE', 'SELECT'),
+            ('key_locks', 'SELECT, UPDATE', 'SELECT'),
             ('namespaces', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('pools', 'SELECT, INSERT, UPDATE', 'SELECT'),
-            ('demands', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('demands', 'SELECT, INSERT, UPDATE (retired), DELETE', 'SELECT'),
+            ('demand_sweep', 'SELECT, UPDATE', 'SELECT'),
             ('tasks', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('parents', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('dozers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('workers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('resources', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('pool_requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
@@ -108,12 +112,14 @@ BEGIN
             ('events', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_units', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_floors', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('event_dozers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_slots', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_groups', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             -- Who only looks does not see what pushes are signed with.
             ('event_pushes', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (group_id, url, timeout_ms)'),
             ('event_members', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_shares', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_offsets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_done', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_asides', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('schedules', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
@@ -140,10 +146,13 @@ BEGIN
         GRANT SELECT, INSERT, UPDATE (expires_at, revoked_at) ON tenure.credentials TO tenure_server;
     END IF;
     IF to_regclass('tenure.tasks_id_seq') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime, tenure_server;
+        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq, tenure.waiter_numbers TO tenure_runtime, tenure_server;
     END IF;
     IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
         GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_server;
+        FOR n IN 0..15 LOOP
+            EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE tenure.event_waits_%s TO tenure_runtime, tenure_server', n);
+        END LOOP;
     END IF;
 END
 $$;

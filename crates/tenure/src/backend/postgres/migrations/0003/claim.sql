@@ -25,7 +25,7 @@ BEGIN
         SELECT k.key FROM (
             SELECT DISTINCT t.concurrency_key AS key FROM tenure.tasks t
             WHERE t.ctid = ANY (picked) AND t.concurrency_key IS NOT NULL
-        ) k WHERE pg_try_advisory_xact_lock(tenure.key_lock(in_namespace, k.key)));
+        ) k WHERE tenure.try_key(in_namespace, k.key));
     -- A new statement: its snapshot has all that was claimed under these keys before we had their locks.
     counts := ARRAY(
         SELECT (SELECT count(*) FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue
@@ -55,9 +55,25 @@ BEGIN
 END
 $$;
 
--- The advisory lock of a concurrency key.
-CREATE FUNCTION tenure.key_lock(in_namespace text, key text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT hashtextextended(in_namespace || '/' || key, 8371)
+-- The lock of a concurrency key, among tenure.key_locks. Two keys may share one: then the one is decided about after the other.
+CREATE FUNCTION tenure.key_lock(in_namespace text, key text) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT (hashtextextended(in_namespace || '/' || key, 8371) & 1023)::integer
+$$;
+
+-- Takes it, unless another has it.
+CREATE FUNCTION tenure.try_key(in_namespace text, key text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM FROM tenure.key_locks l WHERE l.n = tenure.key_lock(in_namespace, key) FOR UPDATE SKIP LOCKED;
+    RETURN FOUND;
+END
+$$;
+
+-- Waits for the claims under way, and keeps others from beginning until the transaction is over.
+CREATE FUNCTION tenure.close_gate(in_queue integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    LOCK TABLE tenure.claim_gate IN EXCLUSIVE MODE;
+    RETURN in_queue;
+END
 $$;
 
 -- Locks the first `wanted` of several demands together, as far as they go in order: up to the first that somebody else has
@@ -136,8 +152,9 @@ AS $$
     FROM generate_subscripts(demand_ids, 1) AS p (n)
 $$;
 
--- Lets scheduled tasks of a queue go whose time has come. How many there were.
-CREATE FUNCTION tenure.promote(in_queue integer, now_ timestamptz, most integer) RETURNS bigint LANGUAGE plpgsql VOLATILE
+-- Lets scheduled tasks of a queue go whose time has come: those after `floor_`. How many there were.
+CREATE FUNCTION tenure.promote(in_queue integer, floor_ timestamptz, now_ timestamptz, most integer) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
 AS $$
 DECLARE
@@ -146,7 +163,8 @@ BEGIN
     UPDATE tenure.tasks t
     SET state = 'ready', ready_at = t.run_at, give_up_at = t.run_at + t.max_wait_ms * interval '1 millisecond'
     WHERE t.ctid = ANY (ARRAY(
-        SELECT s.ctid FROM tenure.tasks s WHERE s.queue = in_queue AND s.state = 'scheduled' AND s.run_at <= now_ AND s.run_at IS NOT NULL
+        SELECT s.ctid FROM tenure.tasks s WHERE s.queue = in_queue AND s.state = 'scheduled' AND s.run_at > floor_
+          AND s.run_at <= now_ AND s.run_at IS NOT NULL
         ORDER BY s.run_at LIMIT most FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS moved = ROW_COUNT;
     RETURN moved;
@@ -156,9 +174,10 @@ $$;
 -- Hands out tasks of a queue.
 -- `authority`: direct, leader or fallback; of a leader its session and token. `seats`: [{name, kinds, tags, wanted, session,
 -- hold_ms}], served in order. `floors`: {"demand": [ms, id]}, behind which to look first unless `whole`; what comes before is
--- looked at if that does not suffice.
+-- looked at if that does not suffice. In it, too, "due": the time (ms) up to which scheduled tasks were let go.
 -- Rows: a task each, its kind left out if its demand is among the floors; and at the end one with seat = -1, where `note` is
--- why nothing was handed out, `next_ms` in how long there may be more, and `looked` whether all was looked at.
+-- why nothing was handed out, `next_ms` in how long there may be more, `looked` whether all was looked at, and `effective_at_ms` the
+-- next "due".
 CREATE FUNCTION tenure.claim(
     in_namespace text, in_queue text, authority text, leader text, leader_token_ bigint, seats json, floors jsonb,
     whole boolean
@@ -185,7 +204,10 @@ DECLARE
     stile_turn bigint;
     stile_parts numeric;
     -- Of which demands the caller knows the kind.
-    known CONSTANT integer[] := ARRAY(SELECT k::integer FROM jsonb_object_keys(floors) k);
+    known CONSTANT integer[] := ARRAY(SELECT k::integer FROM jsonb_object_keys(floors - 'due') k);
+    -- What was scheduled for a time before this was let go: it left dead entries at the head of the index, which an old snapshot keeps.
+    due_floor timestamptz := CASE WHEN whole THEN '-infinity'
+                                  ELSE coalesce(tenure.at((floors ->> 'due')::bigint), '-infinity') END;
     demand_ids integer[];
     quotas integer[];
     floors_at timestamptz[];
@@ -211,19 +233,18 @@ DECLARE
     offered integer;
     full_ boolean := false;
 BEGIN
-    -- Whoever sets the queue takes this lock alone. What is read below is read after that.
-    SELECT q.id, pg_advisory_xact_lock_shared(8369, q.id) IS NULL INTO queue_id_, busy
-    FROM tenure.queues q WHERE q.namespace = in_namespace AND q.name = in_queue;
+    -- Whoever sets a queue takes this lock alone. What is read below is read after that.
+    LOCK TABLE tenure.claim_gate IN ROW SHARE MODE;
+    SELECT q.id INTO queue_id_ FROM tenure.queues q WHERE q.namespace = in_namespace AND q.name = in_queue;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    busy := false;
     seat := -1;
     SELECT q.mode, q.fallback, q.rate_count, q.rate_per_ms, q.max_claimed, q.prefer_ms,
            q.paused_at IS NOT NULL OR EXISTS (
                SELECT FROM tenure.namespaces s WHERE s.name = in_namespace AND s.paused_at IS NOT NULL) AS paused,
            (SELECT t.run_at FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at IS NOT NULL
-            ORDER BY t.run_at LIMIT 1) AS due,
+              AND t.run_at > due_floor ORDER BY t.run_at LIMIT 1) AS due,
            (SELECT CASE WHEN s.gone THEN 'gone ' || s.session ELSE 'not-approved ' || s.name END
             FROM (SELECT g.name, g.session, g.session IS NOT NULL AND NOT EXISTS (
                              SELECT FROM tenure.sessions l WHERE l.id = g.session AND l.state = 'live') AS gone
@@ -256,10 +277,14 @@ BEGIN
     END IF;
     coming := queue_.due;
     IF coming <= now_ THEN
-        PERFORM tenure.promote(queue_id_, now_, 1000);
+        PERFORM tenure.promote(queue_id_, due_floor, now_, 1000);
+        -- From the first of those that were due: what was before it is not walked over again.
+        due_floor := greatest(due_floor, coming - interval '1 millisecond');
         SELECT t.run_at INTO coming FROM tenure.tasks t WHERE t.queue = queue_id_ AND t.state = 'scheduled' AND t.run_at IS NOT NULL
-        ORDER BY t.run_at LIMIT 1;
+          AND t.run_at > due_floor ORDER BY t.run_at LIMIT 1;
     END IF;
+    -- A little before now: what is committed late is found at the next look from the beginning, and most is not late.
+    due_floor := least(coming - interval '1 millisecond', now_ - interval '100 milliseconds');
     base := tenure.current_epoch() << 40;
     IF authority = 'leader' OR queue_.rate_count IS NOT NULL OR queue_.max_claimed IS NOT NULL THEN
         INSERT INTO tenure.turnstiles (queue) VALUES (queue_id_) ON CONFLICT (queue) DO NOTHING;
@@ -305,7 +330,7 @@ BEGIN
         held_back := false;
         lap := 0;
         WHILE wanted > 0 AND demand_ids IS NOT NULL LOOP
-            IF lap = 0 AND NOT whole AND floors <> '{}' THEN
+            IF lap = 0 AND NOT whole AND known <> '{}' THEN
                 from_start := false;
             ELSE
                 from_start := true;
@@ -414,6 +439,7 @@ BEGIN
         next_ms := CASE WHEN coming IS NOT NULL
             THEN greatest(0, ceil(date_part('epoch', coming - clock_timestamp()) * 1000))::bigint END;
     END IF;
+    effective_at_ms := tenure.ms(due_floor);
     RETURN NEXT;
 END
 $$;

@@ -13,7 +13,7 @@ DECLARE
 BEGIN
     FOR key_ IN SELECT k.key, count(*)::integer AS times FROM unnest(keys) AS k (key) GROUP BY k.key
                 ORDER BY tenure.key_lock(in_namespace, k.key) LOOP
-        PERFORM pg_advisory_xact_lock(tenure.key_lock(in_namespace, key_.key));
+        PERFORM FROM tenure.key_locks l WHERE l.n = tenure.key_lock(in_namespace, key_.key) FOR UPDATE;
         demand_ := NULL;
         LOOP
             SELECT t.demand INTO demand_ FROM tenure.tasks t

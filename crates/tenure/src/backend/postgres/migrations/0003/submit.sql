@@ -1,20 +1,45 @@
 -- Submitting.
 
--- Rings for who sleeps until this queue has work, if anybody does. `remove`: and counts them as awake. Not in a user's own
--- transaction, which may last: whoever goes to sleep again would wait for it. Rows that another removes at this moment are
--- left to it.
+-- Notifies those who wait for work of this queue, if anybody does. `remove`: and notes down that they were. Not in a user's own
+-- transaction, which may last: others would not notify them until it is over.
 CREATE FUNCTION tenure.ring(in_namespace text, in_queue text, remove boolean) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last_ record;
 BEGIN
-    IF NOT EXISTS (SELECT FROM tenure.dozers d WHERE d.namespace = in_namespace AND d.queue = in_queue) THEN
+    SELECT w.ctid AS at, w.n, w.woken INTO last_ FROM tenure.waiters w
+    WHERE w.namespace = in_namespace AND w.queue = in_queue ORDER BY w.n DESC, w.woken DESC LIMIT 1;
+    IF last_.woken IS NOT FALSE THEN
         RETURN;
     END IF;
     IF remove THEN
-        DELETE FROM tenure.dozers WHERE ctid = ANY (ARRAY(
-            SELECT d.ctid FROM tenure.dozers d
-            WHERE d.namespace = in_namespace AND d.queue = in_queue FOR UPDATE SKIP LOCKED));
+        INSERT INTO tenure.waiters (namespace, queue, n, woken) VALUES (in_namespace, in_queue, last_.n, true);
+        -- With one snapshot for the whole transaction, a row that changed since could only be an error.
+        IF current_setting('transaction_isolation') = 'read committed' THEN
+            DELETE FROM tenure.waiters WHERE ctid = ANY (ARRAY(
+                SELECT w.ctid FROM tenure.waiters w WHERE w.ctid = last_.at AND w.n = last_.n AND NOT w.woken
+                FOR UPDATE SKIP LOCKED));
+        END IF;
     END IF;
     PERFORM pg_catalog.pg_notify('tenure_wake', json_build_object('work',
         json_build_object('namespace', in_namespace, 'name', in_queue))::text);
+END
+$$;
+
+-- Notes down that somebody waits for work of a queue, if that is not known.
+CREATE FUNCTION tenure.wait_for_work(in_namespace text, in_queue text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last_ record;
+BEGIN
+    SELECT w.ctid AS at, w.n, w.woken INTO last_ FROM tenure.waiters w
+    WHERE w.namespace = in_namespace AND w.queue = in_queue ORDER BY w.n DESC, w.woken DESC LIMIT 1;
+    IF last_.woken THEN
+        DELETE FROM tenure.waiters WHERE ctid = ANY (ARRAY(
+            SELECT w.ctid FROM tenure.waiters w WHERE w.ctid = last_.at AND w.n = last_.n AND w.woken FOR UPDATE SKIP LOCKED));
+    END IF;
+    IF last_.woken IS NOT FALSE THEN
+        INSERT INTO tenure.waiters (namespace, queue, n, woken)
+        VALUES (in_namespace, in_queue, nextval('tenure.waiter_numbers'), false);
+    END IF;
 END
 $$;
 
@@ -35,7 +60,7 @@ BEGIN
 END
 $$;
 
--- The number of a demand, which is noted down if it is new.
+-- The number of a demand, which is inserted if this transaction sees none: see the table. Nobody waits for anybody.
 CREATE FUNCTION tenure.demand_id(
     in_queue integer, in_kind text, in_requires text[], in_prefers text[], in_workers text[]
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
@@ -44,14 +69,14 @@ DECLARE
     -- As JSON, so that no two different demands read the same.
     mark bytea := sha256(convert_to(json_build_array(in_kind, in_requires, in_prefers, in_workers)::text, 'UTF8'));
 BEGIN
-    SELECT d.id INTO found_id FROM tenure.demands d WHERE d.queue = in_queue AND d.digest = mark;
+    SELECT d.id INTO found_id FROM tenure.demands d
+    WHERE d.queue = in_queue AND d.digest = mark AND d.retired IS NULL ORDER BY d.id LIMIT 1;
     IF found_id IS NULL THEN
         INSERT INTO tenure.demands (queue, kind, requires, prefers, workers, digest)
-        VALUES (in_queue, in_kind, in_requires, in_prefers, in_workers, mark)
-        ON CONFLICT (queue, digest) DO NOTHING RETURNING id INTO found_id;
-    END IF;
-    IF found_id IS NULL THEN
-        SELECT d.id INTO STRICT found_id FROM tenure.demands d WHERE d.queue = in_queue AND d.digest = mark;
+        VALUES (in_queue, in_kind, in_requires, in_prefers, in_workers, mark) RETURNING id INTO found_id;
+    ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- It may be retired since the snapshot: that is an error of class 40. From here on it is not deleted.
+        PERFORM FROM tenure.demands d WHERE d.id = found_id FOR KEY SHARE;
     END IF;
     RETURN found_id;
 END
@@ -67,6 +92,8 @@ SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
+    -- Before the demands are read: those who retire them wait for the end of every transaction that had a number by then.
+    xid_ CONSTANT xid8 := pg_current_xact_id();
     queue_ integer := tenure.queue_id(in_namespace, in_queue);
     now_ timestamptz := date_trunc('milliseconds', clock_timestamp());
     demand_ids integer[];
@@ -75,8 +102,6 @@ DECLARE
     made bigint[];
     rings boolean;
 BEGIN
-    -- Against the pruning of demands.
-    PERFORM pg_advisory_xact_lock_shared(8370, queue_);
     demand_ids := ARRAY(
         SELECT tenure.demand_id(queue_, d.kind, d.requires, d.prefers, d.workers)
         FROM json_to_recordset(demands) AS d(kind text, requires text[], prefers text[], workers text[]));

@@ -23,6 +23,14 @@ CREATE TABLE tenure.queues (
     UNIQUE (namespace, name)
 );
 
+-- Nothing is in it. Claims lock it together (ROW SHARE), and whoever sets a queue alone (EXCLUSIVE): so no claim is under way when a
+-- queue gets another mode. Not an advisory lock: anybody who may connect can take one of those.
+CREATE TABLE tenure.claim_gate ();
+
+-- Rows to be locked by who decides about a concurrency key: the one of the key's hash. They are never changed.
+CREATE TABLE tenure.key_locks (n integer PRIMARY KEY);
+INSERT INTO tenure.key_locks SELECT generate_series(0, 1023);
+
 -- What changes with each claim of a queue that counts them: not on the queue's row, which every claim reads. `turn` is the
 -- number of the last task that was handed out in exclusive mode. `parts` is what is left of the rate, in parts so that nothing
 -- is rounded away: a claim costs rate_per_ms of them, each millisecond brings rate_count; null: the bucket is full.
@@ -41,8 +49,12 @@ CREATE TABLE tenure.namespaces (
     paused_at     timestamptz
 );
 
--- What tasks ask of a worker, each combination once. A worker is compared with these few rows, and then takes from the
--- head of each that it fits: a million tasks that it can not do cost it nothing.
+-- What tasks require of a worker. A worker is compared with these few rows, and then takes from the head of each that it
+-- fits: a million tasks that it can not do cost it nothing.
+--
+-- A submission uses the first row with its digest, and inserts one if it sees none. There is no unique index: two open transactions
+-- would wait for each other, and could deadlock. So a combination may be there twice, which does no harm, since claims take from
+-- both; tenure.sweep_demands retires the second one. `retired`: no new task gets this row; see there.
 CREATE TABLE tenure.demands (
     id       integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue    integer NOT NULL,
@@ -51,8 +63,20 @@ CREATE TABLE tenure.demands (
     prefers  text[] COLLATE "C" NOT NULL,
     workers  text[] COLLATE "C" NOT NULL,
     digest   bytea   NOT NULL,
-    UNIQUE (queue, digest)
+    retired  xid8
 );
+CREATE INDEX demands_digest ON tenure.demands (queue, digest, id);
+
+-- How far the sweep of the demands has come: the last task that it looked at (null: no sweep is under way), the demands that it met so
+-- far, the last demand that was there when it began, and the oldest transaction at that time.
+CREATE TABLE tenure.demand_sweep (
+    one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+    task    bigint,
+    met     integer[] NOT NULL DEFAULT '{}',
+    demand  integer,
+    horizon xid8
+) WITH (fillfactor = 50);
+INSERT INTO tenure.demand_sweep DEFAULT VALUES;
 
 CREATE TABLE tenure.tasks (
     -- What is never null and of one width first: it is found without counting.
@@ -125,14 +149,20 @@ CREATE TABLE tenure.parents (
 );
 CREATE INDEX parents_parent ON tenure.parents (parent, child);
 
--- Sessions that sleep until a queue has work. By name: one may sleep for a queue that is not there yet.
-CREATE TABLE tenure.dozers (
-    namespace text COLLATE "C",
-    queue     text COLLATE "C",
-    session   text COLLATE "C",
-    since     timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (namespace, queue, session)
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- Which queues somebody waits for. By name: one may wait for a queue that is not there yet.
+--
+-- The last row of a queue tells: somebody waits, or (`woken`) those who did have been notified. Nothing is updated, and only what is
+-- not the last row is deleted. So whoever looks for the last row descends to it, and never walks over dead rows, however many of
+-- them an old snapshot keeps. A row with `woken` has the number of the row that it answers, and no unique index: two who notify at
+-- the same moment do not wait for each other.
+CREATE TABLE tenure.waiters (
+    namespace text COLLATE "C" NOT NULL,
+    queue     text COLLATE "C" NOT NULL,
+    n         bigint  NOT NULL,
+    woken     boolean NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX waiters_last ON tenure.waiters (namespace, queue, n, woken);
+CREATE SEQUENCE tenure.waiter_numbers OWNED BY tenure.waiters.n;
 
 CREATE TABLE tenure.workers (
     namespace   text COLLATE "C",

@@ -126,7 +126,7 @@ BEGIN
             SELECT FROM tenure.tasks t WHERE t.queue = q.id AND t.state = 'scheduled' AND t.run_at <= now_)
         ORDER BY q.id
     LOOP
-        due := due + tenure.promote(queue_.id, now_, most - due::integer);
+        due := due + tenure.promote(queue_.id, '-infinity', now_, most - due::integer);
         rings := rings || queue_.id;
         more := more OR due >= most;
         EXIT WHEN due >= most;
@@ -136,12 +136,15 @@ BEGIN
     forgotten := tenure.forget(clock_, most);
     more := more OR forgotten >= most;
     SELECT p.freed, tend.more OR p.more INTO freed, more FROM tenure.tend_pools(clock_, now_, most) p;
-    DELETE FROM tenure.dozers WHERE ctid = ANY (ARRAY(
-        SELECT z.ctid FROM tenure.dozers z
-        WHERE NOT EXISTS (SELECT FROM tenure.sessions s WHERE s.id = z.session AND s.state = 'live')
-        LIMIT most FOR UPDATE SKIP LOCKED));
+    IF random() < 0.01 THEN
+        -- What two left behind who did something at the same moment.
+        DELETE FROM tenure.waiters WHERE ctid = ANY (ARRAY(
+            SELECT w.ctid FROM tenure.waiters w
+            WHERE EXISTS (SELECT FROM tenure.waiters l WHERE l.namespace = w.namespace AND l.queue = w.queue AND l.n > w.n)
+            LIMIT most FOR UPDATE SKIP LOCKED));
+    END IF;
     PERFORM tenure.forget_workers(clock_, most);
-    PERFORM tenure.forget_demands();
+    PERFORM tenure.sweep_demands(greatest(most, 5000), 0.002);
 
     -- Over is what is past: one more millisecond.
     next_ms := least(
@@ -216,7 +219,7 @@ BEGIN
         CONTINUE WHEN EXISTS (
             SELECT FROM tenure.tasks t WHERE t.concurrency_key = key_ AND t.state = 'ready' AND t.demand = demand_);
         -- Somebody decides about it at this moment: then it is no stray.
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(tenure.key_lock(held_.namespace, key_));
+        CONTINUE WHEN NOT tenure.try_key(held_.namespace, key_);
         IF (SELECT count(*) FROM tenure.tasks t JOIN tenure.queues q ON q.id = t.queue
             WHERE t.concurrency_key = key_ AND t.state = 'claimed' AND q.namespace = held_.namespace)
            < held_.concurrency_limit THEN
@@ -275,21 +278,74 @@ CREATE FUNCTION tenure.forget_workers(clock_ timestamptz, most integer) RETURNS 
         LIMIT most FOR UPDATE OF w SKIP LOCKED))
 $$;
 
--- Forgets demands that no task has any more, now and then, where there are many.
-CREATE FUNCTION tenure.forget_demands() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Deletes demands that no task has any more, where there are many, and merges those that are there twice. One step: it looks at `most`
+-- tasks at most, in the order of their numbers, and locks nothing that a submission needs. `chance`: how likely it is to begin anew, if
+-- no sweep is under way. False: none is under way now.
+--
+-- A sweep meets the demands of all tasks. At its end, demands that were there from its beginning and were not met are retired: no
+-- submission takes them from now on. But one that is under way may have. When the next sweep begins, it writes down for each retired
+-- demand which transactions have a number by then; a submission has one before it reads the demands. When all of those are over, at
+-- the beginning of a later sweep, every task that will ever have the demand is there to be met by that sweep. If none is, the demand is
+-- deleted; otherwise it is taken back into service, unless another row has the same digest by now.
+CREATE FUNCTION tenure.sweep_demands(most integer, chance double precision) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
 DECLARE
-    queue_ integer;
+    now_ pg_snapshot;
+    sweep_ record;
+    last_ bigint;
+    count_ bigint;
 BEGIN
-    IF random() > 0.002 THEN
-        RETURN;
+    SELECT s.* INTO sweep_ FROM tenure.demand_sweep s FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN true;
     END IF;
-    FOR queue_ IN SELECT d.queue FROM tenure.demands d GROUP BY d.queue HAVING count(*) > 256 LOOP
-        -- A submission that is under way may be about to use one.
-        IF pg_try_advisory_xact_lock(8370, queue_) THEN
-            DELETE FROM tenure.demands d WHERE d.queue = queue_
-                AND d.id NOT IN (SELECT t.demand FROM tenure.tasks t WHERE t.queue = queue_);
+    IF sweep_.task IS NULL THEN
+        IF random() >= chance THEN
+            RETURN false;
         END IF;
-    END LOOP;
+        -- After the lock: what was retired by another, who had it before, is committed in this snapshot.
+        now_ := pg_current_snapshot();
+        -- A number from another cluster, of which this is a copy, may be one that is never reached.
+        UPDATE tenure.demands d SET retired = pg_snapshot_xmax(now_)
+        WHERE d.retired = '0' OR d.retired > pg_snapshot_xmax(now_);
+        -- Of those that are there twice, the first stays.
+        UPDATE tenure.demands d SET retired = '0'
+        WHERE d.retired IS NULL AND EXISTS (
+            SELECT FROM tenure.demands f
+            WHERE f.queue = d.queue AND f.digest = d.digest AND f.id < d.id AND f.retired IS NULL);
+        IF NOT EXISTS (SELECT FROM tenure.demands d WHERE d.retired IS NOT NULL)
+           AND NOT EXISTS (SELECT FROM tenure.demands d GROUP BY d.queue HAVING count(*) > 256) THEN
+            RETURN false;
+        END IF;
+        sweep_.task := 0;
+        sweep_.met := '{}';
+        sweep_.demand := (SELECT max(d.id) FROM tenure.demands d);
+        sweep_.horizon := pg_snapshot_xmin(now_);
+    END IF;
+    SELECT max(t.id), count(*), ARRAY(SELECT m FROM unnest(sweep_.met || array_agg(DISTINCT t.demand)) m GROUP BY m)
+    INTO last_, count_, sweep_.met
+    FROM (SELECT i.id, i.demand FROM tenure.tasks i WHERE i.id > sweep_.task ORDER BY i.id LIMIT most) t;
+    IF count_ = most THEN
+        sweep_.task := last_;
+    ELSE
+        DELETE FROM tenure.demands d WHERE d.id = ANY (ARRAY(
+            SELECT o.id FROM tenure.demands o
+            WHERE o.retired > '0' AND o.retired <= sweep_.horizon AND NOT o.id = ANY (sweep_.met) FOR UPDATE SKIP LOCKED));
+        UPDATE tenure.demands d SET retired = NULL
+        WHERE d.retired IS NOT NULL AND d.id = ANY (sweep_.met) AND NOT EXISTS (
+            SELECT FROM tenure.demands o
+            WHERE o.queue = d.queue AND o.digest = d.digest AND o.id <> d.id AND (o.retired IS NULL OR o.id < d.id));
+        UPDATE tenure.demands d SET retired = '0'
+        WHERE d.retired IS NULL AND NOT d.id = ANY (sweep_.met) AND d.id <= sweep_.demand AND d.queue IN (
+            SELECT o.queue FROM tenure.demands o GROUP BY o.queue HAVING count(*) > 256);
+        sweep_.task := NULL;
+        sweep_.met := '{}';
+    END IF;
+    UPDATE tenure.demand_sweep s
+    SET task = sweep_.task, met = sweep_.met, demand = sweep_.demand, horizon = sweep_.horizon;
+    RETURN sweep_.task IS NOT NULL;
 END
 $$;
 

@@ -31,6 +31,40 @@ BEGIN
 END
 $$;
 
+-- How far a slot of a group is read.
+CREATE FUNCTION tenure.offset_of(in_group integer, in_slot integer) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT o.position FROM tenure.event_offsets o WHERE o.group_id = in_group AND o.slot = in_slot
+            ORDER BY o.generation DESC LIMIT 1);
+END
+$$;
+
+-- Sets how far slots of a group are read, pairwise. The caller has their rows in event_shares locked.
+CREATE FUNCTION tenure.set_offsets(in_group integer, in_slots integer[], in_positions bigint[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    WITH last_ AS MATERIALIZED (
+        SELECT w.slot, w.position, o.generation, o.updates < 16 AS stays
+        FROM unnest(in_slots, in_positions) AS w (slot, position)
+        CROSS JOIN LATERAL (
+            SELECT l.generation, l.updates FROM tenure.event_offsets l
+            WHERE l.group_id = in_group AND l.slot = w.slot ORDER BY l.generation DESC LIMIT 1
+        ) o
+    ), gone AS (
+        DELETE FROM tenure.event_offsets o USING last_ l
+        WHERE o.group_id = in_group AND o.slot = l.slot AND o.generation = l.generation AND NOT l.stays
+    ), made AS (
+        INSERT INTO tenure.event_offsets (group_id, slot, generation, position)
+        SELECT in_group, l.slot, l.generation + 1, l.position FROM last_ l WHERE NOT l.stays
+    )
+    UPDATE tenure.event_offsets o SET position = l.position, updates = o.updates + 1
+    FROM last_ l
+    WHERE o.group_id = in_group AND o.slot = l.slot AND o.generation = l.generation AND l.stays;
+END
+$$;
+
 -- Makes a group, if it is not there, and where it begins. Whether it is new.
 CREATE FUNCTION tenure.make_group(
     in_namespace text, in_topic text, in_group text, max_attempts bigint, first_ms bigint, most_ms bigint, begin_ text, value_ bigint,
@@ -56,7 +90,9 @@ BEGIN
     ON CONFLICT (topic, name) DO NOTHING RETURNING g.id INTO id;
     new := id IS NOT NULL;
     IF new THEN
-        INSERT INTO tenure.event_shares (group_id, slot, position)
+        INSERT INTO tenure.event_shares (group_id, slot)
+        SELECT make_group.id, s.slot FROM tenure.topics t, generate_series(0, t.slots - 1) AS s (slot) WHERE t.id = topic_;
+        INSERT INTO tenure.event_offsets (group_id, slot, position)
         SELECT make_group.id, s.slot, tenure.place_of(topic_, s.slot, begin_, value_)
         FROM tenure.topics t, generate_series(0, t.slots - 1) AS s (slot) WHERE t.id = topic_;
     ELSE
@@ -131,8 +167,8 @@ CREATE FUNCTION tenure.look_group(in_group integer) RETURNS json LANGUAGE sql ST
     SELECT json_build_object(
         'members', m.members,
         'shares', (SELECT coalesce(json_agg(json_build_object(
-                       'slot', s.slot, 'token', s.token, 'holder', h.id, 'last', s.last, 'position', s.position)
-                       ORDER BY s.slot), '[]')
+                       'slot', s.slot, 'token', s.token, 'holder', h.id, 'last', s.last,
+                       'position', tenure.offset_of(s.group_id, s.slot)) ORDER BY s.slot), '[]')
                    FROM tenure.event_shares s LEFT JOIN tenure.sessions h ON h.id = s.session AND h.state = 'live'
                    WHERE s.group_id = g.id),
         'settings', tenure.group_settings(g), 'paused', tenure.group_pause(g),
@@ -207,7 +243,7 @@ BEGIN
               WHERE o.group_id = in_group AND o.slot = ANY (locked) AND NOT EXISTS (
                   SELECT FROM tenure.sessions h WHERE h.id = o.session AND h.state = 'live')) seen
         WHERE s.group_id = in_group AND s.slot = seen.slot AND s.token = seen.token
-        RETURNING s.slot, s.token, s.position, seen.last
+        RETURNING s.slot, s.token, tenure.offset_of(in_group, s.slot) AS position, seen.last
     LOOP
         moved := moved + CASE WHEN share.last NOT IN ('', name_) THEN 1 ELSE 0 END;
         slot := share.slot;
@@ -262,11 +298,13 @@ BEGIN
     IF in_token >> 40 < tenure.current_epoch() THEN
         RETURN false;
     END IF;
-    SELECT s.position INTO before_ FROM tenure.event_shares s
+    PERFORM FROM tenure.event_shares s
     WHERE s.group_id = in_group AND s.slot = in_slot AND s.token = in_token AND s.session IS NOT NULL FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    -- Now that it is held still.
+    before_ := tenure.offset_of(in_group, in_slot);
     SELECT g.topic INTO STRICT topic_ FROM tenure.event_groups g WHERE g.id = in_group;
     read_to := greatest(before_, in_position);
     IF read_to > before_ THEN
@@ -274,8 +312,10 @@ BEGIN
         IF read_to > (SELECT e.latest FROM tenure.slot_ends(topic_, in_slot) e) THEN
             RETURN false;
         END IF;
-        UPDATE tenure.event_shares s SET position = read_to WHERE s.group_id = in_group AND s.slot = in_slot;
-        DELETE FROM tenure.event_done d WHERE d.group_id = in_group AND d.slot = in_slot AND d.position <= read_to;
+        PERFORM tenure.set_offsets(in_group, ARRAY[in_slot], ARRAY[read_to]);
+        -- What was before is deleted already: it is not walked over again.
+        DELETE FROM tenure.event_done d
+        WHERE d.group_id = in_group AND d.slot = in_slot AND d.position > before_ AND d.position <= read_to;
     END IF;
     IF in_done IS NOT NULL THEN
         INSERT INTO tenure.event_done (group_id, slot, position, event)
@@ -340,25 +380,29 @@ DECLARE
     base CONSTANT bigint := tenure.current_epoch();
     topic_ CONSTANT integer := (SELECT g.topic FROM tenure.event_groups g WHERE g.id = in_group);
     counts integer[];
+    positions bigint[];
+    befores bigint[];
 BEGIN
     PERFORM FROM tenure.event_shares s WHERE s.group_id = in_group AND s.slot = ANY (in_slots) ORDER BY s.slot FOR UPDATE;
     -- Now that they are held still. As in tenure.commit_share: not what was read on another epoch, nor what is not there any more.
-    WITH moved AS (
-        UPDATE tenure.event_shares s SET position = greatest(s.position, w.position)
+    SELECT array_agg(w.slot), array_agg(w.position), array_agg(w.before_) INTO counts, positions, befores FROM (
+        SELECT s.slot, greatest(w.position, o.position) AS position, o.position AS before_
         FROM unnest(in_slots, in_tokens, in_positions) AS w (slot, token, position)
-        WHERE s.group_id = in_group AND s.slot = w.slot AND s.token = w.token AND s.session IS NOT NULL AND w.token >> 40 >= base
-          AND (w.position <= s.position
+        JOIN tenure.event_shares s ON s.group_id = in_group AND s.slot = w.slot AND s.token = w.token
+        CROSS JOIN LATERAL (
+            SELECT l.position FROM tenure.event_offsets l WHERE l.group_id = in_group AND l.slot = w.slot
+            ORDER BY l.generation DESC LIMIT 1
+        ) o
+        WHERE s.session IS NOT NULL AND w.token >> 40 >= base
+          AND (w.position <= o.position
                OR EXISTS (SELECT FROM tenure.event_units u WHERE u.topic = topic_ AND u.slot = w.slot AND u.position >= w.position)
                OR EXISTS (SELECT FROM tenure.event_floors f
                           WHERE f.topic = topic_ AND f.slot = w.slot AND f.position >= w.position))
-        RETURNING s.slot
-    )
-    SELECT array_agg(m.slot) INTO counts FROM moved m;
-    IF EXISTS (SELECT FROM tenure.event_done d WHERE d.group_id = in_group) THEN
-        DELETE FROM tenure.event_done d USING tenure.event_shares s
-        WHERE s.group_id = in_group AND s.slot = ANY (counts)
-          AND d.group_id = s.group_id AND d.slot = s.slot AND d.position <= s.position;
-    END IF;
+    ) w;
+    PERFORM tenure.set_offsets(in_group, counts, positions);
+    -- From where they were on: what was before is deleted already, and is not walked over again.
+    DELETE FROM tenure.event_done d USING unnest(counts, befores, positions) AS w (slot, after, upto)
+    WHERE d.group_id = in_group AND d.slot = w.slot AND d.position > w.after AND d.position <= w.upto;
     RETURN ARRAY(SELECT w.slot = ANY (coalesce(counts, '{}')) FROM unnest(in_slots) WITH ORDINALITY AS w (slot, n) ORDER BY w.n);
 END
 $$;
@@ -379,13 +423,15 @@ BEGIN
         WHERE s.group_id = in_group AND (in_slot IS NULL OR s.slot = in_slot) ORDER BY s.slot FOR UPDATE;
     END IF;
     FOR slot, before_, after_ IN
-        SELECT s.slot, s.position, tenure.place_of(topic_, s.slot, begin_, value_) FROM tenure.event_shares s
+        SELECT s.slot, tenure.offset_of(in_group, s.slot), tenure.place_of(topic_, s.slot, begin_, value_)
+        FROM tenure.event_shares s
         WHERE s.group_id = in_group AND (in_slot IS NULL OR s.slot = in_slot) ORDER BY s.slot
     LOOP
         IF NOT dry_run THEN
             UPDATE tenure.event_shares s
-            SET token = greatest(s.token, base) + 1, session = NULL, position = after_
+            SET token = greatest(s.token, base) + 1, session = NULL
             WHERE s.group_id = in_group AND s.slot = reset_group.slot;
+            PERFORM tenure.set_offsets(in_group, ARRAY[reset_group.slot], ARRAY[after_]);
             DELETE FROM tenure.event_done d WHERE d.group_id = in_group AND d.slot = reset_group.slot;
             DELETE FROM tenure.event_asides a
             WHERE a.group_id = in_group AND a.slot = reset_group.slot AND a.position > after_;
@@ -413,6 +459,7 @@ BEGIN
     DELETE FROM tenure.event_asides WHERE group_id = in_group;
     DELETE FROM tenure.event_done WHERE group_id = in_group;
     DELETE FROM tenure.event_shares WHERE group_id = in_group;
+    DELETE FROM tenure.event_offsets WHERE group_id = in_group;
     DELETE FROM tenure.event_members WHERE group_id = in_group;
     DELETE FROM tenure.event_pushes WHERE group_id = in_group;
     DELETE FROM tenure.event_groups WHERE id = in_group;
@@ -450,7 +497,7 @@ BEGIN
     DELETE FROM tenure.events e USING gone g
     WHERE e.batch = g.batch AND e.topic = topic_ AND e.slot = g.slot AND e.id BETWEEN g.first_id AND g.last_id;
     DELETE FROM tenure.event_floors WHERE topic = topic_;
-    DELETE FROM tenure.event_dozers WHERE topic = topic_;
+    DELETE FROM tenure.event_waiters WHERE topic = topic_;
     DELETE FROM tenure.topics WHERE id = topic_;
 END
 $$;

@@ -1,8 +1,9 @@
 -- Publishing.
 --
--- Why nothing that is committed is ever skipped. A position is drawn from a sequence while the transaction holds the advisory lock
--- of its slot, and that lock is released after the commit is visible to everybody (the server takes a transaction out of the list
--- of those that run first, and releases its locks then; a prepared transaction keeps them until COMMIT PREPARED). So whoever gets
+-- Why nothing that is committed is ever skipped. A position is drawn from a sequence while the transaction has the row of its slot in
+-- event_slots locked, and that lock is released after the commit is visible to everybody (a row is locked for as long as its locker is
+-- in the list of transactions that run, which is what snapshots are made of; a prepared transaction stays in it until COMMIT
+-- PREPARED). So whoever gets
 -- the lock next draws a greater position, and all smaller ones of that slot are committed and visible by then, or never will be.
 -- Hence who sees position P of a slot, in whatever snapshot, sees every smaller one that there will ever be. A bare sequence does
 -- not give that: 5 may be committed after 6, and who has read up to 6 never sees it.
@@ -41,12 +42,12 @@ DECLARE
     known CONSTANT bigint := greatest(
         (SELECT max(e.latest) FROM tenure.topics t, generate_series(0, t.slots - 1) AS s (slot), tenure.slot_ends(t.id, s.slot) e),
         (SELECT max(e.id) FROM tenure.events e WHERE e.batch = (SELECT max(b.batch) FROM tenure.events b)),
-        (SELECT max(s.position) FROM tenure.event_shares s), (SELECT max(a.event) FROM tenure.event_asides a));
+        (SELECT max(o.position) FROM tenure.event_offsets o), (SELECT max(a.event) FROM tenure.event_asides a));
 BEGIN
     IF (SELECT n.last_value FROM tenure.event_numbers n) > greatest(first_, known) THEN
         RETURN;
     END IF;
-    PERFORM pg_advisory_xact_lock(8372, 0);
+    LOCK TABLE tenure.event_slots IN SHARE UPDATE EXCLUSIVE MODE;
     IF (SELECT n.last_value FROM tenure.event_numbers n) <= greatest(first_, known) THEN
         PERFORM setval('tenure.event_numbers', CASE WHEN known > first_ THEN known + 1048576 ELSE first_ + 1 END);
     END IF;
@@ -120,22 +121,61 @@ BEGIN
 END
 $$;
 
--- Rings for who sleeps until this topic has events, and counts them as awake. Somebody does, or this transaction can not know.
--- Rows that another removes at this moment are left to it.
+-- Whether somebody waits for a topic, and is not notified yet. A transaction with one snapshot for all of it does not see who began to
+-- wait since: it asks whether anybody did, for a topic with the same remainder, since a second before the transaction began. (What was
+-- noted down a moment before it was committed counts, too.) Whoever is missed, all the same, looks by itself within a second.
+CREATE FUNCTION tenure.is_awaited(in_topic integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN coalesce((SELECT NOT w.woken FROM tenure.event_waiters w WHERE w.topic = in_topic
+                     ORDER BY w.n DESC, w.woken DESC LIMIT 1), false)
+        OR current_setting('transaction_isolation') <> 'read committed'
+           AND coalesce(pg_sequence_last_value(format('tenure.event_waits_%s', in_topic % 16)::regclass)
+                        >= tenure.ms(transaction_timestamp()) - 1000, false);
+END
+$$;
+
+-- Notifies those who wait for events of this topic: somebody does. And notes down that they were.
 CREATE FUNCTION tenure.ring_topic(in_topic integer) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last_ record;
 BEGIN
     -- A transaction that notifies can not be prepared. Whoever sleeps finds what it published when it looks again.
     IF current_setting('max_prepared_transactions') <> '0' AND current_query() ~* 'prepare\s+transaction' THEN
         RETURN;
     END IF;
-    -- With one snapshot for the whole transaction, a row that changed since could only be an error.
-    IF current_setting('transaction_isolation') = 'read committed' THEN
-        DELETE FROM tenure.event_dozers WHERE ctid = ANY (ARRAY(
-            SELECT d.ctid FROM tenure.event_dozers d WHERE d.topic = in_topic FOR UPDATE SKIP LOCKED));
+    SELECT w.ctid AS at, w.n, w.woken INTO last_ FROM tenure.event_waiters w WHERE w.topic = in_topic
+    ORDER BY w.n DESC, w.woken DESC LIMIT 1;
+    IF last_.woken IS FALSE THEN
+        INSERT INTO tenure.event_waiters (topic, n, woken) VALUES (in_topic, last_.n, true);
+        -- With one snapshot for the whole transaction, a row that changed since could only be an error.
+        IF current_setting('transaction_isolation') = 'read committed' THEN
+            DELETE FROM tenure.event_waiters WHERE ctid = ANY (ARRAY(
+                SELECT w.ctid FROM tenure.event_waiters w WHERE w.ctid = last_.at AND w.n = last_.n AND NOT w.woken
+                FOR UPDATE SKIP LOCKED));
+        END IF;
     END IF;
     PERFORM pg_catalog.pg_notify('tenure_wake', json_build_object('events',
         json_build_object('namespace', t.namespace, 'name', t.name))::text)
     FROM tenure.topics t WHERE t.id = in_topic;
+END
+$$;
+
+-- Notes down that somebody waits for events of a topic, if that is not known.
+CREATE FUNCTION tenure.wait_for_events(in_topic integer) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last_ record;
+BEGIN
+    SELECT w.ctid AS at, w.n, w.woken INTO last_ FROM tenure.event_waiters w WHERE w.topic = in_topic
+    ORDER BY w.n DESC, w.woken DESC LIMIT 1;
+    IF last_.woken THEN
+        DELETE FROM tenure.event_waiters WHERE ctid = ANY (ARRAY(
+            SELECT w.ctid FROM tenure.event_waiters w WHERE w.ctid = last_.at AND w.n = last_.n AND w.woken
+            FOR UPDATE SKIP LOCKED));
+    END IF;
+    IF last_.woken IS NOT FALSE THEN
+        PERFORM setval(format('tenure.event_waits_%s', in_topic % 16)::regclass, tenure.ms(clock_timestamp()));
+        INSERT INTO tenure.event_waiters (topic, n, woken) VALUES (in_topic, nextval('tenure.waiter_numbers'), false);
+    END IF;
 END
 $$;
 
@@ -145,16 +185,17 @@ CREATE FUNCTION tenure.place_units(
     in_batch bigint, topics integer[], slots integer[], firsts bigint[], lasts bigint[], counts bigint[], sizes bigint[]
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(8372, s.topic * 1024 + s.slot)
-    FROM unnest(topics, slots) WITH ORDINALITY AS s (topic, slot, n) ORDER BY s.n;
+    -- One after the other: in a join, the order of locks would be the planner's.
+    FOR n IN 1..cardinality(topics) LOOP
+        PERFORM FROM tenure.event_slots s WHERE s.topic = topics[n] AND s.slot = slots[n] FOR UPDATE;
+    END LOOP;
     INSERT INTO tenure.event_units (topic, slot, position, batch, first_id, last_id, at, events, bytes)
     SELECT u.topic, u.slot, tenure.position_for(u.topic, u.slot, in_batch, nextval('tenure.event_numbers')), in_batch, u.first_id, u.last_id,
            date_trunc('milliseconds', clock_timestamp()), u.events, u.bytes
     FROM unnest(topics, slots, firsts, lasts, counts, sizes) WITH ORDINALITY
          AS u (topic, slot, first_id, last_id, events, bytes, n) ORDER BY u.n;
     PERFORM tenure.ring_topic(t.topic) FROM (SELECT DISTINCT d.topic FROM unnest(topics) AS d (topic)) t
-    WHERE EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = t.topic)
-       OR current_setting('transaction_isolation') <> 'read committed';
+    WHERE tenure.is_awaited(t.topic);
 END
 $$;
 
@@ -194,8 +235,9 @@ DECLARE
     rings boolean;
 BEGIN
     IF now_ = pg_current_xact_id()::text || ':' || NEW.batch AND NEW.id = NEW.batch THEN
+        PERFORM FROM tenure.event_slots s WHERE s.topic = NEW.topic AND s.slot = NEW.slot FOR UPDATE;
         -- Always so: an expression costs less than a statement.
-        IF pg_advisory_xact_lock(8372, NEW.topic * 1024 + NEW.slot) IS NOT NULL AND set_config('tenure.batch', '', true) = '' THEN
+        IF set_config('tenure.batch', '', true) = '' THEN
             -- What tenure.position_for does, without a call if there is nothing to do.
             INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
             SELECT NEW.topic, NEW.slot,
@@ -206,11 +248,12 @@ BEGIN
                       (SELECT l.position FROM tenure.event_units l WHERE l.topic = NEW.topic AND l.slot = NEW.slot
                        ORDER BY l.position DESC LIMIT 1),
                       (SELECT f.position FROM tenure.event_floors f WHERE f.topic = NEW.topic AND f.slot = NEW.slot), 0) AS last) d
-            RETURNING EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = u.topic)
+            RETURNING coalesce((SELECT NOT w.woken FROM tenure.event_waiters w WHERE w.topic = u.topic
+                                ORDER BY w.n DESC, w.woken DESC LIMIT 1), false)
                    OR current_setting('transaction_isolation') <> 'read committed' INTO rings;
         END IF;
         IF rings THEN
-            PERFORM tenure.ring_topic(NEW.topic);
+            PERFORM tenure.ring_topic(NEW.topic) WHERE tenure.is_awaited(NEW.topic);
         END IF;
     ELSIF now_ = pg_current_xact_id()::text || ':' || NEW.batch || '+' THEN
         PERFORM set_config('tenure.batch', '', true);
@@ -468,20 +511,19 @@ BEGIN
     slot := coalesce(hash, id) % slots_;
     INSERT INTO tenure.events (batch, id, topic, slot, bytes, leads, leader_token, key, kind, headers, payload, body)
     VALUES (id, id, topic_, slot, bytes_, false, in_token, in_key, in_kind, in_headers::json, in_payload, in_body);
-    -- Always so: see tenure.place_batch.
-    IF pg_advisory_xact_lock(8372, topic_ * 1024 + slot) IS NOT NULL THEN
-        -- As in tenure.place_batch.
-        INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
-        SELECT topic_, publish_one.slot,
-               CASE WHEN d.number > d.last AND d.number > publish_one.id AND current_setting('synchronous_commit') <> 'off'
-                    THEN d.number ELSE tenure.position_for(topic_, publish_one.slot, publish_one.id, d.number) END,
-               publish_one.id, publish_one.id, publish_one.id, date_trunc('milliseconds', clock_timestamp()), 1, bytes_
-        FROM (SELECT nextval('tenure.event_numbers') AS number, coalesce(
-                  (SELECT l.position FROM tenure.event_units l WHERE l.topic = topic_ AND l.slot = publish_one.slot
-                   ORDER BY l.position DESC LIMIT 1),
-                  (SELECT f.position FROM tenure.event_floors f WHERE f.topic = topic_ AND f.slot = publish_one.slot), 0) AS last) d
-        RETURNING EXISTS (SELECT FROM tenure.event_dozers d WHERE d.topic = u.topic) INTO rings;
-    END IF;
+    PERFORM FROM tenure.event_slots s WHERE s.topic = topic_ AND s.slot = publish_one.slot FOR UPDATE;
+    -- As in tenure.place_batch.
+    INSERT INTO tenure.event_units AS u (topic, slot, position, batch, first_id, last_id, at, events, bytes)
+    SELECT topic_, publish_one.slot,
+           CASE WHEN d.number > d.last AND d.number > publish_one.id AND current_setting('synchronous_commit') <> 'off'
+                THEN d.number ELSE tenure.position_for(topic_, publish_one.slot, publish_one.id, d.number) END,
+           publish_one.id, publish_one.id, publish_one.id, date_trunc('milliseconds', clock_timestamp()), 1, bytes_
+    FROM (SELECT nextval('tenure.event_numbers') AS number, coalesce(
+              (SELECT l.position FROM tenure.event_units l WHERE l.topic = topic_ AND l.slot = publish_one.slot
+               ORDER BY l.position DESC LIMIT 1),
+              (SELECT f.position FROM tenure.event_floors f WHERE f.topic = topic_ AND f.slot = publish_one.slot), 0) AS last) d
+    RETURNING (SELECT NOT w.woken FROM tenure.event_waiters w WHERE w.topic = u.topic
+               ORDER BY w.n DESC, w.woken DESC LIMIT 1) INTO rings;
     IF rings THEN
         PERFORM tenure.ring_topic(topic_);
     END IF;

@@ -5,7 +5,6 @@
 -- ever skipped). Whoever reads goes from the units to their events.
 
 CREATE TABLE tenure.topics (
-    -- With a slot beside it, it must fit into the 31 bits of an advisory lock's second number.
     id             integer GENERATED ALWAYS AS IDENTITY (MAXVALUE 2097151) PRIMARY KEY,
     namespace      text COLLATE "C" NOT NULL,
     name           text COLLATE "C" NOT NULL,
@@ -16,6 +15,22 @@ CREATE TABLE tenure.topics (
     created_at     timestamptz NOT NULL DEFAULT now(),
     UNIQUE (namespace, name)
 );
+
+-- A row for each slot of a topic, to be locked by who places events in it, and never changed. Not an advisory lock: anybody who may
+-- connect can take one of those, and would hold up everybody who publishes.
+CREATE TABLE tenure.event_slots (
+    topic integer,
+    slot  integer,
+    PRIMARY KEY (topic, slot)
+);
+
+CREATE FUNCTION tenure.make_slots() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO tenure.event_slots (topic, slot) SELECT NEW.id, s FROM generate_series(0, NEW.slots - 1) s;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER topics_slots AFTER INSERT ON tenure.topics FOR EACH ROW EXECUTE FUNCTION tenure.make_slots();
 
 -- `batch` is the number of the first event of the transaction, the same for all that it published: so the index grows at its end,
 -- and an event is found by its number a little after the batch of that number. Exactly one of payload and body is there. A payload is
@@ -67,14 +82,23 @@ CREATE TABLE tenure.event_floors (
     PRIMARY KEY (topic, slot)
 ) WITH (fillfactor = 50);
 
--- Sessions that sleep until a topic has events. A row for each time: who goes to sleep again must not wait for a transaction that
--- is about to wake it.
-CREATE TABLE tenure.event_dozers (
-    topic   integer,
-    n       bigint GENERATED ALWAYS AS IDENTITY,
-    session text COLLATE "C" NOT NULL,
-    PRIMARY KEY (topic, n)
+-- Which topics somebody waits for. As tenure.waiters.
+CREATE TABLE tenure.event_waiters (
+    topic integer NOT NULL,
+    n     bigint  NOT NULL,
+    woken boolean NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX event_waiters_last ON tenure.event_waiters (topic, n, woken);
+
+-- When somebody began to wait for one of the topics whose number has the remainder in the name, in ms since 1970. Not in a table: a
+-- transaction with one snapshot for all of it sees it as well.
+DO $$
+BEGIN
+    FOR n IN 0..15 LOOP
+        EXECUTE format('CREATE SEQUENCE tenure.event_waits_%s OWNED BY tenure.event_waiters.topic', n);
+    END LOOP;
+END
+$$;
 
 -- `gathered_at`: since when it has had live members without a break. `moves`: how often a slot went from one name to another.
 CREATE TABLE tenure.event_groups (
@@ -109,16 +133,28 @@ CREATE TABLE tenure.event_members (
     PRIMARY KEY (group_id, session)
 );
 
--- The slots of a group: leases, and how far they are read. `session` is who has it; it is free if that is null, or does not live
--- any more. `last` is the name of who has it or had it last. In no index but the key's: a commit of a position is a HOT update.
+-- The slots of a group: leases. `session` is who has it; it is free if that is null, or does not live any more. `last` is the name of
+-- who has it or had it last. Whoever commits under it locks the row, and changes nothing in it.
 CREATE TABLE tenure.event_shares (
     group_id integer,
     slot     integer,
     token    bigint NOT NULL DEFAULT 0,
-    position bigint NOT NULL,
     session  text COLLATE "C",
     last     text   NOT NULL DEFAULT '',
     PRIMARY KEY (group_id, slot)
+) WITH (fillfactor = 50);
+
+-- How far the slots of a group are read: the row with the greatest generation. It is changed under the lock of the slot's row in
+-- event_shares alone. Its position is in no index, so that a commit is a HOT update; but an old snapshot keeps all versions of a row, and
+-- whoever looks for the last one walks over them. So after some updates another row, of the next generation, takes its place
+-- (tenure.set_offset).
+CREATE TABLE tenure.event_offsets (
+    group_id   integer,
+    slot       integer,
+    generation integer DEFAULT 0,
+    updates    integer NOT NULL DEFAULT 0,
+    position   bigint  NOT NULL,
+    PRIMARY KEY (group_id, slot, generation)
 ) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- Events after a share's position that are done.

@@ -12,8 +12,7 @@ AS $$
 DECLARE
     floor_ bigint;
     -- What all groups have read; everything, if there is none.
-    read_to bigint := (SELECT min(s.position) FROM tenure.event_groups g JOIN tenure.event_shares s
-                           ON s.group_id = g.id AND s.slot = in_slot WHERE g.topic = in_topic);
+    read_to bigint := (SELECT min(tenure.offset_of(g.id, in_slot)) FROM tenure.event_groups g WHERE g.topic = in_topic);
     over_ boolean[];
     positions bigint[];
 BEGIN
@@ -76,10 +75,13 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    DELETE FROM tenure.event_dozers WHERE ctid = ANY (ARRAY(
-        SELECT d.ctid FROM tenure.event_dozers d
-        WHERE NOT EXISTS (SELECT FROM tenure.sessions s WHERE s.id = d.session AND s.state = 'live')
-        LIMIT most FOR UPDATE SKIP LOCKED));
+    IF random() < 0.01 THEN
+        -- What two left behind who did something at the same moment.
+        DELETE FROM tenure.event_waiters WHERE ctid = ANY (ARRAY(
+            SELECT w.ctid FROM tenure.event_waiters w
+            WHERE EXISTS (SELECT FROM tenure.event_waiters l WHERE l.topic = w.topic AND l.n > w.n)
+            LIMIT most FOR UPDATE SKIP LOCKED));
+    END IF;
     IF clock_ms IS NULL THEN
         RETURN;
     END IF;
@@ -106,6 +108,12 @@ BEGIN
         END LOOP;
     END LOOP;
     PERFORM tenure.forget_strays(most);
+    IF random() < 0.01 THEN
+        -- Not with their topic, whose deletion would wait for everybody who places events in it.
+        DELETE FROM tenure.event_slots WHERE ctid = ANY (ARRAY(
+            SELECT s.ctid FROM tenure.event_slots s WHERE NOT EXISTS (SELECT FROM tenure.topics t WHERE t.id = s.topic)
+            LIMIT most FOR UPDATE SKIP LOCKED));
+    END IF;
 END
 $$;
 

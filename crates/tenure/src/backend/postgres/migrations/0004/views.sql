@@ -4,10 +4,12 @@
 -- that asked for it early. The longest first.
 CREATE FUNCTION tenure.blockers(in_topic integer) RETURNS json LANGUAGE sql VOLATILE AS $$
     WITH locks AS (
-        SELECT (l.objid::bigint & 1023)::integer AS slot, l.pid, l.granted, l.virtualtransaction
-        FROM pg_catalog.pg_locks l
-        WHERE l.locktype = 'advisory' AND l.classid = 8372 AND l.objsubid = 2 AND l.objid::bigint >> 10 = in_topic
-          AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+        SELECT s.slot, l.pid, l.virtualtransaction, s.xmax AS holder, (s.ctid::text::point)[0]::integer AS page,
+               (s.ctid::text::point)[1]::integer AS tuple
+        FROM tenure.event_slots s
+        JOIN pg_catalog.pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = s.xmax AND l.granted
+            AND l.mode = 'ExclusiveLock'
+        WHERE s.topic = in_topic
     ), held AS (
         SELECT l.slot, coalesce(l.pid, 0) AS pid,
                CASE WHEN l.pid IS NULL THEN concat_ws(' ', 'prepared transaction', quote_literal(p.gid), 'of', p.owner)
@@ -19,15 +21,16 @@ CREATE FUNCTION tenure.blockers(in_topic integer) RETURNS json LANGUAGE sql VOLA
                     ELSE coalesce(left(a.query, 200), a.state, '') END AS doing,
                greatest(0, tenure.ms(clock_timestamp()) - tenure.ms(coalesce(a.xact_start, p.prepared, clock_timestamp())))
                    AS since_ms,
-               (SELECT count(*) FROM locks w WHERE w.slot = l.slot AND NOT w.granted) AS waiting
+               -- The first waits for the transaction, and those behind it for the row.
+               (SELECT count(*) FROM pg_catalog.pg_locks w WHERE NOT w.granted AND (
+                    w.locktype = 'transactionid' AND w.transactionid = l.holder
+                    OR w.locktype = 'tuple' AND w.relation = 'tenure.event_slots'::regclass AND w.page = l.page
+                       AND w.tuple = l.tuple AND w.database = (
+                           SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database()))) AS waiting
         FROM locks l
         LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-        -- A prepared transaction is known by the number that it has locked.
-        LEFT JOIN pg_catalog.pg_locks x
-            ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid' AND x.granted
-            AND x.virtualtransaction = l.virtualtransaction
-        LEFT JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = x.transactionid
-        WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+        LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.holder
+        WHERE l.pid IS DISTINCT FROM pg_backend_pid()
     )
     SELECT coalesce(json_agg(json_build_object('slot', h.slot, 'pid', h.pid, 'who', h.who, 'doing', h.doing,
                                                'since_ms', h.since_ms, 'waiting', h.waiting)
@@ -87,7 +90,8 @@ AS $$
                        'end', e.latest, 'lag', least(l.events, 10000), 'lag_exact', l.events <= 10000,
                        'lag_ms', coalesce(greatest(0, tenure.ms(clock_timestamp()) - tenure.ms(l.oldest)), 0))
                        ORDER BY s.slot), '[]')
-            FROM tenure.event_shares s
+            FROM (SELECT a.*, tenure.offset_of(a.group_id, a.slot) AS position FROM tenure.event_shares a
+                  WHERE a.group_id = g.id OFFSET 0) s
             LEFT JOIN tenure.sessions h ON h.id = s.session AND h.state = 'live'
             CROSS JOIN LATERAL tenure.slot_ends(g.topic, s.slot) e
             CROSS JOIN LATERAL (
@@ -95,8 +99,7 @@ AS $$
                     SELECT n.events, n.at, n.position FROM tenure.event_units n
                     WHERE n.topic = g.topic AND n.slot = s.slot AND n.position > s.position
                     ORDER BY n.position LIMIT 10001) u
-            ) l
-            WHERE s.group_id = g.id),
+            ) l),
         'aside', (SELECT count(*) FROM tenure.event_asides a WHERE a.group_id = g.id AND NOT a.dead),
         'dead', (SELECT count(*) FROM tenure.event_asides a WHERE a.group_id = g.id AND a.dead),
         'moves', g.moves,
@@ -107,8 +110,7 @@ $$;
 
 -- Whether somebody publishes to this topic at this moment and may have looked for sleepers already.
 CREATE FUNCTION tenure.publishing(in_topic integer) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-    SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l
-                   WHERE l.locktype = 'advisory' AND l.classid = 8372 AND l.objsubid = 2
-                     AND l.objid::bigint >> 10 = in_topic AND l.granted
-                     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database()))
+    SELECT EXISTS (SELECT FROM tenure.event_slots s
+                   JOIN pg_catalog.pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = s.xmax AND l.granted
+                   WHERE s.topic = in_topic)
 $$;
