@@ -69,7 +69,8 @@ pub(crate) struct Holder<'a> {
 pub(crate) async fn takeover(how: &Holder<'_>, url: &str, round: u32) -> Result<Duration, BenchError> {
     let election = format!("crash-{}-{round}", std::process::id());
     let mode = if how.takeover == Takeover::Connection { "connection" } else { "lease" };
-    let mut args = vec!["elect", &election, "--namespace", "tenure-bench", "--takeover", mode, "-o", "json"];
+    let mut args =
+        vec!["elect", &election, "--namespace", crate::NAMESPACE, "--takeover", mode, "-o", "json"];
     let lease = how.lease.map(|lease| format!("{}ms", lease.as_millis()));
     args.extend(lease.iter().flat_map(|lease| ["--lease", lease]));
     let mut holder = helper(how.program, &args, url, "leading").await?;
@@ -78,7 +79,7 @@ pub(crate) async fn takeover(how: &Holder<'_>, url: &str, round: u32) -> Result<
         builder = builder.lease(lease);
     }
     let tenure = builder.open().await?;
-    let elector = tenure.elector(&election).namespace("tenure-bench").start().await?;
+    let elector = tenure.elector(&election).namespace(crate::NAMESPACE).start().await?;
     // It has seen the holder, and waits for its end.
     while elector.view().is_none_or(|view| view.holders().next().is_none()) {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -131,5 +131,5 @@ pub(crate) async fn candidate(url: &str, name: &str) -> Result<Tenure, BenchErro
 }
 
 async fn stand(tenure: &Tenure, election: &str) -> Result<Elector, BenchError> {
-    Ok(tenure.elector(election).namespace("tenure-bench").start().await?)
+    Ok(tenure.elector(election).namespace(crate::NAMESPACE).start().await?)
 }

@@ -22,7 +22,7 @@ pub(crate) async fn cost(
     let run = std::process::id();
     for number in 0..held {
         let name = format!("held-{run}-{held}-{number}");
-        electors.push(tenure.elector(name).namespace("tenure-bench").start().await?);
+        electors.push(tenure.elector(name).namespace(crate::NAMESPACE).start().await?);
     }
     for elector in &electors {
         drop(elector.elected().await?);

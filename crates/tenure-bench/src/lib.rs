@@ -30,6 +30,9 @@ pub use crate::schedules::{Idle, Lateness, SchedulesBench, SchedulesReport, sche
 pub use crate::server::{Rate, ServerBench, ServerReport, Watchers, server};
 pub use crate::stores::{Holding, StoreFigures, StoresBench, StoresReport, stores};
 
+/// The namespace of all elections, queues and topics that are measured, except those of schedules, which have a namespace for each run.
+pub const NAMESPACE: &str = "tenure-bench";
+
 /// The rest before each round, on both sides. A hand-over comes out of the blue, and so must what it is compared with:
 /// what is done back to back finds every cache warm and every thread awake.
 const REST: Duration = Duration::from_millis(100);

@@ -12,6 +12,7 @@ pub(crate) mod values;
 pub(crate) mod work;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -23,8 +24,9 @@ pub(crate) use self::bench::{BenchArgs, BenchCommand};
 use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
 use self::events::EventsArgs;
 use self::raft::RaftArgs;
-use self::schedules::ScheduleArgs;
+use self::schedules::{ScheduleArgs, ScheduleCommand};
 use self::tasks::TasksArgs;
+use self::values::priority;
 use self::work::WorkArgs;
 use crate::commands::epoch::{self, EpochArgs};
 use crate::commands::members::{self, MembersArgs};
@@ -39,7 +41,7 @@ use crate::exit;
     version,
     about,
     long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, and events to all who want them in order, and lets things happen at their times, in the same store.",
-    after_help = "Examples:\n  tenure run nightly -- ./report.sh          run it on one machine of many\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure events consume orders --group mailer -- ./send.sh   run it for each event, in order\n  tenure schedule create nightly '30 2 * * *' --zone Europe/Berlin --task reports   each tick once, whoever dies\n  tenure doctor                              is this store fit, and how fast?",
+    after_help = "Examples:\n  tenure run nightly --once-per 1h -- ./report.sh   from cron on every machine: one runs it, once an hour\n  tenure run worker -- ./worker              run it on one machine of many, and on another when that one dies\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure events consume orders --group mailer -- ./send.sh   run it for each event, in order\n  tenure schedule create nightly '30 2 * * *' --zone Europe/Berlin --task reports   each tick once, whoever dies\n  tenure doctor                              is this store fit, and how fast?",
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -48,6 +50,63 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+impl Command {
+    /// Whether it uses tasks, events or schedules, which a store that only elects does not keep.
+    pub(crate) fn uses_work(&self) -> bool {
+        match self {
+            Command::Schedule(args) => !matches!(args.command, ScheduleCommand::Next(_)),
+            Command::Tasks(_)
+            | Command::Work(_)
+            | Command::Queue(_)
+            | Command::Workers(_)
+            | Command::Pool(_)
+            | Command::Events(_) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Cli {
+    /// The addresses that can be typed.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
+        let standing = match &self.command {
+            Command::Run(args) => Some(&args.standing),
+            Command::Elect(args) => Some(&args.standing),
+            _ => None,
+        };
+        let and_store = standing.and_then(|standing| standing.and_store.as_ref());
+        let global = &self.global;
+        [global.store.as_ref(), global.elect.as_ref(), global.direct_url.as_ref(), and_store]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+    }
+}
+
+/// What to do about arguments that were not understood, where clap itself has no advice.
+pub(crate) fn tip(error: &clap::Error, arguments: impl Iterator<Item = String>) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let arguments: Vec<String> = arguments.skip(1).collect();
+    let runs_a_command =
+        ["run", "work", "consume"].iter().any(|name| arguments.iter().take(3).any(|word| word == name));
+    if error.kind() != ErrorKind::UnknownArgument
+        || !runs_a_command
+        || arguments.iter().any(|word| word == "--")
+    {
+        return None;
+    }
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let at = arguments.iter().position(|argument| argument == word)?;
+    let (ours, command) = arguments.split_at(at);
+    (!word.starts_with('-'))
+        .then(|| format!("put `--` before the command: tenure {} -- {}", ours.join(" "), command.join(" ")))
+}
+
+/// The lease unless it is set: [`tenure::DEFAULT_LEASE`], as it is typed.
+pub(crate) const LEASE: &str = "30s";
+/// The time between SIGTERM and SIGKILL unless it is set: [`tenure::DEFAULT_KILL_AFTER`], as it is typed.
+pub(crate) const KILL_AFTER: &str = "5s";
 
 /// The options that every command takes stand together, after its own.
 const EVERYWHERE: &str = "For every command";
@@ -59,6 +118,11 @@ pub(crate) struct Global {
     /// your state folder
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
+
+    /// Read the store's address from a file, or from the standard input (`-`), so that its password is not seen in the list of
+    /// processes; takes the place of --store
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STORE_FILE", value_name = "FILE|-")]
+    pub(crate) store_file: Option<PathBuf>,
 
     /// Where elections live, if not in --store: `etcd://…`, `raft:…`, or any other address. What the store keeps is then fenced by
     /// the tokens that are granted there
@@ -202,7 +266,8 @@ stopped or killed.
 
 Examples:
   tenure run nightly -- ./report.sh                    one of many runs it, the others wait
-  tenure run nightly --no-wait -- ./report.sh          from cron: who comes late goes home (exit code 75)
+  tenure run nightly --no-wait -- ./report.sh          exit with 75 if another candidate leads
+  tenure run nightly --once-per 1h -- ./report.sh      from cron on every machine: one of them runs it, once an hour
   tenure run web --priority 100 -- ./server            the highest priority alive leads
   tenure run importers -n 3 -- ./import.sh             three of many at once
   tenure run nightly --lease 3s --kill-after 1s -- ./job.sh
@@ -215,18 +280,18 @@ pub(crate) struct Standing {
     pub(crate) id: Option<String>,
 
     /// The highest priority alive leads
-    #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
     pub(crate) priority: i32,
 
     /// How many may lead at once
     #[arg(short = 'n', long, default_value_t = 1, value_name = "SLOTS")]
     pub(crate) slots: u32,
 
-    /// How long a silent process keeps what it holds [default: 10s, or as the store's address says]
+    /// How long a silent process keeps what it holds [default: 30s, or as the store's address says]
     #[arg(long, visible_alias = "lease-duration", value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Option<Duration>,
 
-    /// How often it says that it lives [default: a fifth of the lease]
+    /// How often it says that it lives [default: a fifth of the lease, at most 2s]
     #[arg(long, visible_alias = "retry-period", value_parser = duration, value_name = "TIME")]
     pub(crate) beat: Option<Duration>,
 
@@ -284,13 +349,23 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) no_wait: bool,
 
+    /// Run at most once in each period, on all machines together: whoever leads looks up in the store when the command last
+    /// started, and ends (exit code 0) if that is less than this long ago
+    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with_all = ["soft", "slots", "and_store", "once"])]
+    pub(crate) once_per: Option<Duration>,
+
     /// How long the command may take to end after SIGTERM, before SIGKILL
-    #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = KILL_AFTER, value_parser = duration, value_name = "TIME")]
     pub(crate) kill_after: Duration,
 
     /// Run this by `sh -c` after leadership was lost and the command has ended
     #[arg(long, value_name = "CMD")]
     pub(crate) on_lost: Option<String>,
+
+    /// Pass a variable to the command that it does not get otherwise: an address with a password, an access token, a cluster's
+    /// secret (repeatable)
+    #[arg(long = "pass-env", value_name = "NAME")]
+    pub(crate) pass_env: Vec<String>,
 
     /// Exit (code 76) when leadership is lost, instead of campaigning again
     #[arg(long)]
@@ -524,6 +599,12 @@ mod tests {
     fn the_arguments_are_sound() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_library() {
+        assert_eq!(duration(LEASE), Ok(tenure::DEFAULT_LEASE));
+        assert_eq!(duration(KILL_AFTER), Ok(tenure::DEFAULT_KILL_AFTER));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Failure {
     pub(crate) fn report(&self) {
         if !self.message.is_empty() {
             let tenure = output::paint_err("tenure:", output::Ink::Red);
-            eprintln!("{tenure} {}", output::plain_lines(&self.message));
+            crate::output::err_line(format_args!("{tenure} {}", output::plain_lines(&self.message)));
         }
     }
 }

@@ -20,20 +20,32 @@ use crate::args::{Cli, Command};
 fn main() -> ExitCode {
     // Before any thread exists: the watchdog is this same program.
     child::watchdog_main_if_asked();
-    let cli = match Cli::try_parse() {
+    if let Some(code) = commands::end_sessions::main_if_asked() {
+        return code;
+    }
+    let mut cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no failures; whoever closed the pipe does not want to know.
             let _ = error.print();
+            if let Some(tip) = args::tip(&error, std::env::args()) {
+                output::err_line(format_args!("\n  tip: {tip}"));
+            }
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }
     };
+    // While there is one thread.
+    commands::environment::hide_typed_passwords(&cli.global, cli.addresses());
+    if let Err(failure) = store::read_file(&mut cli.global) {
+        failure.report();
+        return ExitCode::from(failure.code);
+    }
     memory::one_heap();
     output::init(&cli.global, output::Log::of(&cli.command));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("tenure: cannot start: {error}");
+            output::err_line(format_args!("tenure: cannot start: {error}"));
             return ExitCode::from(exit::OWN_FAILURE);
         }
     };
@@ -52,6 +64,7 @@ fn main() -> ExitCode {
 
 async fn dispatch(cli: Cli) -> Result<u8, exit::Failure> {
     let global = cli.global;
+    store::check(&global, cli.command.uses_work())?;
     match cli.command {
         Command::Run(args) => commands::run::run(&global, args).await,
         Command::Elect(args) => commands::elect::run(&global, args).await,

@@ -54,14 +54,15 @@ pub(crate) fn init(global: &Global, style: Log) {
         _ => "tenure=debug,tenure_core=debug,openraft=warn,info",
     };
     let filter = EnvFilter::try_from_env("TENURE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Where nobody reads the log any more, it must not complain on the same stream: that would panic.
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let log = if style.json || global.output == Format::Json {
         log.json().boxed()
     } else {
         log.with_ansi(COLOUR_ERR.load(Ordering::Relaxed)).boxed()
     };
     let done = tracing_subscriber::registry().with(telemetry::layer()).with(log).with(filter).try_init();
-    done.unwrap_or_else(|error| eprintln!("tenure: no log: {error}"));
+    done.unwrap_or_else(|error| err_line(format_args!("tenure: no log: {error}")));
 }
 
 pub(crate) fn paint(text: &str, ink: Ink) -> String {
@@ -87,26 +88,37 @@ fn painted(text: &str, ink: Ink, colour: bool) -> String {
 /// A line of progress on the error stream, so that a child's output stays its own.
 pub(crate) fn note(global: &Global, ink: Ink, text: &str) {
     if global.output == Format::Table {
-        eprintln!("{} {}", paint_err("●", ink), plain(text));
+        err_line(format_args!("{} {}", paint_err("●", ink), plain(text)));
     }
 }
 
 /// How far a long piece of work is: only for who watches, over the last such line.
 pub(crate) fn progress(global: &Global, text: &str) {
     if watched(global) {
-        eprint!("\r{} {text} …\x1b[K", paint_err("●", Ink::Dim));
+        err_text(format_args!("\r{} {text} …\x1b[K", paint_err("●", Ink::Dim)));
     }
 }
 
 /// Takes the last such line away.
 pub(crate) fn progress_ends(global: &Global) {
     if watched(global) {
-        eprint!("\r\x1b[K");
+        err_text(format_args!("\r\x1b[K"));
     }
 }
 
 fn watched(global: &Global) -> bool {
     global.output == Format::Table && std::io::stderr().is_terminal()
+}
+
+/// Prints a line on the error stream. Unlike `eprintln!` it does not panic when nobody reads that stream any more.
+pub(crate) fn err_line(text: std::fmt::Arguments<'_>) {
+    err_text(format_args!("{text}\n"));
+}
+
+/// As [`err_line`], as it is.
+fn err_text(text: std::fmt::Arguments<'_>) {
+    let mut err = std::io::stderr().lock();
+    let _ = err.write_fmt(text).and_then(|()| err.flush());
 }
 
 pub(crate) fn print_json(value: &impl serde::Serialize) {
@@ -156,8 +168,8 @@ pub(crate) fn redraw(text: &str) {
     print_text(&format!("\x1b[H{lines}{more}\x1b[J"));
 }
 
-/// The narrowest that a column is made for want of space.
-const NARROWEST: usize = 6;
+/// The narrowest that a column is made for want of space; the second where the first is not enough.
+const NARROWEST: [usize; 2] = [6, 3];
 
 /// A table with aligned columns. On a terminal, no line is wider than it.
 pub(crate) struct Table {
@@ -223,10 +235,12 @@ impl Table {
 /// Takes from the widest until all fit, with two between them.
 fn shrink(widths: &mut [usize], limit: Option<usize>) {
     let Some(limit) = limit else { return };
-    while widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1) > limit {
-        match widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > NARROWEST) {
-            Some(widest) => *widest -= 1,
-            None => return,
+    for narrowest in NARROWEST {
+        while widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1) > limit {
+            match widths.iter_mut().rev().max_by_key(|width| **width).filter(|width| **width > narrowest) {
+                Some(widest) => *widest -= 1,
+                None => break,
+            }
         }
     }
 }
@@ -336,6 +350,11 @@ mod tests {
         let wide = table.render_within(None);
         assert!(wide.contains(&"x".repeat(40)), "{wide}");
         assert_eq!(table.render_within(Some(20)), "ID   N  ABOUT\na    7  xxxxxxxxxxx…\nbb  12  y\n");
+        // Eight columns wrapped on a terminal of 60.
+        let mut many =
+            Table::new(&["election", "leader", "token", "since", "beat", "via", "standing", "state"]);
+        many.row(vec![("a-long-name".into(), Ink::Plain); 8]);
+        assert!(many.render_within(Some(60)).lines().all(|line| line.chars().count() <= 60));
         // Too narrow for anything: it is as narrow as it gets.
         assert!(table.render_within(Some(1)).lines().all(|line| line.chars().count() <= 14));
     }

@@ -15,10 +15,59 @@ pub(crate) fn configured_store(global: &Global) -> Option<String> {
     global.store.clone().or_else(|| std::env::var("DATABASE_URL").ok()).filter(|url| !url.is_empty())
 }
 
+/// Reads `--store-file` into `--store`.
+pub(crate) fn read_file(global: &mut Global) -> Result<(), Failure> {
+    let Some(path) = &global.store_file else { return Ok(()) };
+    let text = if path.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let shown = path.display();
+    let text = text.map_err(|error| Failure::usage(format!("--store-file {shown}: {error}")))?;
+    let url = text.trim();
+    if url.is_empty() || url.contains('\n') {
+        return Err(Failure::usage(format!(
+            "--store-file {shown}: it must hold one line, the store's address"
+        )));
+    }
+    global.store = Some(url.to_owned());
+    Ok(())
+}
+
+/// Refuses what makes no sense whatever the command does: a namespace that is no name, and work in a store that only elects.
+pub(crate) fn check(global: &Global, uses_work: bool) -> Result<(), Failure> {
+    global.namespace.parse::<tenure::Name>().map_err(|error| {
+        Failure::usage(format!(
+            "--namespace (or $TENURE_NAMESPACE): {error}; without it, the namespace is `default`"
+        ))
+    })?;
+    let url = if uses_work { options(global)?.url } else { return Ok(()) };
+    let kinds = [
+        ("etcd:", "etcd"),
+        ("etcds:", "etcd"),
+        ("k8s:", "Kubernetes"),
+        ("raft:", "Raft"),
+        ("gossip:", "gossip"),
+    ];
+    match kinds.iter().find(|(prefix, _)| url.starts_with(prefix)) {
+        Some((scheme, kind)) => Err(Failure::usage(format!(
+            "{kind} holds no tasks, events or schedules, it only elects leaders; give a store that does: --store sqlite:PATH, \
+             postgres://… or http://… (and --elect {scheme}… to elect there)"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The options of `--store`, or of what stands in its place.
 pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
+    let given = global.store.clone().filter(|url| !url.is_empty());
+    let given = match given {
+        Some(url) => Some(url),
+        None => database_url()?,
+    };
     // The embedded default: one file for each user, wherever the command is typed.
-    let url = configured_store(global).unwrap_or_else(|| "sqlite:".to_owned());
+    let url = given.unwrap_or_else(|| "sqlite:".to_owned());
     Ok(StoreOptions {
         url,
         direct_url: global.direct_url.clone(),
@@ -27,6 +76,18 @@ pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
         cluster_secret_file: global.cluster_secret_file.clone(),
         ..StoreOptions::default()
     })
+}
+
+/// `$DATABASE_URL`, which other programs use too: an address that is none of Tenure's is named with the variable.
+fn database_url() -> Result<Option<String>, Failure> {
+    let Some(url) = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) else { return Ok(None) };
+    match backend::check_scheme(&url) {
+        Ok(()) => Ok(Some(url)),
+        Err(error) => Err(Failure::usage(format!(
+            "$DATABASE_URL is no store of Tenure's, and neither --store nor $TENURE_STORE is set: {}",
+            error.message
+        ))),
+    }
 }
 
 pub(crate) async fn open(global: &Global) -> Result<Arc<dyn Backend>, Failure> {
@@ -116,6 +177,14 @@ pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) ->
 
 /// A session in the store to which the candidate moves, or from which it comes.
 pub(crate) async fn other_session(global: &Global, standing: &Standing) -> Result<Option<Tenure>, Failure> {
+    match other_options(global, standing)? {
+        Some(options) => open_session(options, standing).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The options of `--and-store`, if it is given.
+pub(crate) fn other_options(global: &Global, standing: &Standing) -> Result<Option<StoreOptions>, Failure> {
     let Some(url) = standing.and_store.clone().filter(|url| !url.is_empty()) else { return Ok(None) };
     let first = options(global)?;
     if first.url == url {
@@ -123,7 +192,19 @@ pub(crate) async fn other_session(global: &Global, standing: &Standing) -> Resul
     }
     let cluster_secret_file = first.cluster_secret_file;
     let options = StoreOptions { url, strict: first.strict, cluster_secret_file, ..StoreOptions::default() };
-    open_session(options, standing).await.map(Some)
+    Ok(Some(options))
+}
+
+/// Whether the session of a process that was killed stays live in the store until its lease is over, and can be ended by another
+/// process. SQLite sees a death at once; a member of a Raft cluster is the killed process itself.
+pub(crate) fn keeps_dead_sessions(options: &StoreOptions) -> bool {
+    let url = options.elect.as_ref().unwrap_or(&options.url);
+    let asks_a_raft_cluster = url.starts_with("raft:") && !url.contains("node=");
+    asks_a_raft_cluster
+        || is_postgres(url)
+        || ["http:", "https:", "http+unix:", "etcd:", "etcds:", "k8s:"]
+            .iter()
+            .any(|word| url.starts_with(word))
 }
 
 async fn open_session(options: StoreOptions, standing: &Standing) -> Result<Tenure, Failure> {

@@ -12,10 +12,23 @@ mod files;
 mod leases;
 #[path = "cli/migrate.rs"]
 mod migrate;
+#[path = "cli/everyday.rs"]
+mod everyday;
+#[path = "cli/once.rs"]
+mod once;
+#[path = "cli/readme.rs"]
+mod readme;
+#[path = "support/readme.rs"]
+mod readme_blocks;
+#[path = "cli/restart.rs"]
+mod restart;
+#[path = "cli/secrets.rs"]
+mod secrets;
 mod support;
 #[path = "cli/token.rs"]
 mod token;
 
+use once::of_many_candidates_one_runs_once_in_a_period;
 use support::{Candidate, Sign, World, lives, until};
 use token::{
     a_secret_is_shown_once_and_kept_nowhere, bad_tokens_name_themselves_and_the_remedy,
@@ -33,6 +46,7 @@ macro_rules! on_both_stores {
 
 on_both_stores!(
     a_killed_supervisor_leaves_no_orphan_and_another_takes_over,
+    a_killed_supervisor_does_not_keep_its_lease,
     sigterm_hands_over,
     a_stopped_leader_never_shares_its_office,
     tokens_grow_across_restarts_of_everything,
@@ -40,6 +54,7 @@ on_both_stores!(
     the_highest_priority_alive_leads,
     exit_codes_are_the_childs_or_say_why,
     slots_are_a_semaphore,
+    of_many_candidates_one_runs_once_in_a_period,
     tokens_are_made_listed_rotated_and_revoked,
     a_secret_is_shown_once_and_kept_nowhere,
     certificates_are_known_by_their_subject,
@@ -57,12 +72,14 @@ macro_rules! on_stores_that_elect {
 
 on_stores_that_elect!(
     a_killed_supervisor_leaves_no_orphan_and_another_takes_over,
+    a_killed_supervisor_does_not_keep_its_lease,
     sigterm_hands_over,
     a_stopped_leader_never_shares_its_office,
     tokens_grow_across_restarts_of_everything,
     operators_move_leaders_while_it_runs,
     the_highest_priority_alive_leads,
     slots_are_a_semaphore,
+    of_many_candidates_one_runs_once_in_a_period,
 );
 
 /// For what waits until a lease has run out. On a busy machine one as short as this may be lost at any time.
@@ -111,6 +128,19 @@ fn a_killed_supervisor_leaves_no_orphan_and_another_takes_over(world: World) {
         world.until_token_after(last.token);
         assert!(!lives(last.pid), "the child of a killed supervisor is gone before the next one works");
     }
+    world.assert_never_two();
+}
+
+/// Once a lease was waited out after every crash of `tenure run`, however certain its end was.
+fn a_killed_supervisor_does_not_keep_its_lease(world: World) {
+    // Longer than this test waits for anything.
+    let mut candidates = three(&world, &["--lease", "5m"]);
+    let (leader, last) = in_office(&world);
+    let mut killed = take(&mut candidates, &leader);
+    killed.signal("KILL");
+    killed.wait();
+    world.until_token_after(last.token);
+    assert!(!lives(last.pid), "the child of a killed supervisor is gone before the next one works");
     world.assert_never_two();
 }
 

@@ -44,3 +44,4 @@ pub use crate::app::App;
 pub use crate::envelope::RequestId;
 pub use crate::server::{Server, StartError};
 pub use crate::settings::Settings;
+pub use crate::webhooks::host_is_private;

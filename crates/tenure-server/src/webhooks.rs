@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 pub(crate) use self::calls::Calls;
 use self::post::{Poster, Undelivered};
-pub(crate) use self::resolve::host_is_private;
+pub use self::resolve::host_is_private;
 use crate::App;
 use crate::board::Hint;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection, Executor, PgConnection};
 use tenure::port::{Outcome, Pause, QueueKey, Settled, Settlement, TaskId};
 use tenure::runtime::now;
-use tenure::{Claimed, Name, Tenure, Token};
+use tenure::{Claimed, Tenure, Token};
 use tokio::sync::{Notify, mpsc};
 
 use super::pgbench::{self, Batch};
@@ -167,7 +167,13 @@ async fn by_worker(
         }
     };
     let start = now();
-    let worker = tenure.worker(name).concurrency(concurrency).handler(handler).start().await?;
+    let worker = tenure
+        .worker(name)
+        .namespace(crate::NAMESPACE)
+        .concurrency(concurrency)
+        .handler(handler)
+        .start()
+        .await?;
     enough.notified().await;
     worker.drain().await?;
     let rate = per_second(run.load(Ordering::Relaxed), now().since(start));
@@ -220,7 +226,7 @@ async fn by_callers(url: &str, name: &str, tasks: u64, callers: usize) -> Result
 }
 
 fn complete(task: TaskId, token: Token) -> Settlement {
-    Settlement { namespace: Name::default_namespace(), task, token, outcome: Outcome::Complete(None) }
+    Settlement { namespace: super::namespace(), task, token, outcome: Outcome::Complete(None) }
 }
 
 /// The same over HTTP, each caller on a connection of its own.
@@ -283,7 +289,7 @@ async fn idle(bench: &DrainBench, url: &str) -> Result<Vec<Compared>, BenchError
         let _ = begun.send(now());
         async {}
     };
-    let worker = runner.worker("bench-idle").handler(handler).start().await?;
+    let worker = runner.worker("bench-idle").namespace(crate::NAMESPACE).handler(handler).start().await?;
     let key = queue("bench-idle");
     let (mut times, mut trips, mut durable) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..bench.rounds {
@@ -336,8 +342,13 @@ async fn held_open(bench: &DrainBench, url: &str) -> Result<Compared, BenchError
             }
         }
     });
-    let worker =
-        tenure.worker("bench-held-open").concurrency(bench.concurrency).handler(handler).start().await?;
+    let worker = tenure
+        .worker("bench-held-open")
+        .namespace(crate::NAMESPACE)
+        .concurrency(bench.concurrency)
+        .handler(handler)
+        .start()
+        .await?;
     let rate = async |window: Duration| {
         let (before, start) = (run.load(Ordering::Relaxed), now());
         tokio::time::sleep(window).await;

@@ -83,8 +83,13 @@ impl Compared {
     }
 }
 
+/// The namespace of the bench's own, apart from everything that is in use.
+fn namespace() -> Name {
+    crate::NAMESPACE.parse().expect("the bench's namespace is a name")
+}
+
 fn queue(name: &str) -> QueueKey {
-    QueueKey::new(Name::default_namespace(), name.parse().expect("the names of the bench's queues are names"))
+    QueueKey::new(namespace(), name.parse().expect("the names of the bench's queues are names"))
 }
 
 /// A small task.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure::port::{Outcome, Settlement, TaskId};
 use tenure::runtime::now;
-use tenure::{Claimed, Name, Tenure, Token};
+use tenure::{Claimed, Tenure, Token};
 
 use super::{queue, seat};
 use crate::BenchError;
@@ -101,7 +101,7 @@ async fn warm_up(tenure: &Tenure, name: &str) -> Result<(), BenchError> {
 
 async fn settle(tenure: &Tenure, held: Vec<(TaskId, Token)>) -> Result<(), BenchError> {
     let settlement = |(task, token)| Settlement {
-        namespace: Name::default_namespace(),
+        namespace: super::namespace(),
         task,
         token,
         outcome: Outcome::Complete(None),

@@ -153,7 +153,7 @@ async fn member(
     form: Form,
     count: Arc<Count>,
 ) -> Result<Consumer, BenchError> {
-    let builder = tenure.consumer(group.topic.name.as_str(), group.name.as_str());
+    let builder = tenure.consumer(group.topic.name.as_str(), group.name.as_str()).namespace(crate::NAMESPACE);
     let builder = match form {
         Form::Plain => builder.handler(move |batch: Batch| {
             count.saw(&batch);
@@ -243,7 +243,12 @@ pub(super) async fn latency(bench: &EventsBench, url: &str) -> Result<Vec<Compar
         let _ = begun.send(now());
         async {}
     };
-    let consumer = reader.consumer(topic.name().as_str(), "bench").handler(handler).start().await?;
+    let consumer = reader
+        .consumer(topic.name().as_str(), "bench")
+        .namespace(crate::NAMESPACE)
+        .handler(handler)
+        .start()
+        .await?;
     let (mut times, mut trips, mut durable) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..u64::from(bench.rounds) {
         trips.push(bare.there_and_back().await?);

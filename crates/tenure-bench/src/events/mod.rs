@@ -93,7 +93,7 @@ impl Bench {
     async fn topic(url: &str, slots: u32) -> Result<Bench, BenchError> {
         let tenure = Tenure::open(url).await?;
         let name = format!("bench-{:x}", tenure::runtime::random());
-        let publisher = tenure.publisher(&name)?;
+        let publisher = tenure.publisher(&name)?.namespace(crate::NAMESPACE)?;
         publisher.create_topic(&TopicSettings { slots, ..TopicSettings::default() }).await?;
         let key = publisher.topic().clone();
         Ok(Bench { tenure, publisher, key })

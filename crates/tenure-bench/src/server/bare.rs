@@ -21,7 +21,7 @@ impl Look {
     pub(super) async fn open(url: &str) -> Result<Look, BenchError> {
         let options = backend::StoreOptions { url: url.into(), ..Default::default() };
         let name = |text: &str| text.parse().expect("a name");
-        let key = ElectionKey::new(name("default"), name("bench-0"));
+        let key = ElectionKey::new(name(crate::NAMESPACE), name("bench-0"));
         Ok(Look { store: backend::open(&options).await?, key })
     }
 }
@@ -61,11 +61,11 @@ impl Ask for Read {
         match &mut self.0 {
             Database::Postgres(connection) => {
                 let sql = "SELECT session, token FROM tenure.leases WHERE namespace = $1 AND name = $2 AND slot = 0";
-                sqlx::query(sql).bind("default").bind("bench-0").fetch_one(connection).await?;
+                sqlx::query(sql).bind(crate::NAMESPACE).bind("bench-0").fetch_one(connection).await?;
             }
             Database::Sqlite(connection) => {
                 let sql = "SELECT session, token FROM tenure_leases WHERE namespace = ?1 AND name = ?2 AND slot = 0";
-                sqlx::query(sql).bind("default").bind("bench-0").fetch_one(connection).await?;
+                sqlx::query(sql).bind(crate::NAMESPACE).bind("bench-0").fetch_one(connection).await?;
             }
         }
         Ok(())

@@ -114,7 +114,11 @@ async fn measure(bench: &ServerBench, store: &'static str, url: &str) -> Result<
     let sessions = sessions(&served, bench.connections).await?;
     let load = Load { connections: bench.connections, window: bench.window };
 
-    let read = load.requests(&served, |_| Wire::request("GET", "/v1/elections/bench-0/leader", "")).await?;
+    let read = load
+        .requests(&served, |_| {
+            Wire::request("GET", "/v1/elections/bench-0/leader?namespace=tenure-bench", "")
+        })
+        .await?;
     let look = load.statements(|_| bare::Look::open(url)).await?;
     let key = load.statements(|_| bare::Read::open(url)).await?;
     let renew = |n: usize| Wire::request("POST", &format!("/v1/sessions/{}/renew", sessions[n]), "");
@@ -144,7 +148,9 @@ async fn sessions(served: &Served, count: usize) -> Result<Vec<String>, BenchErr
     let mut sessions = Vec::new();
     for number in 0..count {
         let body = format!("{{\"id\":\"bench-{number}\",\"lease_ms\":600000,\"wait_ms\":2000}}");
-        let answer = wire.post(&format!("/v1/elections/bench-{number}/campaign"), &body).await?;
+        let answer = wire
+            .post(&format!("/v1/elections/bench-{number}/campaign?namespace=tenure-bench"), &body)
+            .await?;
         let answer: serde_json::Value = serde_json::from_slice(&answer)
             .map_err(|error| BenchError::Helper(format!("a campaign's answer: {error}")))?;
         let session = answer["session"].as_str().filter(|_| answer["leading"] == true);
@@ -161,7 +167,7 @@ async fn watch(bench: &ServerBench, folder: &Folder) -> Result<Watchers, BenchEr
     let mut open = Vec::new();
     for _ in 0..bench.watchers {
         let mut wire = served.wire().await?;
-        wire.stream("/v1/elections/bench-0/watch").await?;
+        wire.stream("/v1/elections/bench-0/watch?namespace=tenure-bench").await?;
         open.push(wire);
     }
     tokio::time::sleep(Duration::from_secs(2)).await;

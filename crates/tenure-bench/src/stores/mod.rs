@@ -218,7 +218,7 @@ async fn hold(bench: &StoresBench, url: &str, held: u32, tap: Option<&Tap>) -> R
     let mut electors = Vec::new();
     for number in 0..held {
         let name = format!("held-{}-{held}-{number}", std::process::id());
-        electors.push(tenure.elector(name).namespace("tenure-bench").start().await?);
+        electors.push(tenure.elector(name).namespace(crate::NAMESPACE).start().await?);
     }
     let mut leaderships = Vec::new();
     for elector in &electors {

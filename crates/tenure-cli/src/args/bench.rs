@@ -9,6 +9,10 @@ use super::duration;
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
+    /// Measure without asking on a store that is in use
+    #[arg(long, global = true)]
+    pub(crate) yes: bool,
+
     #[command(subcommand)]
     pub(crate) command: BenchCommand,
 }

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use tenure::port::{Fallback, Mode, RateLimit};
 
 use super::duration;
-use super::values::{fallback, mode, rate};
+use super::values::{fallback, mode, priority, rate};
 
 pub(crate) const QUEUE_EXAMPLES: &str = "\
 Examples:
@@ -292,7 +292,7 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
     /// The base of its priority
-    #[arg(long, default_value_t = tenure::port::BASE_PRIORITY, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, default_value_t = tenure::port::BASE_PRIORITY, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
     pub(crate) base: i32,
     /// How long it is ours unless extended
     #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]

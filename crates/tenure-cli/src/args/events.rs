@@ -9,7 +9,7 @@ use tenure::port::Begin;
 
 use super::claims::{Limit, Listing, limited};
 use super::values::{begin, bytes, token};
-use super::{duration, key_value};
+use super::{KILL_AFTER, LEASE, duration, key_value};
 
 pub(crate) const EXAMPLES: &str = "\
 Exit codes:
@@ -284,7 +284,7 @@ pub(crate) struct ConsumeArgs {
     pub(crate) from: Begin,
 
     /// How long a silent process keeps its slots
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Duration,
 
     /// How long a command may take; then it is ended, and has failed [default: for as long as it takes]
@@ -292,12 +292,17 @@ pub(crate) struct ConsumeArgs {
     pub(crate) timeout: Option<Duration>,
 
     /// How long a command may take to end after SIGTERM, before SIGKILL
-    #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = KILL_AFTER, value_parser = duration, value_name = "TIME")]
     pub(crate) kill_after: Duration,
 
     /// End when everything is read and nothing is to be tried again
     #[arg(long)]
     pub(crate) until_end: bool,
+
+    /// Pass a variable to the command that it does not get otherwise: an address with a password, an access token, a cluster's
+    /// secret (repeatable)
+    #[arg(long = "pass-env", value_name = "NAME")]
+    pub(crate) pass_env: Vec<String>,
 
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]

@@ -7,9 +7,9 @@ use clap::{Args, Subcommand};
 use tenure::schedule::{Fold, Gap, Misfire, Overlap, When, WhenError, Zone};
 
 use super::claims::{Limit, Listing, limited};
-use super::duration;
 use super::point::{Point, point};
-use super::values::{Concurrency, concurrency};
+use super::values::{Concurrency, concurrency, priority};
+use super::{LEASE, duration};
 
 pub(crate) const EXAMPLES: &str = "\
 Schedules fire where somebody is elected to fire them: beside every `tenure serve`, in `tenure schedule run`, and in programs with \
@@ -152,6 +152,7 @@ pub(crate) enum ScheduleCommand {
     #[command(after_help = CREATE_EXAMPLES)]
     Create(Box<CreateArgs>),
     /// Change a schedule
+    #[command(mut_args = unchanged)]
     #[command(after_help = SET_EXAMPLES)]
     Set(Box<SetArgs>),
     /// All schedules, when they fire next, and what became of the last ticks
@@ -243,6 +244,15 @@ pub(crate) struct CreateArgs {
     pub(crate) fields: FieldArgs,
 }
 
+/// The help of an option of `set`. What is left out stays as it is; the defaults in the text are those of `create`.
+fn unchanged(option: clap::Arg) -> clap::Arg {
+    let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+    match help.split_once(" [default: ") {
+        Some((text, _)) => option.help(format!("{text} [default: unchanged]")),
+        None => option,
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct SetArgs {
     /// The schedule
@@ -299,7 +309,7 @@ pub(crate) struct TaskOptions {
     pub(crate) kind: Option<String>,
 
     /// Higher goes first; a point is worth a minute of waiting
-    #[arg(long, allow_negative_numbers = true, value_name = "N", help_heading = OF_A_TASK)]
+    #[arg(long, allow_negative_numbers = true, value_parser = priority, value_name = "N", help_heading = OF_A_TASK)]
     pub(crate) priority: Option<i32>,
 
     /// A tag that a worker must have (repeatable)
@@ -470,11 +480,11 @@ pub(crate) struct ScheduleRunArgs {
     pub(crate) id: Option<String>,
 
     /// The highest priority alive fires
-    #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
     pub(crate) priority: i32,
 
     /// How long a silent process keeps what it holds
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Duration,
 
     /// End when nothing is due any more

@@ -8,7 +8,7 @@ use tenure::Token;
 use tenure::port::TaskState;
 
 use super::duration;
-use super::values::{Concurrency, concurrency, state, time, token};
+use super::values::{Concurrency, concurrency, priority, state, time, token};
 
 pub(crate) const EXAMPLES: &str = "\
 Exit codes:
@@ -178,7 +178,7 @@ pub(crate) struct SubmitArgs {
     pub(crate) payload: Option<String>,
 
     /// Higher goes first; a point is worth a minute of waiting
-    #[arg(long, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
     pub(crate) priority: Option<i32>,
 
     /// A tag that a worker must have (repeatable)

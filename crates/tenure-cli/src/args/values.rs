@@ -32,6 +32,11 @@ pub(crate) fn state(text: &str) -> Result<TaskState, String> {
     })
 }
 
+/// A whole number.
+pub(crate) fn priority(text: &str) -> Result<i32, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a priority; write a whole number, such as 100 or -5"))
+}
+
 /// `epoch.grant`, or a number.
 pub(crate) fn token(text: &str) -> Result<Token, String> {
     text.parse()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::duration;
+use super::{KILL_AFTER, LEASE, duration};
 
 // Paragraphs are one line each: they are wrapped where they are shown.
 pub(crate) const EXAMPLES: &str = "\
@@ -61,16 +61,21 @@ pub(crate) struct WorkArgs {
     pub(crate) kinds: Vec<String>,
 
     /// How long a silent process keeps what it has claimed
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Duration,
 
     /// How long a command may take to end after SIGTERM, before SIGKILL
-    #[arg(long, default_value = "5s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = KILL_AFTER, value_parser = duration, value_name = "TIME")]
     pub(crate) kill_after: Duration,
 
     /// End when nothing of the queue is ready or claimed; what is due later is left
     #[arg(long)]
     pub(crate) until_empty: bool,
+
+    /// Pass a variable to the command that it does not get otherwise: an address with a password, an access token, a cluster's
+    /// secret (repeatable)
+    #[arg(long = "pass-env", value_name = "NAME")]
+    pub(crate) pass_env: Vec<String>,
 
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]

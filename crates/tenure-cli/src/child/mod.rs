@@ -13,7 +13,7 @@
 //! |---|---|
 //! | the program's main process | what it left behind gets SIGTERM, the grace, SIGKILL; then its status is reported |
 //! | supervisor stopped | the group is ended before the deadline |
-//! | supervisor killed | the group gets SIGTERM, the grace (within trust), SIGKILL; the watchdog exits last |
+//! | supervisor killed | the group gets SIGTERM, the grace (within trust), SIGKILL; then the watchdog ends the session in the store |
 //! | watchdog stopped | the supervisor kills the group at the deadline and wakes the watchdog |
 //! | watchdog killed | the kernel kills the main process, the supervisor the group and whatever has left it |
 //! | both killed | the kernel kills the main process; descendants that live on hold the kernel lock, so the lease too |
@@ -22,8 +22,8 @@
 //! as long as watchdog or supervisor lives, since both are subreapers. They get SIGTERM when the main process has
 //! gone (before, they are its own affair), and SIGKILL with the rest.
 //!
-//! The program inherits standard streams (or gets those of [`Spec::streams`]), directory, environment (plus [`Spec::env`])
-//! and [`Spec::keep`], and nothing else: no other descriptor, no blocked or ignored signal. It has no controlling terminal, though its streams may be
+//! The program inherits standard streams (or gets those of [`Spec::streams`]), directory, environment (plus [`Spec::env`], less
+//! [`Spec::withheld`]) and [`Spec::keep`], and nothing else: no other descriptor, no blocked or ignored signal. It has no controlling terminal, though its streams may be
 //! terminals: it can read and write them, but job control is not its own.
 //!
 //! A supervisor must not have children in other sessions than its own, except through [`Child`]: should a watchdog be
@@ -37,7 +37,7 @@ mod tree;
 mod watchdog;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,6 +52,9 @@ pub(crate) const EXIT_TRUST_ENDED: i32 = 124;
 /// The exit code that says: the failure is tenure's, not the program's. That of env(1), timeout(1) and docker.
 pub(crate) const EXIT_OWN_FAILURE: i32 = 125;
 
+/// The hidden argument of the process that ends the sessions of a dead supervisor; see [`Spec::orphan_cleanup`].
+pub(crate) const END_SESSIONS: &str = "__end-sessions";
+
 /// What to run, and for how long at first.
 #[derive(Debug)]
 pub(crate) struct Spec {
@@ -59,6 +62,8 @@ pub(crate) struct Spec {
     pub(crate) argv: Vec<OsString>,
     /// Added to our own environment, for the program only.
     pub(crate) env: Vec<(OsString, OsString)>,
+    /// Variables of our own environment that the program does not get.
+    pub(crate) withheld: Vec<OsString>,
     /// Open in the watchdog until the whole tree is gone, and in the program under the same numbers.
     ///
     /// Meant for the kernel lock of the lease. It must be one that belongs to the open file (`flock`, or `F_OFD_SETLK`),
@@ -70,6 +75,9 @@ pub(crate) struct Spec {
     pub(crate) deadline_ns: u64,
     /// The grace between SIGTERM and SIGKILL.
     pub(crate) kill_after: Duration,
+    /// What the watchdog passes to `tenure __end-sessions` when the supervisor has died and no process of the program is left. Empty:
+    /// nothing is run then.
+    pub(crate) orphan_cleanup: Vec<u8>,
 }
 
 /// Standard streams of the program; those that are `None` are ours.
@@ -216,6 +224,12 @@ impl SpawnError {
     }
 }
 
+/// Overwrites a secret in the arguments of this process, as others see them. True if it was there. Must be called while the process has
+/// one thread.
+pub(crate) fn overwrite_in_arguments(secret: &str) -> bool {
+    sys::overwrite_in_arguments(secret)
+}
+
 /// Nanoseconds of `CLOCK_BOOTTIME`: the clock of all deadlines here. The tests reckon with it.
 #[allow(dead_code)]
 pub(crate) fn boottime_ns() -> u64 {
@@ -234,7 +248,8 @@ pub(crate) fn watchdog_main_if_asked() {
     let result =
         descriptors.ok_or_else(|| io::ErrorKind::InvalidInput.into()).and_then(|it| watchdog::run(&it));
     if let Err(error) = &result {
-        eprintln!("tenure: the watchdog, which only `tenure run` can start, failed: {error}");
+        let mut err = io::stderr();
+        let _ = writeln!(err, "tenure: the watchdog, which only `tenure run` can start, failed: {error}");
     }
     std::process::exit(if result.is_ok() { 0 } else { EXIT_OWN_FAILURE });
 }

@@ -32,6 +32,8 @@ pub(super) struct Start {
     pub(super) kill_after_ns: u64,
     pub(super) argv: Vec<OsString>,
     pub(super) env: Vec<(OsString, OsString)>,
+    pub(super) withheld: Vec<OsString>,
+    pub(super) orphan_cleanup: Vec<u8>,
 }
 
 /// From the watchdog.
@@ -100,6 +102,9 @@ impl Message for Order {
                     write_text(body, name);
                     write_text(body, value);
                 }
+                body.extend((start.withheld.len() as u32).to_ne_bytes());
+                start.withheld.iter().for_each(|name| write_text(body, name));
+                write_bytes(body, &start.orphan_cleanup);
             }
             Self::Extend { deadline_ns } => {
                 body.push(b'X');
@@ -123,6 +128,8 @@ impl Message for Order {
                 kill_after_ns: body.u64()?,
                 argv: (0..body.u32()?).map(|_| body.text()).collect::<Option<_>>()?,
                 env: (0..body.u32()?).map(|_| Some((body.text()?, body.text()?))).collect::<Option<_>>()?,
+                withheld: (0..body.u32()?).map(|_| body.text()).collect::<Option<_>>()?,
+                orphan_cleanup: body.bytes()?,
             }),
             b'X' => Self::Extend { deadline_ns: body.u64()? },
             b'K' => Self::Signal(body.i32()?),
@@ -159,8 +166,12 @@ impl Message for Report {
 }
 
 fn write_text(body: &mut Vec<u8>, text: &OsString) {
-    body.extend((text.len() as u32).to_ne_bytes());
-    body.extend(text.as_bytes());
+    write_bytes(body, text.as_bytes());
+}
+
+fn write_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
+    body.extend((bytes.len() as u32).to_ne_bytes());
+    body.extend(bytes);
 }
 
 /// What is left of a frame. Every method is `None` where the frame is too short.
@@ -189,11 +200,15 @@ impl Reader<'_> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    fn text(&mut self) -> Option<OsString> {
-        let bytes = self.u32()? as usize;
-        let (text, rest) = self.0.split_at_checked(bytes)?;
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        let length = self.u32()? as usize;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        Some(OsString::from_vec(text.to_vec()))
+        Some(bytes.to_vec())
+    }
+
+    fn text(&mut self) -> Option<OsString> {
+        self.bytes().map(OsString::from_vec)
     }
 }
 
@@ -222,6 +237,8 @@ mod tests {
                 kill_after_ns: 7,
                 argv: vec!["sh".into(), "".into(), OsString::from_vec(vec![0xff, 0xfe])],
                 env: vec![("A".into(), "b=c".into())],
+                withheld: vec!["SECRET".into()],
+                orphan_cleanup: vec![0, 255],
             }),
             Order::Extend { deadline_ns: 1 },
             Order::Signal(15),

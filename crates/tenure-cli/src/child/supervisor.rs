@@ -126,7 +126,14 @@ pub(super) async fn spawn(executable: &Path, spec: Spec) -> Result<Child, SpawnE
         Watchdog::start(executable, theirs.into(), spec.keep, spec.streams).map_err(SpawnError::Watchdog)?;
 
     let (deadline_ns, kill_after) = (spec.deadline_ns, spec.kill_after);
-    let start = Start { deadline_ns, kill_after_ns: nanos(kill_after), argv: spec.argv, env: spec.env };
+    let start = Start {
+        deadline_ns,
+        kill_after_ns: nanos(kill_after),
+        argv: spec.argv,
+        env: spec.env,
+        withheld: spec.withheld,
+        orphan_cleanup: spec.orphan_cleanup,
+    };
     Order::Start(start).encode(&mut line.outbox);
     let (answer, answered) = oneshot::channel();
     // A task of its own, so that the watchdog is reaped even if nobody waits for the answer any more.

@@ -91,6 +91,22 @@ pub(super) fn block_signals() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Undoes [`block_signals`] for this (only) thread, before it executes another program.
+pub(super) fn unblock_signals() -> io::Result<()> {
+    // SAFETY: the set is initialised by sigemptyset before it is used, and outlives the call.
+    unsafe {
+        let mut none: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&mut none);
+        check(libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut())).map(drop)
+    }
+}
+
+/// The process that started this one; another one as soon as that has died.
+pub(super) fn parent() -> Pid {
+    // SAFETY: takes no pointers, and can not fail.
+    unsafe { libc::getppid() }
+}
+
 /// Waits until one of the descriptors is readable or hung up. Those that are `None` are skipped.
 pub(super) fn poll<const N: usize>(fds: [Option<RawFd>; N]) -> io::Result<[bool; N]> {
     // A negative descriptor is skipped by poll(2).
@@ -195,6 +211,36 @@ pub(super) fn childless() -> bool {
     result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
 }
 
+/// Overwrites every occurrence of `secret` in the arguments as other processes see them (`ps`, `/proc/PID/cmdline`). True if there
+/// was one.
+///
+/// Must be called while the process has one thread: `std::env::args` reads the same memory.
+pub(super) fn overwrite_in_arguments(secret: &str) -> bool {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field, the name, may hold spaces and ends with the last parenthesis. arg_start and arg_end are fields 48 and 49.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace().collect();
+    let number =
+        |field: usize| fields.get(field - 3).and_then(|text| text.parse::<usize>().ok()).filter(|n| *n > 0);
+    let (Some(start), Some(end)) = (number(48), number(49)) else { return false };
+    if secret.is_empty() || end <= start {
+        return false;
+    }
+    // SAFETY: the kernel put the arguments there, on this process's stack, where they may be written to. No other thread exists that
+    // could read them, and no reference to them is held: `std::env::args` makes copies.
+    let arguments = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, end - start) };
+    let mut found = false;
+    let mut at = 0;
+    while let Some(next) =
+        arguments[at..].windows(secret.len()).position(|window| window == secret.as_bytes())
+    {
+        arguments[at + next..at + next + secret.len()].fill(b'*');
+        at += next + secret.len();
+        found = true;
+    }
+    found
+}
+
 /// Takes over descriptors that this process inherited by number.
 pub(super) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers; fails if the descriptor is not open.
@@ -251,6 +297,8 @@ pub(super) fn detach(command: &mut Command, inherit: Vec<RawFd>) {
 pub(super) struct Program {
     pub(super) argv: Vec<CString>,
     pub(super) env: Vec<(OsString, OsString)>,
+    /// Variables that it does not get.
+    pub(super) withheld: Vec<OsString>,
     /// Kept open over the exec.
     pub(super) inherit: Vec<RawFd>,
 }
@@ -303,6 +351,10 @@ fn become_program(program: &Program, argv: &[*const libc::c_char], parent: Pid) 
         for fd in &program.inherit {
             // SAFETY: takes no pointers.
             check(unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) })?;
+        }
+        for name in &program.withheld {
+            // SAFETY: one thread.
+            unsafe { std::env::remove_var(name) };
         }
         for (name, value) in &program.env {
             // SAFETY: one thread.

@@ -15,6 +15,9 @@
 //! - **This process is killed**: the main process is killed by the kernel (`PR_SET_PDEATHSIG`); the rest is up to the
 //!   supervisor.
 //!
+//! - **The supervisor has died, and no descendant is left**: nothing of the program can run any more, so the watchdog becomes
+//!   `tenure __end-sessions`, which ends the supervisor's sessions in the store. The next leader need not wait out the lease.
+//!
 //! It exits only when no descendant is left, and with it goes the last copy of the kernel lock that the supervisor gave
 //! it. What it cannot kill (a process of another user, one stuck in the kernel) keeps it, and the lock, here for as
 //! long: a lease that is held too long is safe, one that is free too early is not.
@@ -25,6 +28,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use super::plan::Plan;
 use super::protocol::{Message, Nonsense, Order, Outcome, Report, Start};
@@ -34,12 +39,16 @@ use super::tree;
 /// The hidden argument. Those after it are descriptors: the control socket, then what is to be kept open.
 pub(super) const ARGUMENT: &str = "__watchdog";
 
+/// The longest input of the cleanup: half of what a pipe holds.
+const CLEANUP_MAX_BYTES: usize = 32 << 10;
+
 /// How soon to look again for what has survived a SIGKILL; doubles up to the second number.
 const SWEEP_MIN_NS: u64 = 5_000_000;
 const SWEEP_MAX_NS: u64 = 100_000_000;
 
 /// Serves one supervisor. An error means that nothing was started.
 pub(super) fn run(descriptors: &[RawFd]) -> io::Result<()> {
+    let supervisor = sys::parent();
     let (&control, keep) = descriptors.split_first().ok_or(ErrorKind::InvalidInput)?;
     close_strays(descriptors);
     let child_ended = File::from(sys::block_signals()?);
@@ -50,7 +59,8 @@ pub(super) fn run(descriptors: &[RawFd]) -> io::Result<()> {
     let alarm = Alarm::new()?;
 
     let mut line = Line { control, inbox: Vec::new(), open: true };
-    let Some(start) = line.wait_for_start()? else { return Ok(()) };
+    let Some(mut start) = line.wait_for_start()? else { return Ok(()) };
+    let orphan_cleanup = std::mem::take(&mut start.orphan_cleanup);
     let mut plan = Plan::new(sys::boottime_ns(), start.deadline_ns, start.kill_after_ns);
     if plan.kill_due(sys::boottime_ns()) {
         line.report(Report::Ended(Outcome::ForTrust));
@@ -66,7 +76,30 @@ pub(super) fn run(descriptors: &[RawFd]) -> io::Result<()> {
     release_streams();
     let group = Group { main, status: None, failed: None, reaped: false };
     Watchdog { line, plan, alarm, child_ended, exec: Some(File::from(exec)), group, sweep_ns: SWEEP_MIN_NS }
-        .serve()
+        .serve()?;
+    // A closed line does not prove a death: a living supervisor that drops its child closes it too. A process whose parent
+    // has died gets another one at once.
+    if !orphan_cleanup.is_empty() && sys::parent() != supervisor {
+        return Err(become_cleanup(&orphan_cleanup));
+    }
+    Ok(())
+}
+
+/// Replaces this process by the one that ends the sessions. Returns only what kept it from that.
+fn become_cleanup(sessions: &[u8]) -> io::Error {
+    let prepare = || -> io::Result<io::PipeReader> {
+        let (reader, mut writer) = io::pipe()?;
+        // Far less than what a pipe holds, so that nobody needs to read meanwhile.
+        writer.write_all(sessions.get(..CLEANUP_MAX_BYTES).unwrap_or(sessions))?;
+        sys::unblock_signals()?;
+        Ok(reader)
+    };
+    match prepare() {
+        Ok(reader) => {
+            Command::new("/proc/self/exe").arg0("tenure").arg(super::END_SESSIONS).stdin(reader).exec()
+        }
+        Err(error) => error,
+    }
 }
 
 /// What the supervisor had open without close-on-exec, by its own or its caller's fault, is not for the program.
@@ -86,7 +119,7 @@ fn start_program(start: Start, keep: &[OwnedFd]) -> io::Result<(Pid, OwnedFd)> {
     }
     // The program gets the kernel lock too: if both of us are killed, its descendants still hold the lease.
     let inherit = keep.iter().map(AsRawFd::as_raw_fd).collect();
-    sys::start(&sys::Program { argv, env: start.env, inherit })
+    sys::start(&sys::Program { argv, env: start.env, withheld: start.withheld, inherit })
 }
 
 /// The program's input and output are its own: a pipe must close when the program closes it. Errors may still be told.

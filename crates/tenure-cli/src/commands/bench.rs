@@ -4,6 +4,8 @@ mod claims;
 mod schedules;
 mod stores;
 
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use tenure_bench::{
@@ -18,6 +20,18 @@ use crate::store;
 
 pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure> {
     let url = store::options(global)?.url;
+    // What the bench starts itself was confirmed by whoever started the bench.
+    let is_part = matches!(
+        args.command,
+        BenchCommand::HoldAdvisory
+            | BenchCommand::HoldStore
+            | BenchCommand::HoldFlock { .. }
+            | BenchCommand::Replica { .. }
+    );
+    let writes_there = store::is_postgres(&url) || matches!(args.command, BenchCommand::Assign { .. });
+    if !is_part && writes_there && !args.yes {
+        confirm(global).await?;
+    }
     match args.command {
         BenchCommand::HoldAdvisory => hold::hold_advisory(&url).await.map_err(failure)?,
         BenchCommand::HoldStore => hold::hold_store(&url).await.map_err(failure)?,
@@ -73,6 +87,35 @@ pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<u8, Failure>
         }
     }
     Ok(0)
+}
+
+/// Asks whoever measures on a store that others use: a bench writes a lot, and takes what the machine has.
+async fn confirm(global: &Global) -> Result<(), Failure> {
+    let store = store::open(global).await?;
+    let of_bench = |namespace: &tenure::Name| {
+        let name = namespace.as_str();
+        name == tenure_bench::NAMESPACE || name.starts_with("bench-") || name == "tenure"
+    };
+    let elections = store.elections(None).await?.into_iter().map(|view| view.key.namespace);
+    let queues = store.queues(None).await.unwrap_or_default().into_iter().map(|view| view.key.namespace);
+    let topics = store.topics(None).await.unwrap_or_default().into_iter().map(|view| view.key.namespace);
+    let used: BTreeSet<tenure::Name> =
+        elections.chain(queues).chain(topics).filter(|name| !of_bench(name)).collect();
+    if used.is_empty() {
+        return Ok(());
+    }
+    let used: Vec<&str> = used.iter().map(tenure::Name::as_str).collect();
+    let what = format!("this store is in use (namespaces: {}), and a bench slows it down", used.join(", "));
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(format!("{what}; measure on one of its own, or say --yes")));
+    }
+    output::note(global, Ink::Yellow, &format!("{what}. Measure here? [y/N]"));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::usage("nothing was measured")),
+    }
 }
 
 fn postgres(global: &Global, url: String) -> Option<String> {

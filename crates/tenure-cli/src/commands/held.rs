@@ -2,9 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
+use tenure::backend::StoreOptions;
 use tenure::port::AskKind;
 use tenure::{Both, Elector, Leadership, Moment, Moving, Over, Tenure};
 
+use super::end_sessions::StoredSession;
 use crate::args::{Global, Standing};
 use crate::exit::Failure;
 use crate::store;
@@ -14,6 +16,8 @@ pub(crate) struct Candidate {
     pub(crate) tenure: Tenure,
     other: Option<Tenure>,
     stands: Stands,
+    /// How the stores were opened: the store's options, then the other's.
+    options: Vec<StoreOptions>,
 }
 
 enum Stands {
@@ -48,7 +52,9 @@ impl Candidate {
                 }))
             }
         };
-        Ok(Candidate { tenure, other, stands })
+        let options =
+            std::iter::once(store::options(global)?).chain(store::other_options(global, standing)?).collect();
+        Ok(Candidate { tenure, other, stands, options })
     }
 
     /// The candidate in the store that is asked first.
@@ -90,9 +96,20 @@ impl Candidate {
         }
     }
 
+    /// What ends the sessions of this process after its death, for the watchdog to keep; empty where the store notices a death itself.
+    pub(crate) fn orphan_cleanup(&self, held: &Held) -> Vec<u8> {
+        let sessions = std::iter::once(held.first()).chain(held.second()).map(Leadership::session);
+        let lease = self.tenure.timing().lease();
+        let stored =
+            self.options.iter().zip(sessions).filter(|(options, _)| store::keeps_dead_sessions(options));
+        StoredSession::encode(
+            stored.map(|(options, session)| StoredSession::new(options, session, lease)).collect(),
+        )
+    }
+
     /// Leaves both.
     pub(crate) async fn close(self) -> Result<(), tenure::Error> {
-        let Candidate { tenure, other, stands } = self;
+        let Candidate { tenure, other, stands, .. } = self;
         drop(stands);
         match other {
             Some(other) => {

@@ -1,12 +1,14 @@
 //! `tenure leader`: see and move leaders.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure::operator::{self, Asked, Refusal};
 use tenure::port::{Backend, ElectionView, Pause};
 use tenure::runtime::{now, wall_ms};
-use tenure::{ElectionKey, leaders};
+use tenure::{ElectionKey, Name, leaders};
 
+use super::liveness::mark_dead;
 use super::screen;
 use super::view;
 use super::watch::Changes;
@@ -30,19 +32,33 @@ async fn list(global: &Global, watch: bool, all: bool) -> Result<u8, Failure> {
     let namespace = global.namespace.parse()?;
     let store = store::read(global).await?;
     screen::show(global, store.as_ref(), watch, async || {
-        let views = store.elections((!all).then_some(&namespace)).await?;
+        let mut views = store.elections((!all).then_some(&namespace)).await?;
+        mark_dead(store.as_ref(), &mut views).await?;
         Ok(match global.output {
             Format::Json => screen::json(&views.iter().map(view::json_of).collect::<Vec<_>>()),
+            Format::Table if views.is_empty() => nothing_in(store.as_ref(), &namespace).await?,
             Format::Table => view::list(&views, all, wall_ms()),
         })
     })
     .await
 }
 
+/// What to say of a namespace without elections. It may be mistyped, so those that have some are named.
+async fn nothing_in(store: &dyn Backend, namespace: &Name) -> Result<String, Failure> {
+    let others: BTreeSet<String> =
+        store.elections(None).await?.into_iter().map(|view| view.key.namespace.to_string()).collect();
+    if others.is_empty() {
+        return Ok("nobody has stood for an election yet; try: tenure run demo -- sleep 60\n".to_owned());
+    }
+    let others: Vec<String> = others.into_iter().collect();
+    Ok(format!("there is no election in namespace {namespace}; there are some in: {}\n", others.join(", ")))
+}
+
 async fn show(global: &Global, name: &str, terms: u32) -> Result<u8, Failure> {
     let key = store::key(global, name)?;
     let store = store::read(global).await?;
-    let election = existing(store.as_ref(), &key).await?;
+    let mut election = existing(store.as_ref(), &key).await?;
+    mark_dead(store.as_ref(), std::slice::from_mut(&mut election)).await?;
     let terms = store.history(&key, terms).await?;
     if global.output == Format::Json {
         let mut value = serde_json::to_value(view::json_of(&election)).unwrap_or_default();

@@ -16,7 +16,7 @@ use tenure::{ElectionKey, Name, Tenure};
 use super::members::gathered;
 use super::screen;
 use super::signals::Signals;
-use crate::args::{Format, Global, duration, key_value};
+use crate::args::{Format, Global, LEASE, duration, key_value};
 use crate::exit::{self, Failure};
 use crate::output::{self, Ink, Table, ago, paint};
 use crate::store;
@@ -75,7 +75,7 @@ pub(crate) struct RegisterArgs {
     pub(crate) id: Option<String>,
 
     /// How long a silent process keeps the name, on a store
-    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Duration,
 
     /// Give it up after this long

@@ -11,12 +11,15 @@ use futures_util::FutureExt as _;
 use tenure::runtime::{now, sleep_until};
 use tenure::{Elector, Over, Status, Tenure};
 
+use super::environment::{self, withheld};
 use super::held::{Candidate, Held};
+use super::once::{self, Turn};
 use super::signals::Signals;
 use crate::args::{Global, RunArgs};
 use crate::child::{Child, Ending, SpawnError, Spec, Streams};
 use crate::exit::{self, Failure};
 use crate::output::{self, Ink};
+use crate::store;
 
 /// How long `--no-wait` gives the store to say who leads.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
@@ -34,6 +37,8 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
         return super::soft::run::run(global, &args).await;
     }
     let mut signals = Signals::all()?;
+    environment::tell_withheld(global, &args.pass_env);
+    warn_of_local_file(global, &args)?;
     // The command may take its time to end; the lease is ours until it has.
     let grace = args.kill_after + Duration::from_secs(1);
     let candidate = Candidate::stand(global, &args.name, &args.standing, grace).await?;
@@ -50,6 +55,29 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
     code
 }
 
+/// A run that looks as if it were meant for several machines, on a file that only this one has: each machine would lead.
+fn warn_of_local_file(global: &Global, args: &RunArgs) -> Result<(), Failure> {
+    let options = store::options(global)?;
+    let is_file = options.elect.is_none() && options.url.starts_with("sqlite:");
+    let standing = &args.standing;
+    let sign = match () {
+        () if args.once_per.is_some() => "--once-per",
+        () if standing.priority != 0 => "a priority",
+        () if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => "a pod",
+        () if std::env::var_os("NODE_ID").is_some() => "NODE_ID",
+        () => return Ok(()),
+    };
+    if is_file {
+        let text = format!(
+            "the store is a file of this machine ({}), and {sign} looks like several machines: each of them would run {}; give \
+             all of them one store with --store postgres://… or --store http://…",
+            options.url, args.name
+        );
+        output::note(global, Ink::Yellow, &text);
+    }
+    Ok(())
+}
+
 async fn campaign(
     global: &Global,
     args: &RunArgs,
@@ -64,6 +92,18 @@ async fn campaign(
             Err(code) => return Ok(code),
         };
         let token = leadership.first().token();
+        if let Some(period) = args.once_per {
+            match once::decide(&candidate.tenure, leadership.first(), period).await? {
+                Turn::Run => {}
+                Turn::RanAlready { ago, by } => {
+                    let ago = output::ago(0, i64::try_from(ago.as_millis()).unwrap_or(i64::MAX));
+                    let text = format!("{} ran {ago} ago on {by}: not again within {period:?}", args.name);
+                    output::note(global, Ink::Dim, &text);
+                    return Ok(0);
+                }
+                Turn::Lost => continue,
+            }
+        }
         let (name, tokens) = (candidate.tenure.name(), leadership.tokens());
         output::note(global, Ink::Green, &format!("{name} leads {} under {tokens}", args.name));
         match office(args, candidate, leadership, signals).await? {
@@ -158,10 +198,12 @@ async fn office(
     let spec = Spec {
         argv: args.command.clone(),
         env: environment(args, tenure, &leadership),
+        withheld: withheld(&args.pass_env),
         keep,
         streams: Streams::default(),
         deadline_ns: leadership.trusted_until().as_nanos(),
         kill_after: args.kill_after,
+        orphan_cleanup: candidate.orphan_cleanup(&leadership),
     };
     let child = match Child::spawn(spec).await {
         Ok(child) => child,
@@ -284,7 +326,11 @@ pub(super) async fn on_lost(
     token: Option<tenure::Token>,
     signals: &mut Signals,
 ) {
-    let status = tokio::process::Command::new("sh")
+    let mut hook = tokio::process::Command::new("sh");
+    for name in withheld(&args.pass_env) {
+        hook.env_remove(name);
+    }
+    let status = hook
         .args(["-c", command])
         .env("TENURE_ELECTION", &args.name)
         .envs(token.map(|token| ("TENURE_TOKEN", token.as_u64().to_string())))
@@ -297,7 +343,7 @@ pub(super) async fn on_lost(
     };
     match status {
         Ok(status) if status.success() => {}
-        Ok(status) => eprintln!("tenure: --on-lost ended with {status}"),
-        Err(error) => eprintln!("tenure: --on-lost could not run: {error}"),
+        Ok(status) => crate::output::err_line(format_args!("tenure: --on-lost ended with {status}")),
+        Err(error) => crate::output::err_line(format_args!("tenure: --on-lost could not run: {error}")),
     }
 }

@@ -11,7 +11,8 @@ use tenure_server::settings::{Address, Bound, DEFAULT_ADDRESS, Limits, Timeouts,
 use tenure_server::{Server, Settings, StartError};
 
 use super::signals::Signals;
-use crate::args::{Format, Global, duration};
+use crate::args::values::priority;
+use crate::args::{Format, Global, LEASE, duration};
 use crate::exit::{self, Failure};
 use crate::memory;
 use crate::output::{self, Ink, paint};
@@ -52,11 +53,11 @@ pub(crate) struct ServeArgs {
     pub(crate) name: Option<String>,
 
     /// How long this replica may be silent before another does what it did
-    #[arg(long, env = "TENURE_LEASE", default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, env = "TENURE_LEASE", default_value = LEASE, value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Duration,
 
     /// The highest priority alive does the housekeeping
-    #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
     pub(crate) priority: i32,
 
     /// The address that others are told [default: the first of --listen]

@@ -4,9 +4,13 @@ use clap::CommandFactory;
 
 use crate::args::Cli;
 use crate::exit::Failure;
+use crate::output;
 
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
-    clap_complete::generate(shell, &mut Cli::command(), "tenure", &mut std::io::stdout());
+    // Not to the standard output directly: clap_complete panics when nobody reads that any more.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "tenure", &mut script);
+    output::print_text(&String::from_utf8_lossy(&script));
     Ok(0)
 }
 
@@ -14,11 +18,13 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
 pub(crate) fn man() -> Result<u8, Failure> {
     let mut command = Cli::command();
     command.build();
-    print_man(&command)?;
+    let mut pages = Vec::new();
+    render(&command, &mut pages)?;
+    output::print_text(&String::from_utf8_lossy(&pages));
     Ok(0)
 }
 
-fn print_man(command: &clap::Command) -> Result<(), Failure> {
-    clap_mangen::Man::new(command.clone()).render(&mut std::io::stdout())?;
-    command.get_subcommands().filter(|sub| sub.get_name() != "help").try_for_each(print_man)
+fn render(command: &clap::Command, pages: &mut Vec<u8>) -> Result<(), Failure> {
+    clap_mangen::Man::new(command.clone()).render(pages)?;
+    command.get_subcommands().filter(|sub| sub.get_name() != "help").try_for_each(|sub| render(sub, pages))
 }

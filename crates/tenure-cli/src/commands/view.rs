@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use tenure::election::by_rank;
-use tenure::port::{ElectionView, SessionView, Term};
+use tenure::port::{ElectionView, LeaseView, SessionView, Term};
 use tenure::{Leader, leaders};
 
 use crate::output::{Ink, Table, ago, paint};
@@ -13,6 +13,8 @@ use crate::output::{Ink, Table, ago, paint};
 pub(crate) struct Election<'a> {
     leader: Option<String>,
     leaders: Vec<Value>,
+    /// Those that the store has as holders, and whose processes have died.
+    expired: Vec<Value>,
     #[serde(flatten)]
     view: &'a ElectionView,
 }
@@ -25,14 +27,23 @@ pub(crate) fn json_of(view: &ElectionView) -> Election<'_> {
             .iter()
             .map(|leader| json!({"id": leader.id, "slot": leader.slot, "token": leader.token, "term": leader.token.to_string()}))
             .collect(),
+        expired: expired(view)
+            .map(|(lease, holder)| json!({"id": holder_id(view, holder), "slot": lease.slot, "token": lease.token}))
+            .collect(),
         view,
     }
 }
 
+/// Leases whose holder has died, and which nobody has taken over.
+fn expired(view: &ElectionView) -> impl Iterator<Item = (&LeaseView, &SessionView)> {
+    view.leases.iter().filter_map(|lease| Some((lease, lease.holder.as_ref().filter(|holder| !holder.live)?)))
+}
+
+fn holder_id(view: &ElectionView, holder: &SessionView) -> String {
+    view.candidate(&holder.id).map_or_else(|| holder.name.clone(), |candidate| candidate.id.clone())
+}
+
 pub(crate) fn list(views: &[ElectionView], namespaces: bool, now_ms: i64) -> String {
-    if views.is_empty() {
-        return "nobody has stood for an election yet; try: tenure run demo -- sleep 60\n".to_owned();
-    }
     let mut header = vec!["election", "leader", "token", "since", "beat", "via", "standing", "state"];
     if namespaces {
         header.insert(0, "namespace");
@@ -53,6 +64,13 @@ fn rows_of(view: &ElectionView, now_ms: i64) -> Vec<Vec<(String, Ink)>> {
     let standing = format!("{}", view.candidates.iter().filter(|c| c.session.live).count());
     let state = match &view.paused {
         Some(pause) => (format!("paused by {}", pause.by), Ink::Yellow),
+        None if leaders(view).is_empty() && expired(view).next().is_some() => {
+            ("expired".to_owned(), Ink::Red)
+        }
+        // What `tenure run --once-per` writes down.
+        None if view.candidates.is_empty() && view.key.name.as_str().ends_with(".runs") => {
+            ("record of runs".to_owned(), Ink::Dim)
+        }
         None if leaders(view).is_empty() => ("nobody leads".to_owned(), Ink::Red),
         None => ("led".to_owned(), Ink::Green),
     };
@@ -66,7 +84,11 @@ fn rows_of(view: &ElectionView, now_ms: i64) -> Vec<Vec<(String, Ink)>> {
         let holder = lease.holder.as_ref().filter(|holder| holder.live);
         vec![
             (name, Ink::Bold),
-            leader.map_or_else(|| ("–".to_owned(), Ink::Dim), |leader| (leader.id, Ink::Green)),
+            match (leader, &lease.holder) {
+                (Some(leader), _) => (leader.id, Ink::Green),
+                (None, Some(gone)) => (holder_id(view, gone), Ink::Dim),
+                (None, None) => ("–".to_owned(), Ink::Dim),
+            },
             (lease.token.to_string(), Ink::Plain),
             (
                 holder.and(lease.granted_at_ms).map_or_else(|| "–".to_owned(), |at| ago(at, now_ms)),
@@ -96,7 +118,14 @@ pub(crate) fn show(view: &ElectionView, terms: &[Term], now_ms: i64) -> String {
             let reason = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
             paint(&format!("paused by {} {} ago{reason}", pause.by, ago(pause.at_ms, now_ms)), Ink::Yellow)
         }
-        (None, true) => paint("nobody leads", Ink::Red),
+        (None, true) => match expired(view).next() {
+            Some((lease, gone)) => {
+                let text =
+                    format!("nobody leads: {} died under token {}", holder_id(view, gone), lease.token);
+                paint(&text, Ink::Red)
+            }
+            None => paint("nobody leads", Ink::Red),
+        },
         (None, false) => paint(&led.join(", "), Ink::Green),
     };
     text.push_str(&format!("{}  {headline}\n", paint(&view.key.to_string(), Ink::Bold)));
@@ -107,7 +136,7 @@ pub(crate) fn show(view: &ElectionView, terms: &[Term], now_ms: i64) -> String {
     text.push_str(&candidates(view, now_ms));
     if !terms.is_empty() {
         text.push('\n');
-        text.push_str(&history(terms, now_ms));
+        text.push_str(&history(view, terms, now_ms));
     }
     text
 }
@@ -151,7 +180,7 @@ fn candidates(view: &ElectionView, now_ms: i64) -> String {
     table.render()
 }
 
-fn history(terms: &[Term], now_ms: i64) -> String {
+fn history(view: &ElectionView, terms: &[Term], now_ms: i64) -> String {
     let mut table = Table::new(&["term", "leader", "came by", "began", "lasted", "ended"]);
     for term in terms {
         let lasted = ago(term.began_at_ms, term.ended_at_ms.unwrap_or(now_ms));
@@ -161,7 +190,13 @@ fn history(terms: &[Term], now_ms: i64) -> String {
             (term.via.as_str().to_owned(), Ink::Plain),
             (format!("{} ago", ago(term.began_at_ms, now_ms)), Ink::Plain),
             (lasted, Ink::Plain),
-            term.end.clone().map_or_else(|| ("leads".to_owned(), Ink::Green), |end| (end, Ink::Dim)),
+            match &term.end {
+                Some(end) => (end.clone(), Ink::Dim),
+                None if expired(view).any(|(lease, _)| lease.token == term.token) => {
+                    ("expired".to_owned(), Ink::Red)
+                }
+                None => ("leads".to_owned(), Ink::Green),
+            },
         ]);
     }
     table.render()

@@ -44,7 +44,7 @@ pub(crate) async fn run(global: &Global, args: WatchArgs) -> Result<u8, Failure>
             // The store may come back; say so and go on.
             Err(error) => {
                 let error = output::plain_lines(&error.to_string());
-                eprintln!("{} {error}", output::paint_err("store:", Ink::Yellow));
+                crate::output::err_line(format_args!("{} {error}", output::paint_err("store:", Ink::Yellow)));
             }
         }
         if !output::is_read() {

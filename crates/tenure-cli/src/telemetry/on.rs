@@ -23,7 +23,9 @@ where
     let exporter = match opentelemetry_otlp::SpanExporter::builder().with_http().build() {
         Ok(exporter) => exporter,
         Err(error) => {
-            eprintln!("tenure: no spans are sent: {error}; see OTEL_EXPORTER_OTLP_ENDPOINT");
+            crate::output::err_line(format_args!(
+                "tenure: no spans are sent: {error}; see OTEL_EXPORTER_OTLP_ENDPOINT"
+            ));
             return None;
         }
     };
@@ -44,6 +46,6 @@ pub(crate) fn flush() {
     if let Some(provider) = PROVIDER.get()
         && let Err(error) = provider.shutdown()
     {
-        eprintln!("tenure: the last spans were not sent: {error}");
+        crate::output::err_line(format_args!("tenure: the last spans were not sent: {error}"));
     }
 }

@@ -57,10 +57,12 @@ impl Place {
         Spec {
             argv: ["sh", "-c", &script].map(Into::into).to_vec(),
             env: Vec::new(),
+            withheld: Vec::new(),
             keep: Vec::new(),
             streams: Streams::default(),
             deadline_ns: boottime_ns() + trust.as_nanos() as u64,
             kill_after,
+            orphan_cleanup: Vec::new(),
         }
     }
 
@@ -143,10 +145,12 @@ pub(crate) fn play_supervisor() {
             .map(Into::into)
             .to_vec(),
         env: Vec::new(),
+        withheld: Vec::new(),
         keep: vec![OwnedFd::from(lock)],
         streams: Streams::default(),
         deadline_ns: renewed(),
         kill_after,
+        orphan_cleanup: Vec::new(),
     };
     let note = |name: &str, text: String| {
         let (path, draft) = (place.join(name), place.join(format!("{name}.draft")));

@@ -192,5 +192,9 @@ pub fn a_push_keeps_its_secret(world: &World) {
     );
     world.ok(&["events", "push", "unset", "orders", "mailer"]);
     assert_eq!(group(world, "orders", "mailer")["push"], json!(null));
+    // Straight in the database nobody refuses it, and only the log of a server told that it fails.
+    let private = ["events", "push", "set", "orders", "mailer", "--url", "http://10.0.0.7/hook"];
+    assert!(world.store.starts_with("http") || said(&world.run(&private)).contains("--push-private"));
+    world.run(&["events", "push", "unset", "orders", "mailer"]);
     assert!(said(&world.run(&["events", "push", "unset", "orders", "mailer"])).contains("was not pushed"));
 }

@@ -61,6 +61,11 @@ impl World {
         World::on(fresh_database().expect("a database"))
     }
 
+    /// At a store that the test has made.
+    pub fn at(store: String) -> World {
+        World { store, ..World::sqlite() }
+    }
+
     fn on(database: FreshDatabase) -> World {
         World { store: database.url().to_owned(), database: Some(database), ..World::sqlite() }
     }

@@ -89,6 +89,15 @@ impl Program {
         self.lines.by_ref().map_while(Result::ok).find(|line| line.contains(word))
     }
 
+    /// Waits until it has ended by itself, well; what it leaves behind.
+    #[allow(dead_code, reason = "not every example ends by itself")]
+    pub fn wait(self) -> World {
+        let Program { mut process, lines, world } = self;
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        assert_eq!(process.wait(), Some(0));
+        world
+    }
+
     /// Tells it to end, and it ends well; what it leaves behind.
     pub fn end(self) -> World {
         let Program { mut process, lines, world } = self;

@@ -18,7 +18,7 @@ use tower::Service;
 pub(super) const PRIVATE: &str = "it is an address of a private network, or of the server's machine: push to a public one, or start servers with --push-private";
 
 /// Whether an address names a host that is private without being looked up. What names mean is seen when they are connected to.
-pub(crate) fn host_is_private(url: &str) -> bool {
+pub fn host_is_private(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches([']', '.']);
     let local = host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost");

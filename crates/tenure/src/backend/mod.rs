@@ -37,4 +37,4 @@ mod wire;
 
 pub use access::ServerAccess;
 pub(crate) use registry::{Heard, no_hints};
-pub use registry::{StoreOptions, migration_sql, migrator, open, roles_sql};
+pub use registry::{StoreOptions, check_scheme, migration_sql, migrator, open, roles_sql};

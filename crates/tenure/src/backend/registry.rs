@@ -143,11 +143,35 @@ fn no_schema(url: &str) -> StoreError {
     StoreError::new(Trouble::Request, format!("{url} has no schema to migrate{advice}"))
 }
 
+/// Whether an address begins as that of a store. Connects to nothing.
+pub fn check_scheme(url: &str) -> Result<(), StoreError> {
+    scheme(url).map(drop)
+}
+
+/// What somebody may have meant who wrote an address without its scheme.
+fn guess(url: &str) -> Option<String> {
+    let host = url.split('/').next().unwrap_or(url);
+    let is_server = host
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && !host.contains('@') && port.parse::<u16>().is_ok());
+    let path = url.split('?').next().unwrap_or(url);
+    let is_file = !url.contains(':')
+        && (path.contains('/') || [".db", ".sqlite", ".sqlite3"].iter().any(|end| path.ends_with(end)));
+    match (is_server, is_file) {
+        (true, _) => Some(format!("for a Tenure server write http://{url}")),
+        (_, true) => Some(format!("for a SQLite file write sqlite:{url}")),
+        _ => None,
+    }
+}
+
 fn scheme(url: &str) -> Result<&'static Scheme, StoreError> {
     let matches = |scheme: &&Scheme| scheme.prefixes.iter().any(|prefix| url.starts_with(prefix));
     SCHEMES.iter().find(matches).ok_or_else(|| {
         // Whatever follows the scheme may hold a password.
         let given = url.split_once(':').map_or("without a scheme", |(scheme, _)| scheme);
+        if let Some(guess) = guess(url) {
+            return StoreError::new(Trouble::Address, format!("{url:?} is no address of a store; {guess}"));
+        }
         let known: Vec<_> = SCHEMES.iter().flat_map(|scheme| scheme.prefixes.first()).copied().collect();
         let message = format!(
             "unknown store {given:?}; an address begins with one of: {}; for a file, sqlite:PATH",

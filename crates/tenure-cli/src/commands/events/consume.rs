@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use crate::args::events::ConsumeArgs;
 use crate::args::{Format, Global};
 use crate::child::{Ending, SpawnError};
+use crate::commands::environment;
 use crate::commands::program::{Circumstances, Output, Program, Running, VARIABLE_MAX};
 use crate::commands::signals::Signals;
 use crate::exit::Failure;
@@ -92,6 +93,7 @@ pub(super) async fn run(global: &Global, args: ConsumeArgs) -> Result<u8, Failur
             kill_after: args.kill_after,
             tick: tenure.timing().beat() / 4,
             output: if json { Output::Errors } else { Output::Passed },
+            withheld: environment::withheld(&args.pass_env),
         },
         tenure: tenure.clone(),
         member: tenure.name().to_owned(),
@@ -369,10 +371,10 @@ impl Shop {
         let key = event.key.as_deref().map(|key| format!(" of {}", plain(key))).unwrap_or_default();
         let why = if why.is_empty() { String::new() } else { format!(": {}", plain(why)) };
         let kind = plain(&event.kind);
-        eprintln!(
+        crate::output::err_line(format_args!(
             "{} event {} ({kind}{key}) {word}, attempt {attempt}{why}",
             output::paint_err("●", ink),
             event.id
-        );
+        ));
     }
 }

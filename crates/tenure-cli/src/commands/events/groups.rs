@@ -90,6 +90,8 @@ fn state(view: &GroupView) -> (String, Ink) {
     match (&view.paused, &view.push, view.members.is_empty()) {
         (Some(_), ..) => ("paused".to_owned(), Ink::Yellow),
         (None, _, true) => ("nobody reads".to_owned(), Ink::Red),
+        (None, ..) if view.dead > 0 => ("has dead events".to_owned(), Ink::Red),
+        (None, ..) if view.aside > 0 => ("retries".to_owned(), Ink::Yellow),
         (None, Some(_), false) => ("pushed".to_owned(), Ink::Green),
         (None, None, false) => ("reads".to_owned(), Ink::Green),
     }
@@ -132,11 +134,16 @@ fn picture(view: &GroupView, now_ms: i64) -> String {
     };
     let mut facts = vec![counted(view.members.len(), "member")];
     facts.push(match lag.events {
+        // What waits for a retry is neither unread nor done.
+        0 if view.aside + view.dead > 0 => "nothing new".to_owned(),
         0 => "nothing unread".to_owned(),
         _ => format!("{} unread, the oldest for {}", at_least(lag.events, lag.exact), behind(1, lag.ms)),
     });
     if view.aside > 0 {
-        facts.push(format!("{} aside", view.aside));
+        facts.push(format!(
+            "{} set aside (to be tried again, or behind a dead event of their key)",
+            view.aside
+        ));
     }
     if view.dead > 0 {
         facts.push(format!("{} dead", view.dead));
@@ -282,7 +289,7 @@ mod tests {
     #[test]
     fn a_group_is_shown_slot_by_slot() {
         let wanted = "\
-orders/mailer  pushed  1 member, 2 unread, the oldest for 3s, 1 aside, 2 dead
+orders/mailer  has dead events  1 member, 2 unread, the oldest for 3s, 1 set aside (to be tried again, or behind a dead event of their key), 2 dead
 an event is tried 10 times, again after 500ms to 1m
 pushed to https://example.com/\\u{1b}, which has 10s to answer
 tenure events dead list orders mailer
@@ -303,12 +310,22 @@ SLOT  OFFSET  END  LAG  BEHIND  TOKEN  MEMBER
             Some("TOPIC   GROUP   MEMBERS  LAG  BEHIND  ASIDE  DEAD  STATE"),
             "{told}"
         );
-        assert!(told.contains("mailer        1    2      3s      1     2  pushed"), "{told}");
+        assert!(told.contains("mailer        1    2      3s      1     2  has dead events"), "{told}");
         assert!(told.contains("nobody reads"), "{told}");
         let mut far = sample();
         far.slots[0].lag_exact = false;
         assert!(table(&[far], true).contains("2+"));
         assert!(table(&[], false).contains("tenure events consume"));
+    }
+
+    /// A group that had read everything, and done some of it only, was once shown as one that had done everything.
+    #[test]
+    fn what_waits_for_a_retry_is_not_done() {
+        let waits = GroupView { slots: Vec::new(), dead: 0, push: None, ..sample() };
+        let told = picture(&waits, 0);
+        assert!(told.contains("retries") && told.contains("nothing new, 1 set aside"), "{told}");
+        let done = GroupView { aside: 0, ..waits };
+        assert!(picture(&done, 0).contains("nothing unread"));
     }
 
     #[test]

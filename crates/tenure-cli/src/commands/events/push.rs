@@ -75,6 +75,11 @@ async fn set(
         }
     }
     output::note(global, Ink::Green, &format!("the servers push {key} to {}", push.url));
+    if tenure_server::host_is_private(&push.url) {
+        let text = "this is an address of a private network, or of one machine: only servers with --push-private push there, others \
+                    fail each event";
+        output::note(global, Ink::Yellow, text);
+    }
     if made {
         output::note(global, Ink::Yellow, "this is the secret of its signatures; it is not shown again");
     }

@@ -26,6 +26,8 @@ pub(crate) struct Program {
     pub(crate) tick: Duration,
     /// Where its standard output goes.
     pub(crate) output: Output,
+    /// Variables of our own environment that it does not get.
+    pub(crate) withheld: Vec<OsString>,
 }
 
 /// What it is run with.
@@ -58,10 +60,12 @@ impl Program {
         let spec = Spec {
             argv: self.argv.clone(),
             env: with.variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            withheld: self.withheld.clone(),
             keep: with.keep.into_iter().collect(),
             streams,
             deadline_ns: deadline(),
             kill_after: self.kill_after,
+            orphan_cleanup: Vec::new(),
         };
         let child = Child::spawn(spec).await?;
         tracing::debug!(pid = child.pid(), watchdog = child.watchdog_pid(), "the command runs");

@@ -98,7 +98,9 @@ impl Said {
     /// The output of the task: JSON, if that is what was said. Anything else is passed on to our own output.
     pub(crate) fn output(&self) -> Option<Json> {
         if self.output.len() > PAYLOAD_MAX {
-            eprintln!("tenure: a command put out more than {PAYLOAD_MAX} bytes, which are not kept");
+            crate::output::err_line(format_args!(
+                "tenure: a command put out more than {PAYLOAD_MAX} bytes, which are not kept"
+            ));
             return None;
         }
         let text = String::from_utf8_lossy(&self.output);

@@ -11,6 +11,7 @@ use tenure::runtime::{now, sleep_until};
 use super::{candidate, join, others, reason};
 use crate::args::{Global, RunArgs};
 use crate::child::{Child, Ending, SpawnError, Spec, Streams};
+use crate::commands::environment::withheld;
 use crate::commands::run::{Office, end_politely, ending};
 use crate::commands::signals::Signals;
 use crate::exit::{self, Failure};
@@ -126,10 +127,12 @@ async fn office(
     let spec = Spec {
         argv: args.command.clone(),
         env: environment(args, gossip, &leadership),
+        withheld: withheld(&args.pass_env),
         keep: Vec::new(),
         streams: Streams::default(),
         deadline_ns: leadership.trusted_until().as_nanos(),
         kill_after: args.kill_after,
+        orphan_cleanup: Vec::new(),
     };
     let child = match Child::spawn(spec).await {
         Ok(child) => child,

@@ -20,7 +20,7 @@ use crate::commands::keeper;
 use crate::commands::leader::whoami;
 use crate::commands::signals::Signals;
 use crate::exit::{self, Failure};
-use crate::output::{self, Ink, Table, ago};
+use crate::output::{self, Ink, Table, ago, clipped};
 use crate::store;
 
 /// How long a leader that was just elected may take until it can be reached.
@@ -144,7 +144,7 @@ fn show(global: &Global, tasks: &[ClaimedTask]) {
             (task.kind.clone(), Ink::Plain),
             (format!("{}/{}", task.attempt, task.max_attempts), Ink::Plain),
             (until, Ink::Plain),
-            (task.payload.to_string(), Ink::Dim),
+            (shown(task.payload.as_str()), Ink::Dim),
         ]);
     }
     output::print_text(&table.render());
@@ -239,4 +239,27 @@ async fn lost(store: &dyn Backend, namespace: &Name, claim: &TaskClaim) -> Resul
             claim.id, claim.token
         ),
     ))
+}
+/// The longest payload that a table shows.
+const SHOWN: usize = 200;
+
+/// A payload in a table: not all of a long one, whatever the table is printed to.
+fn shown(payload: &str) -> String {
+    match payload.len() > SHOWN {
+        true => format!("{} ({} bytes; -o json prints them)", clipped(payload, SHOWN), payload.len()),
+        false => payload.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A payload of 900 KB was once printed whole.
+    #[test]
+    fn a_table_shows_the_beginning_of_a_long_payload() {
+        assert_eq!(shown(r#"{"to":"ada"}"#), r#"{"to":"ada"}"#);
+        let long = shown(&"x".repeat(900_000));
+        assert!(long.len() < 300 && long.ends_with("… (900000 bytes; -o json prints them)"), "{long}");
+    }
 }

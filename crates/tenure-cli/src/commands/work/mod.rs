@@ -18,6 +18,7 @@ use tenure::{TaskContext, TaskError, Tenure, Worker};
 use tokio::sync::watch;
 
 use self::attempt::{Bench, Verdict};
+use super::environment;
 use super::program::{Output, Program, Running};
 use super::signals::Signals;
 use crate::args::work::WorkArgs;
@@ -59,6 +60,7 @@ pub(crate) async fn run(global: &Global, args: WorkArgs) -> Result<u8, Failure> 
                 kill_after: args.kill_after,
                 tick: tenure.timing().beat() / 4,
                 output: Output::Kept,
+                withheld: environment::withheld(&args.pass_env),
             },
             worker: tenure.name().to_owned(),
             namespace: queue.namespace.to_string(),
@@ -259,12 +261,12 @@ impl Shop {
             return;
         }
         let why = if why.is_empty() { String::new() } else { format!(": {}", plain(why)) };
-        eprintln!(
+        crate::output::err_line(format_args!(
             "{} task {} {word}, attempt {} of {}{why}",
             output::paint_err("●", ink),
             task.id,
             task.attempt,
             task.max_attempts
-        );
+        ));
     }
 }

@@ -1,0 +1,96 @@
+//! `tenure __end-sessions`: ends the sessions of a `tenure run` that was killed, so that the next leader need not wait out its lease.
+//!
+//! The watchdog runs it when two things are certain: the supervisor is dead, and no process of its command is left. It reads the
+//! sessions from its standard input, where addresses and passwords are not seen by other users of the machine.
+
+use std::io::Read;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure::SessionId;
+use tenure::backend::{self, StoreOptions};
+use tenure::runtime::{now, sleep_until};
+
+use crate::child::END_SESSIONS;
+use crate::exit;
+
+/// How long to wait before a store that did not answer is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// A session, and the store that keeps it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredSession {
+    url: String,
+    direct_url: Option<String>,
+    elect: Option<String>,
+    session: SessionId,
+    lease_ms: u64,
+}
+
+impl StoredSession {
+    pub(crate) fn new(options: &StoreOptions, session: &SessionId, lease: Duration) -> Self {
+        StoredSession {
+            url: options.url.clone(),
+            direct_url: options.direct_url.clone(),
+            elect: options.elect.clone(),
+            session: session.clone(),
+            lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// What is read by [`main_if_asked`]; nothing at all for no session.
+    pub(crate) fn encode(sessions: Vec<StoredSession>) -> Vec<u8> {
+        if sessions.is_empty() { Vec::new() } else { serde_json::to_vec(&sessions).unwrap_or_default() }
+    }
+
+    /// Tries until the store has answered. After a lease the session has expired anyway.
+    async fn end(self) -> Result<(), String> {
+        let options = StoreOptions {
+            url: self.url,
+            direct_url: self.direct_url,
+            elect: self.elect,
+            ..StoreOptions::default()
+        };
+        let give_up = now() + Duration::from_millis(self.lease_ms);
+        loop {
+            let ended = async { backend::open(&options).await?.end(&self.session).await };
+            let error = tokio::select! {
+                ended = ended => match ended {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error.message,
+                },
+                () = sleep_until(give_up) => "the store did not answer".to_owned(),
+            };
+            if now() + RETRY >= give_up {
+                return Err(error);
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+/// Ends sessions and returns the exit code, if this process was started to do that.
+pub(crate) fn main_if_asked() -> Option<ExitCode> {
+    std::env::args_os().nth(1).filter(|first| first == END_SESSIONS)?;
+    Some(match end_all() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crate::output::err_line(format_args!(
+                "tenure: could not end the session of a tenure process that was killed; its lease runs out instead: {error}"
+            ));
+            ExitCode::from(exit::STORE)
+        }
+    })
+}
+
+fn end_all() -> Result<(), String> {
+    let mut input = Vec::new();
+    std::io::stdin().read_to_end(&mut input).map_err(|error| error.to_string())?;
+    let sessions: Vec<StoredSession> = serde_json::from_slice(&input).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(async {
+        let ended = futures_util::future::join_all(sessions.into_iter().map(StoredSession::end)).await;
+        ended.into_iter().collect()
+    })
+}
