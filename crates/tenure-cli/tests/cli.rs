@@ -6,14 +6,14 @@
 mod deploy;
 #[path = "cli/doctor.rs"]
 mod doctor;
+#[path = "cli/everyday.rs"]
+mod everyday;
 #[path = "cli/files.rs"]
 mod files;
 #[path = "cli/kubernetes.rs"]
 mod leases;
 #[path = "cli/migrate.rs"]
 mod migrate;
-#[path = "cli/everyday.rs"]
-mod everyday;
 #[path = "cli/once.rs"]
 mod once;
 #[path = "cli/readme.rs"]

@@ -108,8 +108,7 @@ impl Disk for Folder {
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path.join(name);
         let beside = path.with_extension("new");
-        let mut file =
-            repeated(|| private::options().write(true).create(true).truncate(true).open(&beside))?;
+        let mut file = repeated(|| private::options().write(true).create(true).truncate(true).open(&beside))?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&beside, path)?;
