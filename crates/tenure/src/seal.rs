@@ -131,6 +131,7 @@ pub(crate) async fn open(
 
 /// Reads the first message of a connection, of one frame and at most `most` bytes, and finds out under which of several secrets it was sealed
 /// by the asker. Returns the message, and the seals of that secret.
+#[cfg(feature = "raft")]
 pub(crate) async fn open_first(
     from: &mut (impl AsyncRead + Unpin),
     candidates: Vec<Seals>,
@@ -245,6 +246,7 @@ mod tests {
         assert!(opened(&frames, &mut seals(2).from_asker, 1000).await.is_err());
     }
 
+    #[cfg(feature = "raft")]
     #[tokio::test]
     async fn the_first_message_tells_which_of_several_secrets_the_asker_has() {
         let with = |secret: &[u8]| Seals::derive(secret, &[1; NUMBER], &[2; NUMBER]).unwrap();

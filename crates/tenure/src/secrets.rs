@@ -73,6 +73,10 @@ impl Secrets {
     }
 
     /// The secret to seal under.
+    #[cfg_attr(
+        not(feature = "raft"),
+        allow(dead_code, reason = "gossip takes the first of those that it accepts")
+    )]
     pub(crate) fn sent(&self) -> &[u8] {
         self.0[0].as_bytes()
     }

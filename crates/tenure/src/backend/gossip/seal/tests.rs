@@ -53,12 +53,12 @@ fn a_changed_byte_anywhere_is_dropped() {
 fn what_is_repeated_is_dropped_by_who_got_it_and_by_everybody_else() {
     let (mut a, mut b, mut c) = (member(), member(), member());
     let said = part(&mut a, &b.word, b"hello");
-    assert!(b.open(&said.clone()).is_ok());
-    assert_eq!(b.open(&said.clone()), Err(Dropped::Replayed));
-    assert_eq!(c.open(&said.clone()), Ok(Opened::Stale(a.word)));
-    assert_eq!(a.open(&said.clone()), Err(Dropped::Replayed));
+    assert!(b.open(&said).is_ok());
+    assert_eq!(b.open(&said), Err(Dropped::Replayed));
+    assert_eq!(c.open(&said), Ok(Opened::Stale(a.word)));
+    assert_eq!(a.open(&said), Err(Dropped::Replayed));
     // And by the same process, started anew.
-    assert_eq!(member().open(&said.clone()), Ok(Opened::Stale(a.word)));
+    assert_eq!(member().open(&said), Ok(Opened::Stale(a.word)));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn who_forgets_senders_draws_a_new_word() {
     let mut recorded = Vec::new();
     for _ in 0..=SENDERS_MAX {
         let said = part(&mut member(), &first, b"hello");
-        let opened = b.open(&said.clone());
+        let opened = b.open(&said);
         if b.word == first {
             assert!(matches!(opened, Ok(Opened::Part(..))));
             recorded.push(said);
@@ -104,7 +104,7 @@ fn what_is_too_long_or_too_short_is_dropped() {
     let mut b = member();
     assert_eq!(b.open(&[7; DATAGRAM_MAX + 1]), Err(Dropped::Oversized));
     for length in 0..HEADER {
-        assert_eq!(b.open(&b"TNG1".repeat(10)[..length].to_vec()), Err(Dropped::Malformed));
+        assert_eq!(b.open(&b"TNG1".repeat(10)[..length]), Err(Dropped::Malformed));
     }
 }
 
