@@ -50,6 +50,15 @@ impl Members {
         std::fs::read(self.folder(node).join("snapshot.json")).unwrap_or_default()
     }
 
+    /// How many files the member has open that has the most.
+    fn most_open_files(&self) -> usize {
+        let count = |node: &Candidate| {
+            let files = std::fs::read_dir(format!("/proc/{}/fd", node.process.id()));
+            files.map_or(0, |files| files.count())
+        };
+        self.nodes.iter().map(count).max().unwrap_or(0)
+    }
+
     fn folder(&self, node: usize) -> PathBuf {
         self.world.path(&format!("member{node}"))
     }
@@ -141,12 +150,18 @@ fn a_flood_of_silent_connections_neither_deposes_the_leader_nor_stops_a_member()
     until("all connections of the flood were opened", all, || world.logs());
     let stop: Arc<AtomicBool> = Arc::default();
     let writing = members.writing(&stop);
+    let mut most = 0;
     for _ in 0..3 {
         let before: Vec<Vec<u8>> = (1..=3).map(|node| members.snapshot(node)).collect();
-        let anew = || (1..=3).all(|node| members.snapshot(node) != before[node - 1]);
+        let anew = || {
+            most = members.most_open_files().max(most);
+            (1..=3).all(|node| members.snapshot(node) != before[node - 1])
+        };
         until("every member has written a snapshot during the flood", anew, || world.logs());
     }
     drop(flood);
+    // Without a limit, all of them.
+    assert!(most < FILES as usize * 3 / 4, "a member had {most} files open");
     stop.store(true, Ordering::Relaxed);
     writing.join().expect("the writer ends");
     let signs = world.signs().len();
