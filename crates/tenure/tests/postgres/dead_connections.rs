@@ -59,7 +59,7 @@ async fn connections_that_were_closed_while_idle_are_replaced() {
     cluster.start_again().unwrap();
     every_kind(&store, "s", 5).await;
     // From another database: the rig's own connections are to live.
-    cluster.psql("template1", "ALTER DATABASE postgres SET idle_session_timeout = 50").unwrap();
+    cluster.psql("template1", "ALTER DATABASE postgres SET idle_session_timeout = 1000").unwrap();
     cluster.terminate_backends("postgres").unwrap();
     every_kind(&store, "s", 6).await;
     for round in 7..9 {
