@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, REFERRER_POLICY,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, REFERRER_POLICY,
     STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
@@ -20,6 +20,7 @@ use tracing::{Instrument as _, Span};
 use crate::App;
 use crate::access::token::redact;
 use crate::access::{Denied, Principal, astray};
+use crate::compress;
 use crate::listen::Peer;
 use crate::problem::{Cause, Problem};
 
@@ -33,6 +34,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ID_MAX: usize = 64;
 /// As many letters and digits in a row are no id: a secret is longer, a trace id and a UUID without dashes have 32.
 const RUN_MAX: usize = 32;
+
+/// An answer shows a secret. On an answer, so that it is not compressed: the length of what is compressed tells something of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secret;
 
 /// A request's id: the client's own if it makes sense, else a random one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +91,7 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
     if let Ok(value) = HeaderValue::from_str(&id.0) {
         request.headers_mut().insert(REQUEST_ID, value);
     }
+    let gzip = method == Method::GET && compress::is_accepted(request.headers());
     let span = span(&id, &method, route.as_deref().unwrap_or("none"));
     let answered = AssertUnwindSafe(next.run(request).instrument(span.clone())).catch_unwind().await;
     let mut response = answered.unwrap_or_else(|_| {
@@ -99,6 +105,9 @@ pub(crate) async fn envelope(State(app): State<App>, mut request: Request, next:
         .remedy(format!("report it with what the log says about request {}", id.0))
         .into_response()
     });
+    if method == Method::GET {
+        response = compress::compressed(response, gzip).await;
+    }
     let took = app.runtime.now().since(began);
     let status = response.status();
     span.record("status", status.as_u16());
@@ -158,27 +167,33 @@ fn dress(headers: &mut HeaderMap, id: &RequestId, tls: bool) {
     }
 }
 
-/// The answer where there is nothing.
-pub(crate) async fn nowhere(app: App, request: Request) -> Problem {
-    if let Err(problem) = astray(&app, &request) {
-        return problem;
-    }
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        "no-such-path",
-        format!("there is nothing at {}", redact(request.uri().path())),
-    )
-    .remedy("/openapi.json lists what there is")
+/// The answer where there is nothing: a page for browsers, a problem for programs.
+pub(crate) async fn nowhere(app: App, request: Request) -> Response {
+    let problem = astray(&app, &request).err().unwrap_or_else(|| {
+        let detail = format!("there is nothing at {}", redact(request.uri().path()));
+        Problem::new(StatusCode::NOT_FOUND, "no-such-path", detail)
+            .remedy("/openapi.json lists what there is")
+    });
+    lost(&app, request, problem)
 }
 
 /// The answer where there is something, but not that.
-pub(crate) async fn no_such_method(app: App, request: Request) -> Problem {
-    if let Err(problem) = astray(&app, &request) {
-        return problem;
+pub(crate) async fn no_such_method(app: App, request: Request) -> Response {
+    let problem = astray(&app, &request).err().unwrap_or_else(|| {
+        let detail = format!("{} does not take {}", redact(request.uri().path()), request.method());
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", detail)
+            .remedy("/openapi.json lists what it takes")
+    });
+    lost(&app, request, problem)
+}
+
+fn lost(app: &App, request: Request, problem: Problem) -> Response {
+    let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if request.uri().path().starts_with("/v1/") || !accept.contains("text/html") {
+        return problem.into_response();
     }
-    let detail = format!("{} does not take {}", redact(request.uri().path()), request.method());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", detail)
-        .remedy("/openapi.json lists what it takes")
+    let remedy = "check the address, or start from the list of elections";
+    crate::pages::refused(app, &request.into_parts().0, &problem.remedy(remedy))
 }
 
 #[cfg(test)]

@@ -130,6 +130,12 @@ impl Floor {
         Ok(self.desk.look(Duration::ZERO).await.queues.get(key).cloned())
     }
 
+    /// When the last look that succeeded began, and why the last one failed, if it did. `None` before the first success.
+    pub(crate) fn standing(&self) -> Option<(Moment, Option<StoreError>)> {
+        let seen = self.desk.seen();
+        (seen.at != Moment::ZERO).then(|| (seen.at, seen.trouble.clone()))
+    }
+
     /// Something was changed from here: what is shown next was looked at after this was called.
     pub(crate) async fn changed(&self) {
         let desk = &self.desk;

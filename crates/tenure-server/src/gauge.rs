@@ -27,6 +27,8 @@ use crate::pages::{Laid, glance};
 pub(crate) const RECENT: usize = 20;
 /// How many are read at most, to find them.
 const READ: u32 = 500;
+/// And how many times, if one transaction published more.
+const READS: usize = 8;
 /// How much further back is looked if there were too few.
 const FURTHER: u64 = 8;
 
@@ -207,6 +209,12 @@ impl Gauge {
         Ok(found(self.desk.look(Duration::ZERO).await))
     }
 
+    /// When the last look that succeeded began, and why the last one failed, if it did. `None` before the first success.
+    pub(crate) fn standing(&self) -> Option<(Moment, Option<StoreError>)> {
+        let seen = self.desk.seen();
+        (seen.at != Moment::ZERO).then(|| (seen.at, seen.trouble.clone()))
+    }
+
     /// Something was changed from here: what is shown next was looked at after this was called.
     pub(crate) async fn changed(&self) {
         let desk = &self.desk;
@@ -305,9 +313,9 @@ fn track(before: &Seen, topics: Vec<TopicView>, groups: Vec<GroupView>, at: Mome
     Seen { topics, groups, at, until: Moment::ZERO, trouble: None }
 }
 
-/// The last events, the newest first. A store reads forwards: positions are of one sequence for all slots, so from a little
-/// before the last one on, and from further before while there are too few. If there are more than can be read at once, those of
-/// the slots that were written to last.
+/// The last events, the newest first: by when they were committed, and those of one transaction by their numbers. A store reads
+/// forwards: positions are of one sequence for all slots, so from a little before the last one on, and from further before while
+/// there are too few. A transaction that published much to many slots is read in several pieces.
 async fn last_events(
     store: &dyn Backend,
     topic: &TopicView,
@@ -323,17 +331,47 @@ async fn last_events(
     };
     let few = topic.events <= RECENT as u64;
     let mut back = if few { u64::MAX } else { RECENT as u64 };
+    let mut found = None;
     loop {
         let from = last.saturating_sub(back).max(first);
-        let wanted =
-            ends.iter().filter(|end| end.latest > from).map(|end| (end.slot, end.earliest.max(from)));
-        let read = ReadAsk { topic: topic.key.clone(), after: wanted.collect(), limit: READ };
-        let mut events = store.read_events(&read).await?;
-        if events.len() >= RECENT || from == first {
-            events.sort_by_key(|event| std::cmp::Reverse((event.position, event.id)));
-            events.truncate(RECENT);
-            return Ok(events);
+        let (mut newest, mut read, mut oldest_ms) = (Vec::new(), 0, i64::MAX);
+        // Each slot that is not read to its end yet, from where on, and where that is.
+        let mut left: Vec<_> = ends
+            .iter()
+            .filter(|end| end.latest > from)
+            .map(|end| (end.slot, end.earliest.max(from), end.latest))
+            .collect();
+        for _ in 0..READS {
+            let after = left.iter().map(|(slot, after, _)| (*slot, *after)).collect();
+            let piece = store.read_events(&ReadAsk { topic: topic.key.clone(), after, limit: READ }).await?;
+            if piece.is_empty() {
+                break;
+            }
+            read += piece.len();
+            oldest_ms = piece.iter().map(|event| event.at_ms).fold(oldest_ms, i64::min);
+            for (slot, after, _) in &mut left {
+                let of_slot = piece.iter().filter(|event| event.slot == *slot);
+                *after = of_slot.map(|event| event.position).max().unwrap_or(*after);
+            }
+            left.retain(|(_, after, latest)| after < latest);
+            newest.extend(piece);
+            newest.sort_by_key(|event: &Event| std::cmp::Reverse((event.at_ms, event.id)));
+            newest.truncate(RECENT);
+            if left.is_empty() {
+                break;
+            }
         }
+        // One transaction takes a position in every slot that it publishes to: its newest events may lie before those that were
+        // read, unless something older was read, too.
+        let is_enough = read >= RECENT && newest.last().is_some_and(|event: &Event| event.at_ms > oldest_ms);
+        if !left.is_empty() {
+            // Too much to read: what a shorter way back has found is whole.
+            return Ok(found.unwrap_or(newest));
+        }
+        if is_enough || from == first {
+            return Ok(newest);
+        }
+        found = Some(newest);
         back = back.saturating_mul(FURTHER);
     }
 }
@@ -382,6 +420,25 @@ mod tests {
         let of_slot = gauge.recent(&view, Some(7)).await.expect("events");
         assert!(!of_slot.is_empty() && of_slot.iter().all(|shown| shown.event.slot == 7));
         assert!(gauge.topic(&topic("none")).await.expect("an answer").is_none());
+    }
+
+    /// A bulk publish spreads one transaction over many slots. The list showed the events of the slot that was written last.
+    #[tokio::test]
+    async fn the_newest_events_of_a_bulk_publish_come_first() {
+        let store = Memory::new();
+        let settings = TopicSettings { slots: 16, ..TopicSettings::default() };
+        store.set_topic(&topic("bulk"), &settings).await.expect("made");
+        let all: Vec<_> = (0..2000)
+            .map(|n| NewEvent { key: Some(format!("k{n}")), ..NewEvent::new(format!("e{n}")) })
+            .collect();
+        for piece in all.chunks(1000) {
+            store.publish(&topic("bulk"), piece).await.expect("published");
+        }
+        let gauge = Gauge::watching(Arc::new(store), Arc::new(System));
+        let (_, view) = gauge.topic(&topic("bulk")).await.expect("an answer").expect("a topic");
+        let found = gauge.recent(&view, None).await.expect("events");
+        let kinds: Vec<_> = found.iter().map(|shown| shown.event.kind.clone()).collect();
+        assert_eq!(kinds, (1980..2000).rev().map(|n| format!("e{n}")).collect::<Vec<_>>());
     }
 
     #[tokio::test]

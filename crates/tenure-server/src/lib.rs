@@ -23,6 +23,7 @@ mod audit;
 pub mod board;
 mod bounded;
 mod calendar;
+mod compress;
 mod envelope;
 mod floor;
 mod gauge;

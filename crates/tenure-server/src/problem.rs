@@ -111,6 +111,13 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// Whether the store failed, or did not answer, rather than anything about the request.
+    pub(crate) fn is_about_the_store(&self) -> bool {
+        matches!(self.code, "store-timeout" | "store-unavailable")
+    }
+}
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
         let again = "whether it happened is unknown; try again; the server's log says more";

@@ -19,6 +19,7 @@ use tenure::port::{
     Backoff, Begin, GroupKey, GroupSettings, GroupView, Moved, SLOTS_MAX, StoreError, TopicKey, Trouble, Verb,
 };
 use tenure_core::event::{check_begin, check_group};
+use tenure_core::schedule::in_utc;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -323,11 +324,21 @@ pub(crate) async fn reset(
     if slots.is_empty() {
         find(&app, &key).await?;
     } else if !reset.dry_run {
-        let to = serde_json::to_string(&to).unwrap_or_default();
-        let which = reset.slot.map_or_else(String::new, |slot| format!(", slot {slot}"));
-        record(&app, &by, "group.reset", &key, format!("to {to}{which}")).await;
+        record(&app, &by, "group.reset", &key, reset_detail(&to, reset.slot)).await;
     }
     Ok(Json(ResetDone { slots }))
+}
+
+/// Where a group was moved to, for the audit.
+pub(crate) fn reset_detail(to: &Begin, slot: Option<u32>) -> String {
+    let to = match to {
+        Begin::Earliest => "the earliest event".to_owned(),
+        Begin::Latest => "the latest event".to_owned(),
+        Begin::Position(position) => format!("position {position}"),
+        Begin::Time(at_ms) => in_utc(*at_ms),
+    };
+    let which = slot.map_or_else(String::new, |slot| format!(", slot {slot}"));
+    format!("to {to}{which}")
 }
 
 /// The group of a request.

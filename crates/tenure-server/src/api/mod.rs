@@ -39,7 +39,9 @@ use utoipa_axum::routes;
 pub(crate) use self::deeds::By;
 pub(crate) use self::document::bare as document;
 pub(crate) use self::events::{fitting, no_event as no_such_event};
-pub(crate) use self::groups::{PushWish, none as no_such_group, order_dead, push_address, set_push};
+pub(crate) use self::groups::{
+    PushWish, none as no_such_group, order_dead, push_address, reset_detail, set_push,
+};
 pub(crate) use self::members::none as no_gossip;
 pub(crate) use self::names::names as names_namespace;
 pub(crate) use self::schedules::{

@@ -16,7 +16,7 @@ use tenure::port::{CandidateView, ElectionView, Pause};
 use tenure::{ElectionKey, Name, Token};
 
 use super::election::{Asked, unknown, within};
-use super::frame::{Visit, go, page, trouble};
+use super::frame::{Visit, page, trouble};
 use super::given::{Got, Posted};
 use super::parts;
 use crate::App;
@@ -195,7 +195,7 @@ pub(super) async fn act(
 ) -> Response {
     let key = ElectionKey::new(asked.namespace, election);
     match done(&app, &visit, &key, &action, &deed).await {
-        Ok(done) => go(&format!("{}&done={done}", parts::href(&key, ""))),
+        Ok(done) => visit.tell(&parts::href(&key, ""), done),
         Err(problem) => trouble(&visit, &problem),
     }
 }

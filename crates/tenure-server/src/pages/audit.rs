@@ -91,7 +91,7 @@ pub(super) fn table(deeds: &[&Deed], wall: i64) -> Markup {
                 @for deed in deeds {
                     tr data-key=(format!("deed-{}", deed.n)) {
                         th scope="row" { (deed.principal) }
-                        td data-label="Did" { span.chip { (deed.action) } }
+                        td data-label="Did" { span.chip { (parts::breakable(&deed.action)) } }
                         td data-label="To" { span { (target(deed)) } }
                         td.wide.none[deed.detail.is_empty()] data-label="Detail" { @if deed.detail.is_empty() { span.soft { "–" } } @else { (deed.detail) } }
                         td.wide data-label="When" { span { (words::ago(deed.at_ms, wall)) " " span.soft.small { (words::utc(deed.at_ms)) } } }

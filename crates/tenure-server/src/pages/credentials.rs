@@ -27,14 +27,10 @@ const LIFETIMES: [(&str, &str, Option<i64>); 5] = [
 const DAY_MS: i64 = 86_400_000;
 
 pub(super) async fn show(State(app): State<App>, visit: Visit) -> Response {
-    match listed(&app, &visit, None).await {
-        Ok(response) => response,
-        Err(problem) => trouble(&visit, &problem),
-    }
-}
-
-async fn listed(app: &App, visit: &Visit, made: Option<(&Credential, &str)>) -> Result<Response, Problem> {
-    let mut credentials = within(app.store.credentials()).await?;
+    let mut credentials = match within(app.store.credentials()).await {
+        Ok(credentials) => credentials,
+        Err(error) => return trouble(&visit, &error.into()),
+    };
     credentials.retain(|credential| !is_dashboard_session(credential));
     let wall = app.runtime.wall_ms();
     let content = html! {
@@ -48,7 +44,7 @@ async fn listed(app: &App, visit: &Visit, made: Option<(&Credential, &str)>) -> 
                 "What you make here counts on servers that do ask."
             } }))
         }
-        @if let Some((credential, text)) = made { (secret(credential, text)) }
+        @if let Some(text) = visit.secret() { (secret(&credentials, text)) }
         section.card aria-labelledby="credentials" {
             header { h2 #credentials { (words::count(credentials.len(), "credential")) } }
             @if credentials.is_empty() { p.empty { "There are none yet. Make one below." } }
@@ -59,17 +55,15 @@ async fn listed(app: &App, visit: &Visit, made: Option<(&Credential, &str)>) -> 
             div.body { (form()) }
         }
     };
-    Ok(page(visit, "Access", "Access", content))
+    page(&visit, "Access", "Access", content)
 }
 
-fn secret(credential: &Credential, text: &str) -> Markup {
-    parts::notice(
-        "good",
-        html! {
-            p { span.strong { "A token for " (credential.name) "." } " Copy it now: it is not shown again." }
-            (parts::command("secret", text))
-        },
-    )
+fn secret(credentials: &[Credential], text: &str) -> Markup {
+    let id = token::parse(text).map(|(id, _)| id);
+    let made = credentials.iter().find(|credential| Some(credential.id.as_str()) == id);
+    let whose =
+        made.map_or_else(|| "Access token.".into(), |made| format!("Access token for {}.", made.name));
+    parts::secret(&whose, text)
 }
 
 fn table(credentials: &[Credential], wall: i64) -> Markup {
@@ -208,8 +202,7 @@ pub(super) async fn create(State(app): State<App>, visit: Visit, Posted(wanted):
         let grants: Vec<_> = credential.grants.iter().map(ToString::to_string).collect();
         let detail = format!("for {}: {}", credential.name, grants.join(" "));
         visit.record(&app, "token.create", None, &credential.id, detail).await;
-        // Not a redirect: the secret is in this answer and nowhere else.
-        listed(&app, &visit, Some((&credential, &token.text))).await
+        Ok(visit.tell_secret("/access", "new", &token.text))
     };
     made.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
 }

@@ -126,7 +126,7 @@ fn row(key: &GroupKey, set: &Set, admin: bool, wall: i64) -> Markup {
             }
             td.wide.carries data-label="Why" {
                 div {
-                    @if aside.error.is_empty() { p.soft { "Waits for its turn." } } @else { p.why { (aside.error) } }
+                    @if aside.error.is_empty() { p.soft { "Waits for its turn." } } @else { p.why { (words::first_line(&aside.error)) } }
                     (carries(&format!("payload-{}", aside.event.id), &set.glance, &set.payload, &here))
                 }
             }

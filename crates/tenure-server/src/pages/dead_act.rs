@@ -9,7 +9,7 @@ use tenure::port::{AsideFilter, AsideView, DeadOrder, EventId, GroupKey, StoreEr
 
 use super::dead::{find, not_aside};
 use super::election::within;
-use super::frame::{Visit, go, trouble};
+use super::frame::{Visit, trouble};
 use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::queues::{Where, no_such_action};
@@ -108,7 +108,7 @@ pub(super) async fn act(
         Ok(if happened { action.as_str() } else { "nothing" })
     };
     match done.await {
-        Ok(done) => go(&format!("{}&done={done}#aside", parts::group_href(&key, ""))),
+        Ok(done) => visit.tell(&format!("{}#aside", parts::group_href(&key, "")), done),
         Err(problem) => trouble(&visit, &problem),
     }
 }
@@ -221,8 +221,8 @@ pub(super) async fn all(
         })
     };
     match ordering.await {
-        Ok(0) => go(&format!("{back}&done=nothing#aside")),
-        Ok(_) => go(&format!("{back}&done={action}#aside")),
+        Ok(0) => visit.tell(&format!("{back}#aside"), "nothing"),
+        Ok(_) => visit.tell(&format!("{back}#aside"), &action),
         Err(problem) => trouble(&visit, &problem),
     }
 }

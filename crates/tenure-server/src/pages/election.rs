@@ -33,9 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) struct Asked {
     #[serde(default = "Name::default_namespace")]
     pub(super) namespace: Name,
-    /// What an operator has just done here.
-    #[serde(default)]
-    pub(super) done: Option<String>,
 }
 
 pub(super) async fn show(
@@ -55,8 +52,7 @@ pub(super) async fn show(
     let (now, wall) = (app.runtime.now(), app.runtime.wall_ms());
     let content = html! {
         (head(view, &visit, &seen, now))
-        @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&seen, now, &visit)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #pause data-live { (paused(view, wall)) }
         div #leaders .leaders .alone[view.slots == 1] data-live {
             @for lease in &view.leases { (seat(view, lease, &seen, now, wall)) }

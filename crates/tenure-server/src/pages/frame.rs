@@ -4,23 +4,26 @@ use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use serde::Deserialize;
 use tenure::Name;
 use tenure::port::Verb;
 
 use super::assets::{self, LOGO, SCRIPT, STYLE};
+use super::flash::{self, Flash};
 use super::given::Posted;
 use super::parts;
+use super::store_banner::{self, Banner};
 use crate::access::{Access, Principal};
 use crate::listen::Peer;
 use crate::problem::Problem;
 use crate::{App, RequestId};
 
 /// Somebody looks at a page.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Visit {
+    app: App,
     /// Who, if that is known.
     pub(super) principal: Option<Principal>,
     /// Whether this server asks for credentials at all.
@@ -33,6 +36,10 @@ pub(crate) struct Visit {
     gossips: bool,
     /// Whether the connection is encrypted.
     pub(super) tls: bool,
+    /// Whether the request only reads: a failure of it has changed nothing.
+    reads: bool,
+    /// What the request before this one did, to be told once.
+    flash: Flash,
     request: RequestId,
     theme: Theme,
 }
@@ -44,12 +51,15 @@ impl Visit {
         let host = header("host").or_else(|| parts.uri.authority().map(|authority| authority.as_str()));
         let here = parts.uri.path_and_query().map_or("/", |here| here.as_str());
         Visit {
+            app: app.clone(),
             principal: parts.extensions.get::<Principal>().cloned(),
             guarded: !matches!(*app.access, Access::Open),
             host: host.unwrap_or("localhost").to_owned(),
             here: here.to_owned(),
             gossips: app.gossip.is_some(),
             tls: parts.extensions.get::<Peer>().is_some_and(|peer| peer.tls),
+            reads: matches!(parts.method, Method::GET | Method::HEAD),
+            flash: Flash::of(&parts.headers, here),
             request: parts.extensions.get().cloned().unwrap_or_else(|| RequestId("".into())),
             theme: Theme::of(cookie(&parts.headers, "tenure_theme").unwrap_or_default()),
         }
@@ -80,6 +90,26 @@ impl Visit {
         }
     }
 
+    /// The word for what the visitor's last form did, if this is the page that tells it.
+    pub(super) fn done(&self) -> Option<&str> {
+        self.flash.done.as_deref()
+    }
+
+    /// The secret that the visitor's last form created, if this is the page that shows it.
+    pub(super) fn secret(&self) -> Option<&str> {
+        self.flash.secret.as_deref()
+    }
+
+    /// Redirects to a page after an action. That page tells what was done, and only the first time that it is opened.
+    pub(super) fn tell(&self, to: &str, done: &str) -> Response {
+        flash::redirect(to, done, None, self.tls)
+    }
+
+    /// Redirects to a page after an action that created a secret. That page shows the secret, and only the first time.
+    pub(super) fn tell_secret(&self, to: &str, done: &str, secret: &str) -> Response {
+        flash::redirect(to, done, Some(secret), self.tls)
+    }
+
     /// Where this server is, as its visitor reached it.
     pub(super) fn origin(&self) -> String {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.host)
@@ -105,6 +135,10 @@ pub(super) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> 
 
 /// A whole page: its title, what of it stands in the menu, and what is in it.
 pub(crate) fn page(visit: &Visit, title: &str, tab: &str, content: Markup) -> Response {
+    framed(visit, title, tab, content, &Banner::of(&visit.app))
+}
+
+fn framed(visit: &Visit, title: &str, tab: &str, content: Markup, banner: &Banner) -> Response {
     let body = html! {
         (DOCTYPE)
         html lang="en" data-theme=[visit.theme.attribute()] {
@@ -116,18 +150,24 @@ pub(crate) fn page(visit: &Visit, title: &str, tab: &str, content: Markup) -> Re
                 link rel="icon" href=(assets::url(LOGO)) type="image/svg+xml";
                 link rel="stylesheet" href=(assets::url(STYLE));
                 script src=(assets::url(SCRIPT)) defer {}
+                @if banner.is_unreadable() { noscript { meta http-equiv="refresh" content="5"; } }
             }
             body {
-                a.skip href="#main" { "Skip to the content" }
+                a.skip href="#main" { "Skip to main content" }
                 (header(visit, tab))
-                main #main tabindex="-1" { (content) }
+                main #main tabindex="-1" data-failed[banner.is_unreadable()] {
+                    div #store-state data-live { (store_banner::shown(banner, visit)) }
+                    (content)
+                }
                 div #news .hidden aria-live="polite" {}
                 (footer(visit))
             }
         }
     };
     // The envelope adds the policy, and that nobody keeps it.
-    ([(CONTENT_TYPE, "text/html; charset=utf-8")], body.into_string()).into_response()
+    let mut response = ([(CONTENT_TYPE, "text/html; charset=utf-8")], body.into_string()).into_response();
+    visit.flash.forget(&mut response);
+    response
 }
 
 fn header(visit: &Visit, tab: &str) -> Markup {
@@ -157,8 +197,8 @@ fn header(visit: &Visit, tab: &str) -> Markup {
                     span #live .live role="status" hidden {}
                     form method="post" action="/theme" {
                         input type="hidden" name="next" value=(visit.here);
-                        button.quiet name="theme" value=(visit.theme.next().word()) title=(format!("Light: {}", visit.theme.word())) {
-                            (visit.theme.sign()) span.hidden { "Switch to " (visit.theme.next().word()) " colours" }
+                        button.quiet name="theme" value=(visit.theme.next().word()) title=(format!("Theme: {}", visit.theme.word())) {
+                            (visit.theme.sign()) span.hidden { "Switch to the " (visit.theme.next().word()) " theme" }
                         }
                     }
                     @if visit.guarded && visit.principal.is_some() {
@@ -196,17 +236,24 @@ pub(super) fn own_path(next: &str) -> &str {
     if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/" }
 }
 
-/// What went wrong, as a page.
+/// What went wrong, as a page. A page that the store did not give the data for says only that, and comes back by itself.
 pub(super) fn trouble(visit: &Visit, problem: &Problem) -> Response {
-    let content = html! {
-        div.head { div { h1 { (problem.title) } } }
-        (parts::notice("bad", html! {
-            p { (problem.detail) }
-            @if let Some(remedy) = &problem.remedy { p.soft { (remedy) } }
-        }))
-        p { a href="/" { "To the elections" } }
+    let unreadable = visit.reads && problem.is_about_the_store();
+    let (banner, title) = match unreadable {
+        true => (Banner::unreadable(problem), "Store unavailable"),
+        false => (Banner::of(&visit.app), problem.title),
     };
-    let mut response = page(visit, problem.title, "", content);
+    let content = html! {
+        div.head { div { h1 { (title) } } }
+        @if !unreadable {
+            (parts::notice("bad", html! {
+                p { (problem.detail) }
+                @if let Some(remedy) = &problem.remedy { p.soft { (remedy) } }
+            }))
+        }
+        p { a href="/" { "Go to elections" } }
+    };
+    let mut response = framed(visit, title, "", content, &banner);
     *response.status_mut() = problem.status;
     problem.note(&mut response);
     response

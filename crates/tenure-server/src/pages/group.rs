@@ -46,9 +46,6 @@ pub(super) struct Asked {
     /// After this one, for the next page of what is aside.
     #[serde(default)]
     after: Option<u64>,
-    /// What an operator has just done here.
-    #[serde(default)]
-    done: Option<String>,
 }
 
 impl Asked {
@@ -99,8 +96,8 @@ pub(super) async fn show(
     let marks = Marks::of(&track.view);
     let content = html! {
         (head(&track, &visit))
-        @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&app.board.seen(), now, &visit)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
+        @if let Some(secret) = visit.secret() { (parts::secret("Webhook signing secret.", secret)) }
         div #pause data-live {
             @if let Some(pause) = &track.view.paused {
                 (parts::paused(pause, "Nothing more is read until it is resumed; members keep their slots, and finish what they have.", wall))

@@ -10,7 +10,7 @@ use tenure::port::{Backoff, Begin, GroupKey, GroupSettings, GroupView, Pause, To
 use tenure_core::event::check_group;
 
 use super::election::within;
-use super::frame::{Visit, go, page, trouble};
+use super::frame::{Visit, trouble};
 use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::queue_act::{digest, span, wrong};
@@ -144,8 +144,8 @@ pub(super) async fn act(
 ) -> Response {
     let key = GroupKey::new(TopicKey::new(at.namespace, topic), group);
     match done(&app, &visit, &key, &action, &deed).await {
-        Ok("delete") => go(&format!("{}&done=group-delete", parts::topic_href(&key.topic, ""))),
-        Ok(done) => go(&format!("{}&done={done}", parts::group_href(&key, ""))),
+        Ok("delete") => visit.tell(&parts::topic_href(&key.topic, ""), "group-delete"),
+        Ok(done) => visit.tell(&parts::group_href(&key, ""), done),
         Err(problem) => trouble(&visit, &problem),
     }
 }
@@ -271,8 +271,8 @@ pub(super) async fn push(
 ) -> Response {
     let key = GroupKey::new(TopicKey::new(at.namespace, topic), group);
     match pushed(&app, &by, &key, target).await {
-        Ok(None) => go(&format!("{}&done=push", parts::group_href(&key, ""))),
-        Ok(Some(secret)) => page(&visit, &format!("Push {}", key.name), "Events", made(&key, &secret)),
+        Ok(None) => visit.tell(&parts::group_href(&key, ""), "push"),
+        Ok(Some(secret)) => visit.tell_secret(&parts::group_href(&key, ""), "push", &secret),
         Err(problem) => trouble(&visit, &problem),
     }
 }
@@ -290,19 +290,4 @@ async fn pushed(app: &App, by: &By, key: &GroupKey, target: Target) -> Result<Op
     app.gauge.changed().await;
     app.floor.changed().await;
     Ok(made)
-}
-
-/// The secret that was made, this once.
-fn made(key: &GroupKey, secret: &str) -> Markup {
-    html! {
-        div.head { div {
-            p.crumb { a href="/topics" { "Events" } " / " (key.topic.namespace) " / " a href=(parts::topic_href(&key.topic, "")) { (key.topic.name) } }
-            h1 { "Push " (key.name) }
-        } }
-        (parts::notice("good", html! {
-            p { span.strong { "The secret of its signatures." } " Copy it now: it is not shown again." }
-            (parts::command("secret", secret))
-        }))
-        p { a.button.main data-key="back" href={ (parts::group_href(key, "")) "&done=push" } { "To the group" } }
-    }
 }

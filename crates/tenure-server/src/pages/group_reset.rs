@@ -10,7 +10,7 @@ use tenure::port::{Begin, GroupKey, GroupView, Moved, TopicKey, TopicView};
 use tenure_core::event::check_begin;
 
 use super::election::within;
-use super::frame::{Visit, go, page, trouble};
+use super::frame::{Visit, page, trouble};
 use super::given::{Got, Posted};
 use super::group_act::{find, record};
 use super::parts;
@@ -19,6 +19,7 @@ use super::queues::Where;
 use super::topic_act::number;
 use super::words;
 use crate::App;
+use crate::api::reset_detail;
 use crate::problem::Problem;
 
 /// How many slots are told one by one.
@@ -216,13 +217,11 @@ pub(super) async fn act(
         if moved.is_empty() {
             return Ok("nothing");
         }
-        let which = slot.map_or_else(String::new, |slot| format!(", slot {slot}"));
-        let to = serde_json::to_string(&to).unwrap_or_default();
-        record(&app, &visit, "group.reset", &key, format!("to {to}{which}")).await;
+        record(&app, &visit, "group.reset", &key, reset_detail(&to, slot)).await;
         Ok("reset")
     };
     match done.await {
-        Ok(done) => go(&format!("{}&done={done}", parts::group_href(&key, ""))),
+        Ok(done) => visit.tell(&parts::group_href(&key, ""), done),
         Err(problem) => trouble(&visit, &problem),
     }
 }

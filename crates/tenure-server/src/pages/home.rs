@@ -81,7 +81,6 @@ pub(super) async fn show(
             h1 { "Elections" }
             p { "Who leads what, under which token, and for how long that can be trusted." }
         } }
-        div #trouble data-live { (parts::store_trouble(&seen, now, &visit)) }
         div #health .tiles data-live { (health(&app, &seen, &visible, &visit)) }
         div #claims .tiles data-live { (claims(&work, &visit, app.runtime.wall_ms())) }
         div #elections data-live {
@@ -397,7 +396,7 @@ fn replicas(app: &App, seen: &Seen, visit: &Visit) -> Option<Markup> {
                         @let leads = view.held_by(&candidate.session.id).next().is_some();
                         tr data-key=(candidate.session.id) .leads[leads] {
                             th scope="row" { (candidate.id) }
-                            td.mono data-label="Address" { (about(candidate, "address")) }
+                            td.mono data-label="Address" { (parts::breakable(&about(candidate, "address"))) }
                             td data-label="Version" { (about(candidate, "version")) }
                             td.nowrap data-label="Last seen" { (last_beat(seen, candidate, now)) }
                             td data-label="Role" { @if leads { (parts::state("good", "keeps house")) } @else { (parts::state("idle", "stands by")) } }

@@ -77,7 +77,7 @@ fn row(member: &Arc<Member>, gossip: &Gossip, wall: i64) -> Markup {
             th scope="row" { (member.name) @if member.id == gossip.id() { " " span.soft { "(this server)" } } }
             td data-label="State" { (parts::state(kind, word)) }
             td data-label="Joined" { (words::ago(joined, wall)) }
-            td data-label="Address" { (member.address) }
+            td data-label="Address" { (parts::breakable(&member.address.to_string())) }
             td data-label="Tells" { (parts::chips(&told)) }
         }
     }

@@ -30,6 +30,8 @@
 //! | `credentials` | who may do what; tokens made and revoked |
 //! | `login` | log in and out |
 //! | `live` | the stream that says that something changed |
+//! | `flash` | what a form did, told once by the next page |
+//! | `store_banner` | that the store is unavailable, on every page |
 
 mod act;
 mod assets;
@@ -40,6 +42,7 @@ mod dead;
 mod dead_act;
 mod election;
 mod first;
+mod flash;
 mod frame;
 mod given;
 mod graph;
@@ -69,6 +72,7 @@ mod schedule_form;
 mod schedule_strip;
 mod schedule_wish;
 mod schedules;
+mod store_banner;
 mod submit;
 mod task;
 mod timeline;

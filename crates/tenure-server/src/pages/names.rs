@@ -54,7 +54,6 @@ pub(super) async fn show(
             h1 { "Names" }
             p { "Which process has which name, and where each singleton runs. One process each, under a token that only grows." }
         } }
-        div #trouble data-live { (parts::store_trouble(&seen, app.runtime.now(), &visit)) }
         div #names data-live {
             (card("all", &words::count(names.len(), "name"), &names, &filter, wall, html! {
                 "Nobody has a name yet. " code { "tenure names register printer --meta address=10.0.0.7:631" }

@@ -7,13 +7,14 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tenure::cluster::{NAMES, SINGLETONS};
 use tenure::port::{
     ElectionView, EventId, GroupKey, LeaseView, Pause, PoolKey, QueueKey, ScheduleKey, SessionView,
-    StoreError, TaskId, TaskState, TopicKey, Verb,
+    StoreError, TaskId, TaskState, TopicKey,
 };
 use tenure::{ElectionKey, Moment, Name};
 
 use super::frame::Visit;
 use super::words;
 use crate::board::Seen;
+use crate::problem::Problem;
 
 /// What needs no escape in a path or query of ours.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
@@ -21,6 +22,11 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_'
 /// The text, fit to stand in an address.
 pub(super) fn escape(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
+}
+
+/// The text that was made fit to stand in an address; `None` if it is no text.
+pub(super) fn unescape(text: &str) -> Option<String> {
+    percent_encoding::percent_decode_str(text).decode_utf8().ok().map(Into::into)
 }
 
 /// Whether an election is shown on a page of its own: what servers and workers elect among themselves, names and singletons.
@@ -161,6 +167,15 @@ pub(super) fn reason_field() -> Markup {
     }
 }
 
+/// A kind, a type or an address, which may be broken after its dots, slashes and colons if it is long.
+pub(super) fn breakable(text: &str) -> Markup {
+    const SHORT: usize = 16;
+    html! {
+        @if text.len() <= SHORT { (text) }
+        @else { @for part in text.split_inclusive(['.', '/', ':', '_', '@']) { (part) wbr; } }
+    }
+}
+
 /// Tags and the like.
 pub(super) fn chips(all: &[String]) -> Markup {
     html! { @if all.is_empty() { span.soft { "–" } } @else { div.chips { @for one in all { span.chip { (one) } } } } }
@@ -217,6 +232,10 @@ pub(super) fn election_state(view: &ElectionView, seen: &Seen, now: Moment) -> M
         (Some(_), 0) => state("warn", "paused"),
         (Some(_), _) => state("warn", "pausing"),
         (None, 0) if view.candidates.is_empty() => state("idle", "nobody stands"),
+        // Observers do not want to lead: nothing is missing.
+        (None, 0) if view.candidates.iter().all(|candidate| candidate.observer) => {
+            state("idle", "only observers")
+        }
         (None, 0) => state("bad", "nobody leads"),
         // Who hears nothing itself must not call others silent.
         (None, _) if silent == led && seen.trouble.is_some() => state("idle", "unknown"),
@@ -250,18 +269,6 @@ pub(super) fn trust(left: Duration, whole: Duration, of: &str, seen: &Seen) -> M
     }
 }
 
-/// That the store does not answer, if so. What it said is for those who look after it.
-pub(super) fn store_trouble(seen: &Seen, now: Moment, visit: &Visit) -> Markup {
-    html! {
-        @if let Some(error) = &seen.trouble {
-            (notice("bad", html! {
-                p { span.strong { "The store does not answer." } " What you see is " (words::lasted(seen.age(now).as_millis() as i64)) " old." }
-                @if visit.may(Verb::Admin, None) { p { (error) } }
-            }))
-        }
-    }
-}
-
 /// A token of a lease; nothing while it was never granted.
 pub(super) fn token(lease: &LeaseView) -> Markup {
     html! { @if lease.token == tenure::Token::ZERO { span.soft { "–" } } @else { span.token { (lease.token) } } }
@@ -288,7 +295,67 @@ pub(super) fn command(id: &str, text: &str) -> Markup {
     html! {
         div.command {
             pre #(id) tabindex="0" { (text) }
-            button.button.slim type="button" data-copy=(id) hidden { "Copy" }
+            button.button.slim type="button" data-copy=(id) { "Copy" }
         }
     }
+}
+
+/// A secret that was just created, shown this once.
+pub(super) fn secret(what: &str, text: &str) -> Markup {
+    notice(
+        "good",
+        html! {
+            p { span.strong { (what) } " Copy it now; it is not shown again." }
+            (command("secret", text))
+        },
+    )
+}
+
+/// What is wrong with a form that is shown again, as it was filled in.
+#[derive(Clone, Copy)]
+pub(super) struct Mistake<'p>(pub(super) Option<&'p Problem>);
+
+impl Mistake<'_> {
+    /// What `aria-invalid` says of a field.
+    pub(super) fn marks(self, field: &str) -> Option<&'static str> {
+        self.is_in(field).then_some("true")
+    }
+
+    fn is_in(self, field: &str) -> bool {
+        self.0.and_then(|problem| problem.field.as_deref()) == Some(field)
+    }
+
+    /// What is wrong with a field, to stand below it.
+    pub(super) fn below(self, field: &str) -> Markup {
+        html! {
+            @if let Some(problem) = self.0.filter(|_| self.is_in(field)) {
+                small.mistake id={ (field) "-mistake" } role="alert" { (problem.detail) }
+            }
+        }
+    }
+
+    /// What is wrong with none of these fields, to stand above the form.
+    pub(super) fn above(self, fields: &[&str]) -> Markup {
+        html! {
+            @if let Some(problem) = self.0.filter(|_| !fields.iter().any(|field| self.is_in(field))) {
+                (notice("bad", html! { p { (problem.detail) } }))
+            }
+        }
+    }
+}
+
+/// Whether a form is shown again with what is wrong with it: whoever filled it in can mend it.
+pub(super) fn is_mendable(problem: &Problem) -> bool {
+    matches!(
+        problem.status,
+        http::StatusCode::UNPROCESSABLE_ENTITY
+            | http::StatusCode::CONFLICT
+            | http::StatusCode::PAYLOAD_TOO_LARGE
+    )
+}
+
+/// The same page, as the answer to a form that was refused.
+pub(super) fn refused(mut page: axum::response::Response, problem: &Problem) -> axum::response::Response {
+    *page.status_mut() = problem.status;
+    page
 }

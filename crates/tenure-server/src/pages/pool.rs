@@ -24,9 +24,6 @@ const SHOWN: usize = 300;
 pub(super) struct Asked {
     #[serde(default = "Name::default_namespace")]
     namespace: Name,
-    /// What an operator has just done here.
-    #[serde(default)]
-    done: Option<String>,
 }
 
 /// There is no such pool.
@@ -51,8 +48,7 @@ pub(super) async fn show(
     let wall = app.runtime.wall_ms();
     let content = html! {
         (head(view, &visit, wall))
-        @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&app.board.seen(), app.runtime.now(), &visit)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #pause data-live {
             @if let Some(pause) = &view.paused { (parts::paused(pause, "Nothing is handed out in this namespace; what is held stays held.", wall)) }
         }
@@ -82,7 +78,8 @@ fn outcome(done: &str) -> Option<&'static str> {
         "enable" => "Enabled. It is handed out again.",
         "disable" => "Disabled. It is not handed out any more; whoever has it keeps it.",
         "remove" => "Removed.",
-        "release" => "Taken back. Whoever had it is refused from now on.",
+        "release" => "Taken back. The former holder is refused from now on.",
+        "call-off" => "Request called off. It held no resource.",
         "settings" => "Set. It counts for whatever is handed out from now on.",
         "already" => "Nothing to do: it was so already.",
         _ => return None,

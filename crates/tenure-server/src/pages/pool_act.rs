@@ -9,7 +9,7 @@ use tenure::Name;
 use tenure::port::{Handle, NewResource, PoolKey, PoolSettings, PoolView, RequestId, RequestState};
 
 use super::election::within;
-use super::frame::{Visit, go, trouble};
+use super::frame::{Visit, trouble};
 use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::pool::unknown;
@@ -72,7 +72,7 @@ pub(super) async fn make(
     let made = async {
         let key = PoolKey::new(at.namespace.clone(), name("pool", &wanted.pool)?);
         let done = put(&app, &visit, &key, &wanted).await?;
-        Ok(go(&format!("{}&done={done}", parts::pool_href(&key, ""))))
+        Ok(visit.tell(&parts::pool_href(&key, ""), done))
     };
     made.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
 }
@@ -190,7 +190,7 @@ pub(super) async fn act(
 
 fn finish(visit: &Visit, key: &PoolKey, done: Result<&str, Problem>) -> Response {
     match done {
-        Ok(done) => go(&format!("{}&done={done}", parts::pool_href(key, ""))),
+        Ok(done) => visit.tell(&parts::pool_href(key, ""), done),
         Err(problem) => trouble(visit, &problem),
     }
 }
@@ -361,9 +361,17 @@ pub(super) async fn request_act(
         let happened = within(handle).await?;
         if happened {
             let what = view.resource.as_ref().map_or("request", Name::as_str);
-            record(&app, &visit, &key, "resource.release", Some(what), format!("from {owner}")).await;
+            let detail = match view.resource {
+                Some(_) => format!("from {owner}"),
+                None => format!("waiting request {id} of {owner} called off"),
+            };
+            record(&app, &visit, &key, "resource.release", Some(what), detail).await;
         }
-        Ok(if happened { "release" } else { "already" })
+        Ok(match (happened, &view.resource) {
+            (false, _) => "already",
+            (true, Some(_)) => "release",
+            (true, None) => "call-off",
+        })
     };
     finish(&visit, &key, done.await)
 }

@@ -82,7 +82,6 @@ pub(super) async fn show(
                 }
             }
         }
-        div #trouble data-live { (parts::store_trouble(&app.board.seen(), app.runtime.now(), &visit)) }
         div #pools data-live {
             @if visible.is_empty() { (first::pools(&visit)) } @else { (table(&visible, &filter, app.runtime.wall_ms())) }
         }
@@ -142,7 +141,11 @@ pub(super) fn state(view: &PoolView, wall: i64) -> Markup {
     match (&view.paused, count(Standing::Free), view.waiting.len()) {
         (Some(_), _, _) => parts::state("warn", "paused"),
         (None, 0, 0) if view.resources.is_empty() => parts::state("idle", "empty"),
-        (None, 0, _) => parts::state("good", "none free"),
+        (None, 0, 0) if count(Standing::Disabled) == view.resources.len() => {
+            parts::state("off", "all disabled")
+        }
+        (None, 0, 0) => parts::state("late", "none free"),
+        (None, 0, waiting) => parts::state("bad", format!("none free, {waiting} waiting")),
         (None, free, _) => parts::state("next", format!("{free} free")),
     }
 }

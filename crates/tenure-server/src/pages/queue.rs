@@ -40,9 +40,6 @@ pub(super) struct Asked {
     /// Before this one, for older pages.
     #[serde(default)]
     pub(super) before: Option<u64>,
-    /// What an operator has just done here.
-    #[serde(default)]
-    pub(super) done: Option<String>,
 }
 
 /// Which tasks of a queue somebody looks at.
@@ -130,8 +127,7 @@ pub(super) async fn show(
     let (now, wall) = (app.runtime.now(), app.runtime.wall_ms());
     let content = html! {
         (head(&track, &visit))
-        @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&app.board.seen(), now, &visit)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #pause data-live {
             @if let Some(pause) = &track.view.paused {
                 (parts::paused(pause, "Nothing is handed out until it is resumed; what is claimed goes on.", wall))
@@ -317,7 +313,7 @@ fn row(task: &TaskView, wall: i64) -> Markup {
         tr data-key=(format!("task-{}", task.id)) {
             th scope="row" { a href=(parts::task_href(&task.namespace, task.id, "")) { (task.id) } }
             td data-label="State" { (parts::task_state(task.state)) }
-            td.none[task.kind.is_empty()] data-label="Kind" { @if task.kind.is_empty() { span.soft { "–" } } @else { (task.kind) } }
+            td.none[task.kind.is_empty()] data-label="Kind" { @if task.kind.is_empty() { span.soft { "–" } } @else { (parts::breakable(&task.kind)) } }
             td.num.none[task.priority == 0] data-label="Priority" { (task.priority) }
             td.num.nowrap data-label="Attempt" { (task.attempt) span.soft { " of " (task.max_attempts) } }
             td.none[task.worker.is_none()] data-label="Worker" { @match &task.worker { Some(worker) => (worker), None => span.soft { "–" } } }
@@ -334,20 +330,20 @@ fn about(task: &TaskView, wall: i64) -> Markup {
         @match task.state {
             TaskState::Claimed => span {
                 @if let Some(at) = task.claimed_at_ms { "for " (words::span((wall - at).max(0) as u64)) }
-                @if let Some(progress) = &task.progress { ": " (progress) }
+                @if let Some(progress) = &task.progress { ": " (words::first_line(progress)) }
             },
             TaskState::Completed => span.soft { @if let Some((ready, claimed)) = task.ready_at_ms.zip(task.claimed_at_ms) {
                 "waited " (words::span((claimed - ready).max(0) as u64))
                 @if let Some(end) = task.finished_at_ms { ", ran " (words::span((end - claimed).max(0) as u64)) }
             } },
-            TaskState::Dead | TaskState::Cancelled => span { (task.reason.as_deref().or(failed.map(|failure| failure.error.as_str())).unwrap_or("–")) },
+            TaskState::Dead | TaskState::Cancelled => span { (words::first_line(task.reason.as_deref().or(failed.map(|failure| failure.error.as_str())).unwrap_or("–"))) },
             TaskState::Scheduled => span {
                 @if let Some(at) = task.run_at_ms { "due " (words::until(at, wall)) }
-                @if let Some(failure) = failed { span.soft { ", failed: " (failure.error) } }
+                @if let Some(failure) = failed { span.soft { ", failed: " (words::first_line(&failure.error)) } }
             },
             TaskState::Waiting => span { "waits for " (words::count(task.parents.len(), "parent")) },
             TaskState::Held => span { "waits for others with the key " @if let Some(key) = &task.concurrency_key { code { (key) } } },
-            TaskState::Ready => span { @if let Some(failure) = failed { span.soft { "failed: " (failure.error) } } @else { span.soft { "–" } } },
+            TaskState::Ready => span { @if let Some(failure) = failed { span.soft { "failed: " (words::first_line(&failure.error)) } } @else { span.soft { "–" } } },
         }
     }
 }

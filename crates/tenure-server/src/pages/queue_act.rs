@@ -14,7 +14,7 @@ use tenure::port::{
 };
 
 use super::election::within;
-use super::frame::{Visit, go, trouble};
+use super::frame::{Visit, trouble};
 use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::queue::{Asked, Which, unknown};
@@ -26,6 +26,9 @@ use crate::problem::Problem;
 
 /// How many tasks are dealt with in one call, and how many calls one deed makes.
 const BATCH: (u32, u32) = (500, 40);
+
+/// How many batches are counted before a bulk order is confirmed.
+const COUNTED: u32 = 4;
 
 const ACTIONS: &str = "pause, resume, settings, cancel and retry";
 
@@ -83,8 +86,9 @@ struct Many {
     order: Order,
     states: Vec<TaskState>,
     which: Which,
-    /// How many there are, if that is known.
-    count: Option<u64>,
+    /// How many there are; with `more`, at least.
+    count: u64,
+    more: bool,
     /// Tasks that come after the question are not meant.
     before: u64,
 }
@@ -92,10 +96,32 @@ struct Many {
 async fn many(app: &App, view: &QueueView, which: &Which, order: Order) -> Result<Many, Problem> {
     let states = meant(order, which.state)?;
     let newest = within(app.store.tasks(&which.filter(&view.key, states.clone(), None, 1))).await?;
-    let counted = which.kind.is_none() && which.worker.is_none();
-    let count = counted.then(|| states.iter().map(|state| view.count(*state)).sum());
     let before = newest.first().map_or(0, |task| task.id.0 + 1);
-    Ok(Many { order, states, which: which.clone(), count, before })
+    let (count, more) = match which.kind.is_none() && which.worker.is_none() {
+        true => (states.iter().map(|state| view.count(*state)).sum(), false),
+        false => count(app, &view.key, which, &states, before).await?,
+    };
+    Ok(Many { order, states, which: which.clone(), count, more, before })
+}
+
+/// How many tasks a filter means, and whether there are more than were counted. The store counts by state only.
+async fn count(
+    app: &App,
+    key: &QueueKey,
+    which: &Which,
+    states: &[TaskState],
+    before: u64,
+) -> Result<(u64, bool), Problem> {
+    let (mut count, mut before) = (0, Some(TaskId(before)));
+    for _ in 0..COUNTED {
+        let batch = within(app.store.tasks(&which.filter(key, states.to_vec(), before, BATCH.0))).await?;
+        count += batch.len() as u64;
+        if batch.len() < BATCH.0 as usize {
+            return Ok((count, false));
+        }
+        before = batch.last().map(|task| task.id);
+    }
+    Ok((count, true))
 }
 
 /// The states that an order is about.
@@ -119,10 +145,10 @@ impl Many {
     fn ask(&self, question: impl FnOnce(String, &'static str, bool, Markup) -> Question) -> Question {
         let words: Vec<_> = self.states.iter().map(|state| state.as_str()).collect();
         let how_many = match self.count {
-            Some(1) => "One task".to_owned(),
-            Some(count) => format!("{} tasks", words::number(count)),
-            None => "All tasks".to_owned(),
+            1 if !self.more => "One task".to_owned(),
+            count => format!("{}{} tasks", if self.more { "More than " } else { "" }, words::number(count)),
         };
+        let many = if how_many == "One task" { "one task".to_owned() } else { how_many.to_lowercase() };
         let about = html! {
             p {
                 span.strong { (how_many) } " that are " (words.join(", "))
@@ -140,8 +166,8 @@ impl Many {
             @if let Some(worker) = &self.which.worker { input type="hidden" name="worker" value=(worker); }
         };
         match self.order {
-            Order::Cancel => question("Cancel these tasks?".into(), "Cancel the tasks", true, about),
-            Order::Retry => question("Retry these tasks?".into(), "Retry", false, about),
+            Order::Cancel => question(format!("Cancel {many}?"), "Cancel the tasks", true, about),
+            Order::Retry => question(format!("Retry {many}?"), "Retry", false, about),
         }
     }
 }
@@ -302,7 +328,7 @@ pub(super) async fn act(
 ) -> Response {
     let key = QueueKey::new(at.namespace, queue);
     match done(&app, &visit, &key, &action, &deed).await {
-        Ok((done, which)) => go(&format!("{}{}&done={done}", parts::queue_href(&key, ""), which.query())),
+        Ok((done, which)) => visit.tell(&format!("{}{}", parts::queue_href(&key, ""), which.query()), done),
         Err(problem) => trouble(&visit, &problem),
     }
 }

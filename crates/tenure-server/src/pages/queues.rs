@@ -12,7 +12,7 @@ use tenure::port::{Pause, TaskState, Verb, claims_election};
 use tenure::{Moment, Name};
 
 use super::election::within;
-use super::frame::{Visit, go, page, trouble};
+use super::frame::{Visit, page, trouble};
 use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::{chart, first, words};
@@ -32,9 +32,6 @@ pub(super) struct Filter {
     pub(super) namespace: String,
     #[serde(default)]
     pub(super) q: String,
-    /// What an operator has just done here.
-    #[serde(default)]
-    pub(super) done: Option<String>,
 }
 
 impl Filter {
@@ -97,8 +94,7 @@ pub(super) async fn show(
             }
             (actions(&visit, &filter, &visible))
         }
-        @if let Some(done) = filter.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&board, now, &visit)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #queues data-live {
             @if visible.is_empty() { (first::work(&visit)) } @else { (table(&visible, &filter, now)) }
         }
@@ -303,7 +299,7 @@ pub(super) async fn act(
             app.floor.changed().await;
         }
         let done = if happened { &action } else { "already" };
-        Ok(go(&format!("/queues?namespace={}&done={done}", parts::escape(at.namespace.as_str()))))
+        Ok(visit.tell(&format!("/queues?namespace={}", parts::escape(at.namespace.as_str())), done))
     };
     done.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
 }

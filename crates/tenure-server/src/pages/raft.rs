@@ -36,7 +36,7 @@ pub(super) fn members(cluster: &Membership) -> Markup {
                         @let leads = cluster.leader == Some(member.node);
                         tr data-key=(format!("node-{}", member.node)) .leads[leads] {
                             th scope="row" { (member.node) @if member.node == cluster.node { span.soft { " (here)" } } }
-                            td.mono data-label="Address" { @if member.place.is_empty() { "–" } @else { (member.place) } }
+                            td.mono data-label="Address" { @if member.place.is_empty() { "–" } @else { (parts::breakable(&member.place)) } }
                             td data-label="Role" {
                                 @if leads { (parts::state("good", "leads")) }
                                 @else if member.votes { (parts::state("idle", "votes")) }

@@ -16,7 +16,7 @@ use super::given::Got;
 use super::schedule_clock::Local;
 use super::{audit, parts, schedule_strip, schedules, words};
 use crate::App;
-use crate::agenda::Planned;
+use crate::agenda::{Planned, Run};
 use crate::api::no_such_schedule;
 use crate::pages::Laid;
 
@@ -35,9 +35,6 @@ pub(super) struct Asked {
     /// The history from this tick back.
     #[serde(default)]
     at: Option<i64>,
-    /// What an operator has just done here.
-    #[serde(default)]
-    done: Option<String>,
 }
 
 impl Asked {
@@ -62,16 +59,18 @@ pub(super) async fn show(
     let filter = TickFilter { key: key.clone(), before_ms: asked.before_ms(), limit: PAGE + 1 };
     let ticks = app.agenda.ticks(&filter).await;
     let deeds = app.floor.deeds(&key.namespace).await;
-    let (now, wall) = (app.runtime.now(), app.runtime.wall_ms());
+    let wall = app.runtime.wall_ms();
     let Planned { view, payload, ahead } = &*planned;
+    let runs = app.agenda.runs(&[view]).await;
+    let run = runs.get(&key);
     let content = html! {
-        (head(view, &visit, wall))
-        @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&app.board.seen(), now, &visit)) }
+        (head(view, run, &visit, wall))
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
+        @if let Some(secret) = visit.secret() { (parts::secret("Webhook signing secret.", secret)) }
         div #pause data-live {
             @if let Some(pause) = &view.paused { (parts::paused(pause, "It does not fire until it is resumed. What falls due meanwhile is missed, and follows its policy then.", wall)) }
         }
-        div #stuck data-live { (stuck(view, wall)) }
+        div #stuck data-live { (stuck(view, wall)) (failed(view, run, &visit)) }
         div #counts data-live { (counts(view, ticks.as_deref(), wall)) }
         div #ahead data-live {
             section.card aria-labelledby="next" {
@@ -102,7 +101,7 @@ fn outcome(done: &str) -> Option<&'static str> {
     })
 }
 
-fn head(view: &ScheduleView, visit: &Visit, wall: i64) -> Markup {
+fn head(view: &ScheduleView, run: Option<&Run>, visit: &Visit, wall: i64) -> Markup {
     let key = view.key();
     let to = |action: &str| parts::schedule_href(&key, action);
     html! {
@@ -111,7 +110,7 @@ fn head(view: &ScheduleView, visit: &Visit, wall: i64) -> Markup {
                 p.crumb { a href="/schedules" { "Schedules" } " / " (key.namespace) }
                 div.title {
                     h1 { (key.name) }
-                    div #state data-live data-says=(schedules::says(view, wall)) { (schedules::state(view, wall)) }
+                    div #state data-live data-says=(schedules::says(view, run, wall)) { (schedules::state(view, run, wall)) }
                 }
                 p { code { (view.definition.when) } ", " (view.definition.zone) ": " (schedules::does(view, visit)) }
             }
@@ -139,6 +138,24 @@ fn stuck(view: &ScheduleView, wall: i64) -> Markup {
                     "Nothing is lost: it is tried again from where it is"
                     @if let Some(due) = view.due_ms { ", " (words::until(due, wall)) }
                     "."
+                }
+            }))
+        }
+    }
+}
+
+/// That it fires, and what it does fails.
+fn failed(view: &ScheduleView, run: Option<&Run>, visit: &Visit) -> Markup {
+    let namespace = match view.definition.target {
+        Target::Call { .. } => calls_queue().namespace,
+        _ => view.namespace.clone(),
+    };
+    html! {
+        @if let Some((task, error)) = run.and_then(|run| Some((run.task, run.error.as_deref()?))) {
+            (parts::notice("bad", html! {
+                p { span.strong { "The last run failed." } " The schedule fires on time; " @if let Target::Call { .. } = view.definition.target { "its webhook call" } @else { "its task" } " did not succeed." }
+                @if visit.may(Verb::Read, Some(&namespace)) {
+                    p { a href=(parts::task_href(&namespace, task, "")) { "Task " (task) } ": " (words::first_line(error)) }
                 }
             }))
         }

@@ -9,9 +9,9 @@ use tenure::port::{Hand, Pause, ScheduleKey, ScheduleView};
 use tenure_core::schedule::decide;
 
 use super::election::within;
-use super::frame::{Visit, go, trouble};
+use super::frame::{Visit, trouble};
 use super::given::{Got, Posted};
-use super::parts::{self, Question};
+use super::parts::{self, Mistake, Question};
 use super::queue_act::wrong;
 use super::queues::{Where, no_such_action};
 use super::schedule;
@@ -48,14 +48,21 @@ pub(super) async fn question(
     Got(Query(at)): Got<Query<Where>>,
 ) -> Response {
     let key = ScheduleKey::new(at.namespace, name);
-    let asked = async { ask(&find(&app, &key).await?, &action, app.runtime.wall_ms()) };
+    let asked = async { ask(&find(&app, &key).await?, &action, "", Mistake(None), app.runtime.wall_ms()) };
     match asked.await {
         Ok(question) => question.page(&visit, "Schedules"),
         Err(problem) => trouble(&visit, &problem),
     }
 }
 
-fn ask(view: &ScheduleView, action: &str, wall: i64) -> Result<Question, Problem> {
+/// The question about an action; if it was refused, with the payload as it was written, and what is wrong.
+fn ask(
+    view: &ScheduleView,
+    action: &str,
+    payload: &str,
+    mistake: Mistake<'_>,
+    wall: i64,
+) -> Result<Question, Problem> {
     let key = view.key();
     let (to, back) = (parts::schedule_href(&key, action), parts::schedule_href(&key, ""));
     let question = |title: String, button, danger, body| Question { title, to, back, button, danger, body };
@@ -65,11 +72,13 @@ fn ask(view: &ScheduleView, action: &str, wall: i64) -> Result<Question, Problem
             "Trigger",
             false,
             html! {
+                (mistake.above(&["payload"]))
                 p { "One tick fires now, beside those of its timetable" @if view.paused.is_some() { ", though it is paused" } "." }
                 div.field {
-                    label for="payload" { "Carries" }
-                    textarea #payload .mono name="payload" rows="5" spellcheck="false" placeholder="as always" {}
-                    small { "JSON, this once. Empty: what its ticks always carry." }
+                    label for="payload" { "Payload" }
+                    textarea #payload .mono name="payload" rows="5" spellcheck="false" aria-invalid=[mistake.marks("payload")] aria-describedby=[mistake.marks("payload").map(|_| "payload-mistake")] { (payload) }
+                    (mistake.below("payload"))
+                    small { "JSON for this run. Empty: the payload of the schedule." }
                 }
             },
         ),
@@ -149,9 +158,24 @@ pub(super) async fn act(
     changed(&app).await;
     match done {
         Ok("delete") => {
-            go(&format!("/schedules?namespace={}&done=delete", parts::escape(key.namespace.as_str())))
+            visit.tell(&format!("/schedules?namespace={}", parts::escape(key.namespace.as_str())), "delete")
         }
-        Ok(done) => go(&format!("{}&done={done}", parts::schedule_href(&key, ""))),
+        Ok(done) => visit.tell(&parts::schedule_href(&key, ""), done),
+        Err(problem) if action == "trigger" && parts::is_mendable(&problem) => {
+            let asked = async {
+                ask(
+                    &find(&app, &key).await?,
+                    &action,
+                    &deed.payload,
+                    Mistake(Some(&problem)),
+                    app.runtime.wall_ms(),
+                )
+            };
+            match asked.await {
+                Ok(question) => parts::refused(question.page(&visit, "Schedules"), &problem),
+                Err(problem) => trouble(&visit, &problem),
+            }
+        }
         Err(problem) => trouble(&visit, &problem),
     }
 }
@@ -168,9 +192,7 @@ async fn done(
         "trigger" => {
             let payload = Some(deed.payload.trim()).filter(|text| !text.is_empty());
             let payload = payload
-                .map(|text| {
-                    text.parse().map_err(|error| wrong("payload", format!("the payload is no JSON: {error}")))
-                })
+                .map(|text| text.parse().map_err(|error| wrong("payload", format!("Invalid JSON: {error}"))))
                 .transpose()?;
             let (key, by_whom) = (key.clone(), visit.name().into());
             let hand = Hand { key, ticks: None, payload, by: by_whom, dry_run: false };

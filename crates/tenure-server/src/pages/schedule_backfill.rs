@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tenure::Name;
 use tenure::port::{Hand, HandFired, HandOutcome, ScheduleKey, ScheduleView, StoreError, Trouble};
 
-use super::frame::{Visit, go, page, trouble};
+use super::frame::{Visit, page, trouble};
 use super::given::{Got, Posted};
 use super::parts;
 use super::queue_act::wrong;
@@ -224,8 +224,8 @@ pub(super) async fn act(
     let told =
         filling.await.unwrap_or_else(|_| Err(StoreError::new(Trouble::Other, "a backfill broke off").into()));
     match told {
-        Ok(told) if told.fired() == 0 => go(&format!("{back}&done=nothing")),
-        Ok(_) => go(&format!("{back}&done=backfill")),
+        Ok(told) if told.fired() == 0 => visit.tell(&back, "nothing"),
+        Ok(_) => visit.tell(&back, "backfill"),
         Err(problem) => trouble(&visit, &problem),
     }
 }

@@ -13,7 +13,7 @@ use tenure::Name;
 use tenure::port::{Expect, ScheduleKey, ScheduleSet, ScheduleView};
 use tenure_core::schedule::{Target, Zone};
 
-use super::frame::{Visit, go, page, trouble};
+use super::frame::{Visit, page, trouble};
 use super::given::{Got, Posted};
 use super::parts;
 use super::queues::Where;
@@ -25,15 +25,15 @@ use crate::App;
 use crate::access::Principal;
 use crate::api::{By, ScheduleWish, changed_meanwhile, check_schedule, set_schedule};
 
-/// What a form would mean.
-enum Preview {
-    /// Nobody has written anything yet.
-    Nothing,
-    Wrong(Vec<Wrong>),
-    Fine(Box<(Ahead, Zone)>),
+/// What a form would mean: what is wrong with it, and the next ticks, as soon as it says when.
+#[derive(Default)]
+struct Preview {
+    wrong: Vec<Wrong>,
+    ahead: Option<Box<(Ahead, Zone)>>,
 }
 
 /// A form that is shown: for whom, and for what.
+#[derive(Clone, Copy)]
 struct Form<'f> {
     namespace: &'f Name,
     /// The schedule that is edited; `None`: one is made.
@@ -68,23 +68,27 @@ impl Form<'_> {
         }
     }
 
-    /// What it would mean.
+    /// What it would mean. Fields that are still empty are not mistakes yet, and whatever else is wrong does not keep the ticks
+    /// from being shown.
     async fn preview(&self, app: &App) -> Preview {
         if self.wanted.is_blank() && self.stored.is_none() {
-            return Preview::Nothing;
+            return Preview::default();
         }
-        let (key, wish) = match self.read() {
-            Ok(read) => read,
-            Err(wrong) => return Preview::Wrong(wrong),
+        let filled = self.wanted.filled_in();
+        let wrong = match self.ahead(app, &filled).await {
+            Ok(ahead) => return Preview { wrong: Vec::new(), ahead: Some(Box::new(ahead)) },
+            Err(wrong) => wrong,
         };
-        match check_schedule(app, &key, &wish, NEXT).await {
-            Ok(checked) => {
-                let from = checked.upcoming.first().map(|next| next.at_ms);
-                let ahead = Ahead::would(&checked.definition, &key.namespace, from, app.runtime.wall_ms());
-                Preview::Fine(Box::new((ahead, checked.definition.zone)))
-            }
-            Err(problem) => Preview::Wrong(vec![told(&problem)]),
-        }
+        let ahead = self.ahead(app, &filled.only_times()).await.ok().map(Box::new);
+        Preview { wrong, ahead }
+    }
+
+    async fn ahead(&self, app: &App, wanted: &Wanted) -> Result<(Ahead, Zone), Vec<Wrong>> {
+        let (key, wish) = Form { wanted, ..*self }.read()?;
+        let checked = check_schedule(app, &key, &wish, NEXT).await.map_err(|problem| vec![told(&problem)])?;
+        let from = checked.upcoming.first().map(|next| next.at_ms);
+        let ahead = Ahead::would(&checked.definition, &key.namespace, from, app.runtime.wall_ms());
+        Ok((ahead, checked.definition.zone))
     }
 
     fn page(&self, visit: &Visit, preview: &Preview, wall: i64) -> Response {
@@ -122,10 +126,7 @@ impl Form<'_> {
         };
         let back =
             self.stored.map_or_else(|| "/schedules".into(), |view| parts::schedule_href(&view.key(), ""));
-        let is_wrong = |field: &str| match preview {
-            Preview::Wrong(all) => all.iter().any(|one| one.field == field).then_some("true"),
-            _ => None,
-        };
+        let is_wrong = |field: &str| preview.wrong.iter().any(|one| one.field == field).then_some("true");
         html! {
             form.form method="post" action=(action) data-check {
                 input type="hidden" name="version" value=(wanted.version);
@@ -248,26 +249,27 @@ impl Form<'_> {
 /// What a form would mean.
 fn shown(preview: &Preview, wall: i64) -> Markup {
     html! {
-        @match preview {
-            Preview::Nothing => p.soft { "Write when, and the next ten ticks stand here." },
-            Preview::Wrong(all) => {
-                ul.mistakes {
-                    @for one in all {
-                        li data-wrong=(one.field) {
-                            (parts::state("bad", html! { a href={ "#" (one.field) } { (one.field) } ": " (one.says) }))
-                            @if let Some(mark) = &one.mark { pre.where { (mark) } }
-                        }
+        @if !preview.wrong.is_empty() {
+            ul.mistakes {
+                @for one in &preview.wrong {
+                    li data-wrong=(one.field) {
+                        (parts::state("bad", html! { a href={ "#" (one.field) } { (one.field) } ": " (one.says) }))
+                        @if let Some(mark) = &one.mark { pre.where { (mark) } }
                     }
                 }
-            },
-            Preview::Fine(fine) => (schedule_strip::ahead(&fine.0, &fine.1, false, wall)),
+            }
+        }
+        @match &preview.ahead {
+            Some(fine) => (schedule_strip::ahead(&fine.0, &fine.1, false, wall)),
+            None if preview.wrong.is_empty() => p.soft { "Enter an expression to preview the next ten ticks." },
+            None => {},
         }
     }
 }
 
 pub(super) async fn new(State(app): State<App>, visit: Visit, Got(Query(at)): Got<Query<Where>>) -> Response {
     let form = Form { namespace: &at.namespace, stored: None, wanted: &Wanted::default() };
-    form.page(&visit, &Preview::Nothing, app.runtime.wall_ms())
+    form.page(&visit, &Preview::default(), app.runtime.wall_ms())
 }
 
 pub(super) async fn edit(
@@ -326,7 +328,7 @@ async fn saved(app: &App, visit: &Visit, principal: &Principal, by: &By, form: &
         return form.page(visit, &form.preview(app).await, wall);
     }
     let refused = |wrong: Vec<Wrong>, status: StatusCode| {
-        let mut page = form.page(visit, &Preview::Wrong(wrong), wall);
+        let mut page = form.page(visit, &Preview { wrong, ahead: None }, wall);
         *page.status_mut() = status;
         page
     };
@@ -358,24 +360,9 @@ async fn saved(app: &App, visit: &Visit, principal: &Principal, by: &By, form: &
             return trouble(visit, &changed_meanwhile(&key, version).remedy(AGAIN));
         }
     };
-    let next = format!("{}&done={word}", parts::schedule_href(&key, ""));
+    let next = parts::schedule_href(&key, "");
     match secret {
-        Some(secret) => page(visit, key.name.as_str(), "Schedules", made(&key, &secret, &next)),
-        None => go(&next),
-    }
-}
-
-/// The secret that was made, this once.
-fn made(key: &ScheduleKey, secret: &str, next: &str) -> Markup {
-    html! {
-        div.head { div {
-            p.crumb { a href="/schedules" { "Schedules" } " / " (key.namespace) }
-            h1 { (key.name) }
-        } }
-        (parts::notice("good", html! {
-            p { span.strong { "The secret with which its calls are signed." } " Copy it now: it is not shown again." }
-            (parts::command("secret", secret))
-        }))
-        p { a.button.main data-key="back" href=(next) { "To the schedule" } }
+        Some(secret) => visit.tell_secret(&next, word, &secret),
+        None => visit.tell(&next, word),
     }
 }

@@ -179,6 +179,42 @@ impl Wanted {
         wanted
     }
 
+    /// The form with something in the fields that must not be empty, as far as they are: for a preview of what is written so far.
+    pub(super) fn filled_in(&self) -> Wanted {
+        let mut filled = self.clone();
+        if filled.name.trim().is_empty() {
+            filled.name = "preview".into();
+        }
+        let missing = match filled.target.as_str() {
+            "task" => filled.queue.trim().is_empty(),
+            "event" => filled.topic.trim().is_empty(),
+            "call" => filled.url.trim().is_empty(),
+            _ => false,
+        };
+        if missing {
+            filled.target = "task".into();
+            filled.queue = "preview".into();
+        }
+        filled
+    }
+
+    /// Only when it fires: all else as it is usually.
+    pub(super) fn only_times(&self) -> Wanted {
+        Wanted {
+            version: self.version,
+            name: "preview".into(),
+            when: self.when.clone(),
+            zone: self.zone.clone(),
+            start: self.start.clone(),
+            end: self.end.clone(),
+            jitter: self.jitter.clone(),
+            gap: self.gap.clone(),
+            fold: self.fold.clone(),
+            queue: "preview".into(),
+            ..Wanted::default()
+        }
+    }
+
     /// Whether nobody has written when.
     pub(super) fn is_blank(&self) -> bool {
         self.when.trim().is_empty()

@@ -1,6 +1,6 @@
 //! The schedules: what fires next, what has fired last, and what can not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use axum::extract::{Query, State};
 use axum::response::Response;
@@ -19,7 +19,7 @@ use super::queues::Filter;
 use super::schedule_clock::Local;
 use super::{first, parts, words};
 use crate::App;
-use crate::agenda::PIECE;
+use crate::agenda::{PIECE, Run};
 use crate::api::push_address;
 use crate::board::Seen;
 
@@ -41,9 +41,6 @@ pub(super) struct Asked {
     /// After this one, `namespace/name`, for the next page.
     #[serde(default)]
     after: String,
-    /// What an operator has just done here.
-    #[serde(default)]
-    done: Option<String>,
 }
 
 /// Some schedules, and where the others begin.
@@ -58,7 +55,7 @@ pub(super) async fn show(
     visit: Visit,
     Got(Query(asked)): Got<Query<Asked>>,
 ) -> Response {
-    let filter = Filter { namespace: asked.namespace.clone(), q: asked.q.clone(), done: None };
+    let filter = Filter { namespace: asked.namespace.clone(), q: asked.q.clone() };
     let stats = match app.agenda.stats().await {
         Ok(stats) => stats,
         Err(error) => return trouble(&visit, &error.into()),
@@ -69,8 +66,9 @@ pub(super) async fn show(
         Ok(found) => found,
         Err(error) => return trouble(&visit, &error.into()),
     };
+    let runs = app.agenda.runs(&found.views.iter().collect::<Vec<_>>()).await;
     let board = app.board.seen();
-    let (now, wall) = (app.runtime.now(), app.runtime.wall_ms());
+    let wall = app.runtime.wall_ms();
     let content = html! {
         div.head {
             div {
@@ -80,12 +78,12 @@ pub(super) async fn show(
             }
             (actions(&visit, &filter, &namespaces))
         }
-        @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&board, now, &visit)) (nobody(&board, &stats)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
+        div #nobody data-live { (nobody(&board, &stats)) }
         div #standing .tiles data-live { @if !stats.is_empty() { (standing(&stats, wall)) } }
         div #schedules data-live {
             @if stats.is_empty() { (first::schedules(&visit)) }
-            @else { (table(&found, &filter, &asked, &namespaces, &visit, wall)) }
+            @else { (table(&found, &runs, &filter, &asked, &namespaces, &visit, wall)) }
         }
         noscript { p { a href=(visit.here) { "Refresh" } } }
     };
@@ -232,6 +230,7 @@ fn standing(stats: &[&ScheduleStats], wall: i64) -> Markup {
 
 fn table(
     found: &Found,
+    runs: &HashMap<ScheduleKey, Run>,
     filter: &Filter,
     asked: &Asked,
     namespaces: &BTreeSet<&Name>,
@@ -259,7 +258,7 @@ fn table(
                         th scope="col" { "Schedule" } th scope="col" { "State" } th scope="col" { "When" } th scope="col" { "Next" }
                         th scope="col" { "Last fired" } th scope="col" { "Does" } th scope="col" { span.hidden { "Actions" } }
                     } }
-                    tbody { @for view in &found.views { (row(view, several, visit, wall)) } }
+                    tbody { @for view in &found.views { (row(view, runs.get(&view.key()), several, visit, wall)) } }
                 }
             }
             @if found.rest.is_some() || !asked.after.is_empty() {
@@ -272,18 +271,18 @@ fn table(
     }
 }
 
-fn row(view: &ScheduleView, several: bool, visit: &Visit, wall: i64) -> Markup {
+fn row(view: &ScheduleView, run: Option<&Run>, several: bool, visit: &Visit, wall: i64) -> Markup {
     let key = view.key();
     let to = |action: &str| parts::schedule_href(&key, action);
     html! {
-        tr data-key=(format!("schedule-{}/{}", key.namespace, key.name)) data-says=(says(view, wall)) {
+        tr data-key=(format!("schedule-{}/{}", key.namespace, key.name)) data-says=(says(view, run, wall)) {
             th scope="row" {
                 span {
                     a href=(to("")) { (key.name) }
                     @if several { " " span.chip { (key.namespace) } }
                 }
             }
-            td data-label="State" { (state(view, wall)) }
+            td data-label="State" { (state(view, run, wall)) }
             td.wide data-label="When" { span { code { (view.definition.when) } " " span.soft.small.nowrap { (view.definition.zone) } } }
             td data-label="Next" { (next(view, wall)) }
             td.nowrap.none[view.last_fired_ms.is_none()] data-label="Last fired" {
@@ -326,13 +325,13 @@ pub(super) fn does(view: &ScheduleView, visit: &Visit) -> Markup {
         @match &view.definition.target {
             Target::Event { topic, .. } => { "event in " a href=(parts::topic_href(&TopicKey::new(namespace(), topic.clone()), "")) { (topic) } },
             Target::Task { queue, task } => {
-                "task " @if !task.kind.is_empty() { span.strong { (task.kind) } " " } "in "
+                "task " @if !task.kind.is_empty() { span.strong { (parts::breakable(&task.kind)) } " " } "in "
                 a href=(parts::queue_href(&QueueKey::new(namespace(), queue.clone()), "")) { (queue) }
             },
             Target::Call { url } => {
                 @if seen { a href=(parts::queue_href(&calls_queue(), "")) { "call" } } @else { "call" }
                 // What follows the path may be a secret.
-                " of " span { (push_address(url).unwrap_or_default()) @if url.contains('?') { "?…" } }
+                " of " span { (parts::breakable(&push_address(url).unwrap_or_default())) @if url.contains('?') { "?…" } }
             },
             _ => span.soft { "something that this server does not know" },
         }
@@ -345,18 +344,32 @@ fn is_overdue(view: &ScheduleView, wall: i64) -> bool {
 }
 
 /// How a schedule is, in a word.
-pub(super) fn state(view: &ScheduleView, wall: i64) -> Markup {
+pub(super) fn state(view: &ScheduleView, run: Option<&Run>, wall: i64) -> Markup {
     match () {
         () if view.progress.is_none() => parts::state("off", "over"),
         () if view.paused.is_some() => parts::state("warn", "paused"),
         () if view.trouble.is_some() => parts::state("bad", "can not fire"),
         () if is_overdue(view, wall) => parts::state("late", "overdue"),
+        () if fails(run) => parts::state("bad", failing(view)),
         () => parts::state("good", "on time"),
     }
 }
 
+/// Whether what it does goes wrong: it fires on time, and the newest run that came to anything has failed.
+pub(super) fn fails(run: Option<&Run>) -> bool {
+    run.is_some_and(|run| run.error.is_some())
+}
+
+/// What goes wrong, in a word or two.
+fn failing(view: &ScheduleView) -> &'static str {
+    match view.definition.target {
+        Target::Call { .. } => "calls fail",
+        _ => "tasks fail",
+    }
+}
+
 /// What those are told who listen: only what they must know at once.
-pub(super) fn says(view: &ScheduleView, wall: i64) -> String {
+pub(super) fn says(view: &ScheduleView, run: Option<&Run>, wall: i64) -> String {
     let key = view.key();
     match (&view.paused, &view.trouble) {
         _ if view.progress.is_none() => format!("{key} is over"),
@@ -366,6 +379,7 @@ pub(super) fn says(view: &ScheduleView, wall: i64) -> String {
         (None, None) if view.due_ms.is_some_and(|due| wall.saturating_sub(due) > ON_TIME_MS as i64) => {
             format!("{key} is overdue")
         }
+        (None, None) if fails(run) => format!("{key}: {}", failing(view)),
         (None, None) => format!("{key} is on time"),
     }
 }

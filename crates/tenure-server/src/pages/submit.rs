@@ -10,9 +10,10 @@ use tenure::port::{Json, NewTask, Parent, QueueKey, Submission, TaskId, Verb};
 use super::election::within;
 use super::frame::{Visit, go, page, trouble};
 use super::given::{Got, Posted};
-use super::parts;
+use super::parts::{self, Mistake};
 use super::queue_act::{span, wrong};
 use super::queues::Where;
+use super::topic_act::NAME;
 use crate::App;
 use crate::problem::Problem;
 use crate::quota::{self, Object};
@@ -28,55 +29,91 @@ pub(super) struct About {
 }
 
 pub(super) async fn show(visit: Visit, Got(Query(about)): Got<Query<About>>) -> Response {
-    let content = html! {
-        div.head { div {
-            p.crumb { a href="/queues" { "Queues" } " / " (about.namespace) }
-            h1 { "Submit a task" }
-            p { "By hand, into the namespace " span.strong { (about.namespace) } ". Programs do it with the library, the command line, SQL or the API." }
-        } }
-        section.card aria-label="The task" { div.body { (form(&about)) } }
-    };
-    page(&visit, "Submit a task", "Queues", content)
+    let wanted =
+        Wanted { queue: about.queue, priority: "0".into(), payload: "{}".into(), ..Wanted::default() };
+    shown(&visit, &about.namespace, &wanted, None)
 }
 
-fn form(about: &About) -> Markup {
-    let text = |id: &str, label: &str, placeholder: &str, help: &str| {
-        html! { div.field { label for=(id) { (label) } input id=(id) name=(id) autocomplete="off" placeholder=(placeholder); small { (help) } } }
+fn shown(visit: &Visit, namespace: &Name, wanted: &Wanted, problem: Option<&Problem>) -> Response {
+    let content = html! {
+        div.head { div {
+            p.crumb { a href="/queues" { "Queues" } " / " (namespace) }
+            h1 { "Submit a task" }
+            p { "By hand, into the namespace " span.strong { (namespace) } ". Programs do it with the library, the command line, SQL or the API." }
+        } }
+        section.card aria-label="The task" { div.body { (form(namespace, wanted, Mistake(problem))) } }
+    };
+    page(visit, "Submit a task", "Queues", content)
+}
+
+/// The fields below which a mistake is told.
+const FIELDS: [&str; 15] = [
+    "queue",
+    "kind",
+    "priority",
+    "payload",
+    "requires",
+    "prefers",
+    "workers",
+    "after",
+    "max_wait",
+    "max_run",
+    "attempts",
+    "parents",
+    "key",
+    "concurrency_key",
+    "concurrency_limit",
+];
+
+fn form(namespace: &Name, wanted: &Wanted, mistake: Mistake<'_>) -> Markup {
+    let text = |id: &str, label: &str, value: &str, placeholder: &str, help: &str| {
+        html! { div.field { label for=(id) { (label) } input id=(id) name=(id) value=(value) autocomplete="off" placeholder=(placeholder) aria-invalid=[mistake.marks(id)]; (mistake.below(id)) small { (help) } } }
+    };
+    let usual = Wanted {
+        queue: wanted.queue.clone(),
+        kind: wanted.kind.clone(),
+        priority: wanted.priority.clone(),
+        payload: wanted.payload.clone(),
+        ..Wanted::default()
     };
     html! {
-        form.form method="post" action={ "/tasks/new?namespace=" (parts::escape(about.namespace.as_str())) } {
+        form.form method="post" action={ "/tasks/new?namespace=" (parts::escape(namespace.as_str())) } {
+            (mistake.above(&FIELDS))
             div.across {
                 div.field {
                     label for="queue" { "Queue" }
-                    input #queue name="queue" required autocomplete="off" value=(about.queue) placeholder="mail" pattern=r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}";
-                    small { "Made, if it is not there." }
+                    input #queue name="queue" required autocomplete="off" value=(wanted.queue) placeholder="mail" pattern=(NAME) aria-invalid=[mistake.marks("queue")];
+                    (mistake.below("queue"))
+                    small { "Created if missing." }
                 }
-                (text("kind", "Kind", "welcome", "What is to be done. Empty: any worker of the queue."))
+                (text("kind", "Kind", &wanted.kind, "welcome", "What is to be done. Empty: any worker of the queue."))
                 div.field {
                     label for="priority" { "Priority" }
-                    input #priority name="priority" type="number" value="0";
+                    input #priority name="priority" type="number" value=(wanted.priority) aria-invalid=[mistake.marks("priority")];
+                    (mistake.below("priority"))
                     small { "Each point is worth a minute of waiting." }
                 }
             }
             div.field {
                 label for="payload" { "Payload" }
-                textarea #payload .mono name="payload" rows="6" spellcheck="false" { "{}" }
+                textarea #payload .mono name="payload" rows="6" spellcheck="false" aria-invalid=[mistake.marks("payload")] aria-describedby=[mistake.marks("payload").map(|_| "payload-mistake")] { (wanted.payload) }
+                (mistake.below("payload"))
                 small { "JSON." }
             }
-            details #more {
+            details #more open[*wanted != usual] {
                 summary { "Tags, times, attempts, parents, keys" }
                 div.across.more {
-                    (text("requires", "Required tags", "gpu, eu", "A worker must have all of them."))
-                    (text("prefers", "Preferred tags", "", "A worker had better have one."))
-                    (text("workers", "Meant for", "worker-1", "Workers by name. Empty: any."))
-                    (text("after", "Not before", "10min", "From now on. Empty: at once."))
-                    (text("max_wait", "Longest wait", "", "Dead, if nobody claims it for so long."))
-                    (text("max_run", "Longest run", "", "Back to the queue, if an attempt takes longer."))
-                    (text("attempts", "Attempts", "20", "At most."))
-                    (text("parents", "Parents", "12, 14", "Tasks whose outputs it needs."))
-                    (text("key", "Idempotency key", "", "The same key again: the same task."))
-                    (text("concurrency_key", "Concurrency key", "", "Of all tasks with this key ..."))
-                    (text("concurrency_limit", "at once", "1", "... so many are claimed at most."))
+                    (text("requires", "Required tags", &wanted.requires, "gpu, eu", "A worker must have all of them."))
+                    (text("prefers", "Preferred tags", &wanted.prefers, "", "A worker had better have one."))
+                    (text("workers", "Meant for", &wanted.workers, "worker-1", "Workers by name. Empty: any."))
+                    (text("after", "Not before", &wanted.after, "10min", "From now on. Empty: at once."))
+                    (text("max_wait", "Longest wait", &wanted.max_wait, "", "Dead, if nobody claims it for so long."))
+                    (text("max_run", "Longest run", &wanted.max_run, "", "Back to the queue, if an attempt takes longer."))
+                    (text("attempts", "Attempts", &wanted.attempts, "20", "At most."))
+                    (text("parents", "Parents", &wanted.parents, "12, 14", "Tasks whose outputs it needs."))
+                    (text("key", "Idempotency key", &wanted.key, "", "The same key again: the same task."))
+                    (text("concurrency_key", "Concurrency key", &wanted.concurrency_key, "", "Of all tasks with this key ..."))
+                    (text("concurrency_limit", "at once", &wanted.concurrency_limit, "1", "... so many are claimed at most."))
                 }
             }
             div.buttons { button.button.main { "Submit" } a.button href="/queues" { "Cancel" } }
@@ -85,7 +122,7 @@ fn form(about: &About) -> Markup {
 }
 
 /// The form.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Wanted {
     queue: String,
@@ -110,7 +147,7 @@ impl Wanted {
         let usual = NewTask::default();
         let payload = if self.payload.trim().is_empty() { "{}" } else { self.payload.trim() };
         let payload: Json =
-            payload.parse().map_err(|error| wrong("payload", format!("the payload is no JSON: {error}")))?;
+            payload.parse().map_err(|error| wrong("payload", format!("Invalid JSON: {error}")))?;
         let spanned = |field, text: &str| some(text).map(|text| span(field, text)).transpose();
         let after = spanned("after", &self.after)?;
         let parents = list(&self.parents)
@@ -179,7 +216,13 @@ pub(super) async fn act(
             return Ok(go("/"));
         }
         let done = if one.new { "submit" } else { "known" };
-        Ok(go(&format!("{}&done={done}", parts::task_href(&at.namespace, one.id, ""))))
+        Ok(visit.tell(&parts::task_href(&at.namespace, one.id, ""), done))
     };
-    submitted.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
+    match submitted.await {
+        Ok(response) => response,
+        Err(problem) if parts::is_mendable(&problem) => {
+            parts::refused(shown(&visit, &at.namespace, &wanted, Some(&problem)), &problem)
+        }
+        Err(problem) => trouble(&visit, &problem),
+    }
 }

@@ -10,7 +10,7 @@ use tenure::port::{Order, QueueKey, TaskId, TaskState, TaskView, Verb, Why};
 use tenure_core::schedule::tick_of;
 
 use super::election::within;
-use super::frame::{Visit, go, page, trouble};
+use super::frame::{Visit, page, trouble};
 use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::pretty::Laid;
@@ -27,9 +27,6 @@ use crate::problem::Problem;
 pub(super) struct Asked {
     #[serde(default = "Name::default_namespace")]
     namespace: Name,
-    /// What an operator has just done here.
-    #[serde(default)]
-    done: Option<String>,
 }
 
 fn unknown(namespace: &Name, id: TaskId) -> Problem {
@@ -52,8 +49,7 @@ pub(super) async fn show(
     let (task, wall) = (&life.task, app.runtime.wall_ms());
     let content = html! {
         (head(task, &visit))
-        @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&app.board.seen(), app.runtime.now(), &visit)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #why data-live { (keeps(&life, wall)) }
         div #life .pair data-live { (timeline(task, wall)) (facts(task, &visit)) }
         div #family data-live { (family(&life)) }
@@ -360,7 +356,7 @@ fn json(id: &str, name: Markup, json: &Laid, open: bool) -> Markup {
     html! {
         details id={ "fold-" (id) } open[open] {
             summary { (name) ", " (words::number(json.bytes as u64)) " bytes" }
-            div.command { pre.json id=(id) tabindex="0" { (json.text) @if !json.whole { "…" } } button.button.slim type="button" data-copy=(id) hidden { "Copy" } }
+            div.command { pre.json id=(id) tabindex="0" { (json.text) @if !json.whole { "…" } } button.button.slim type="button" data-copy=(id) { "Copy" } }
             @if !json.whole { p.soft.small { "Only the beginning is shown." } }
         }
     }
@@ -462,7 +458,7 @@ pub(super) async fn act(
         Ok(if happened { action.as_str() } else { "nothing" })
     };
     match done.await {
-        Ok(done) => go(&format!("{}&done={done}", parts::task_href(&namespace, id, ""))),
+        Ok(done) => visit.tell(&parts::task_href(&namespace, id, ""), done),
         Err(problem) => trouble(&visit, &problem),
     }
 }

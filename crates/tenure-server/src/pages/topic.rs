@@ -24,9 +24,6 @@ pub(super) struct Asked {
     /// Events of this slot only.
     #[serde(default)]
     slot: Option<u32>,
-    /// What somebody has just done here.
-    #[serde(default)]
-    done: Option<String>,
 }
 
 pub(super) async fn show(
@@ -46,8 +43,7 @@ pub(super) async fn show(
     let (now, wall) = (app.runtime.now(), app.runtime.wall_ms());
     let content = html! {
         (head(&seen, &view, &visit))
-        @if let Some(done) = asked.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&app.board.seen(), now, &visit)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #blockers data-live { (blockers(&view)) }
         div #what data-live { (facts(&seen, &view, wall)) }
         div #groups data-live {
@@ -214,7 +210,7 @@ fn row(view: &TopicView, shown: &Shown, wall: i64) -> Markup {
 
 /// What happened.
 pub(super) fn kind(event: &Event) -> Markup {
-    html! { @if event.kind.is_empty() { span.soft { "no type" } } @else { (event.kind) } }
+    html! { @if event.kind.is_empty() { span.soft { "no type" } } @else { (parts::breakable(&event.kind)) } }
 }
 
 /// Of whom, if it matters in which order.

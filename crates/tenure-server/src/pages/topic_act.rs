@@ -19,7 +19,7 @@ use super::election::within;
 use super::frame::{Visit, go, trouble};
 use super::given::{Got, Posted};
 use super::group_act;
-use super::parts::{self, Question};
+use super::parts::{self, Mistake, Question};
 use super::queue_act::{digest, span, wrong};
 use super::queues::{Where, no_such_action};
 use super::words;
@@ -140,7 +140,7 @@ pub(super) async fn make(
         quota::check(&app, Object::Topic(&key)).await?;
         within(app.store.set_topic(&key, &settings)).await?;
         record(&app, &visit, "topic.set", &key, serde_json::to_string(&settings).unwrap_or_default()).await;
-        Ok(go(&format!("{}&done=new", parts::topic_href(&key, ""))))
+        Ok(visit.tell(&parts::topic_href(&key, ""), "new"))
     };
     made.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
 }
@@ -222,9 +222,10 @@ pub(super) fn type_the_name(name: &str) -> Markup {
     }
 }
 
-/// Names have two characters that mean something in a pattern.
+/// A pattern that only this name matches. Of the characters of names, only the dot means something there; browsers read patterns
+/// as Unicode sets, where an escaped hyphen outside of brackets is a mistake that turns the whole pattern off.
 fn regex_of(name: &str) -> String {
-    name.replace('.', r"\.").replace('-', r"\-")
+    name.replace('.', r"\.")
 }
 
 /// Refuses a name that is not the one that is meant.
@@ -257,7 +258,7 @@ pub(super) async fn act(
 ) -> Response {
     let key = TopicKey::new(at.namespace, topic);
     match done(&app, &visit, &key, &action, &deed).await {
-        Ok(to) => go(&to),
+        Ok((to, done)) => visit.tell(&to, done),
         Err(problem) => trouble(&visit, &problem),
     }
 }
@@ -268,9 +269,9 @@ async fn done(
     key: &TopicKey,
     action: &str,
     deed: &Deed,
-) -> Result<String, Problem> {
+) -> Result<(String, &'static str), Problem> {
     let view = find(app, key).await?;
-    let here = |done: &str| format!("{}&done={done}", parts::topic_href(key, ""));
+    let here = |done: &'static str| (parts::topic_href(key, ""), done);
     match action {
         "settings" => {
             if deed.seen != digest(&view.settings) {
@@ -311,7 +312,7 @@ async fn done(
                 serde_json::to_string(&settings).unwrap_or_default(),
             )
             .await;
-            Ok(format!("{}&done=new", parts::group_href(&group, "")))
+            Ok((parts::group_href(&group, ""), "new"))
         }
         "delete" => {
             is_named(&deed.name, &key.name)?;
@@ -323,7 +324,7 @@ async fn done(
                 other => other?,
             };
             record(app, visit, "topic.delete", key, String::new()).await;
-            Ok(format!("/topics?namespace={}&done=delete", parts::escape(key.namespace.as_str())))
+            Ok((format!("/topics?namespace={}", parts::escape(key.namespace.as_str())), "delete"))
         }
         other => Err(no_such_action(other, "a topic", ACTIONS)),
     }
@@ -345,8 +346,7 @@ impl Wanted {
     fn event(&self) -> Result<NewEvent, Problem> {
         let some = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         let payload = some(&self.payload).unwrap_or_else(|| "{}".into());
-        let payload =
-            payload.parse().map_err(|error| wrong("payload", format!("the payload is no JSON: {error}")))?;
+        let payload = payload.parse().map_err(|error| wrong("payload", format!("Invalid JSON: {error}")))?;
         let mut headers = BTreeMap::new();
         for line in self.headers.lines().filter(|line| !line.trim().is_empty()) {
             let (name, value) = line.split_once(':').ok_or_else(|| {
@@ -375,34 +375,43 @@ pub(super) async fn event(
     if let Err(problem) = find(&app, &key).await {
         return trouble(&visit, &problem);
     }
+    event_form(&visit, &key, &Wanted { payload: "{}".into(), ..Wanted::default() }, None)
+}
+
+fn event_form(visit: &Visit, key: &TopicKey, wanted: &Wanted, problem: Option<&Problem>) -> Response {
+    let mistake = Mistake(problem);
+    let area = |id: &str, rows: u8, value: &str, placeholder: &str| {
+        html! { textarea id=(id) .mono name=(id) rows=(rows) spellcheck="false" placeholder=(placeholder) aria-invalid=[mistake.marks(id)] aria-describedby=[mistake.marks(id).map(|_| format!("{id}-mistake"))] { (value) } }
+    };
     let question = Question {
         title: format!("Publish to {}", key.name),
-        to: parts::topic_href(&key, "publish"),
+        to: parts::topic_href(key, "publish"),
         // Whoever may not look goes back to where they may.
         back: if visit.may(Verb::Read, Some(&key.namespace)) {
-            parts::topic_href(&key, "")
+            parts::topic_href(key, "")
         } else {
             "/".into()
         },
         button: "Publish",
         danger: false,
         body: html! {
+            (mistake.above(&["payload", "headers"]))
             p { "One event, by hand: every group of the topic gets it, as any other." }
             div.across {
-                (text("type", "Type", "", "What happened: order.paid"))
-                (text("key", "Key", "", "Events of one key are read in order. Empty: in any."))
+                (text("type", "Type", &wanted.kind, "What happened: order.paid"))
+                (text("key", "Key", &wanted.key, "Events of one key are read in order. Empty: in any."))
             }
-            div.field { label for="payload" { "Carries" } textarea #payload .mono name="payload" rows="5" spellcheck="false" { "{}" } small { "JSON." } }
-            details #more {
+            div.field { label for="payload" { "Payload" } (area("payload", 5, &wanted.payload, "")) (mistake.below("payload")) small { "JSON." } }
+            details #more open[!wanted.headers.is_empty() || !wanted.idempotency_key.is_empty()] {
                 summary { "Headers, idempotency key" }
                 div.across.more {
-                    div.field { label for="headers" { "Headers" } textarea #headers .mono name="headers" rows="2" spellcheck="false" placeholder="trace: 42" {} small { "One in each line." } }
-                    (text("idempotency_key", "Idempotency key", "", "The same key again: the same event."))
+                    div.field { label for="headers" { "Headers" } (area("headers", 2, &wanted.headers, "trace: 42")) (mistake.below("headers")) small { "One in each line." } }
+                    (text("idempotency_key", "Idempotency key", &wanted.idempotency_key, "The same key again: the same event."))
                 }
             }
         },
     };
-    question.page(&visit, "Events")
+    question.page(visit, "Events")
 }
 
 pub(super) async fn publish(
@@ -427,7 +436,13 @@ pub(super) async fn publish(
             return Ok(go("/"));
         }
         let done = if one.new { "publish" } else { "known" };
-        Ok(go(&format!("{}&done={done}", parts::topic_href(&key, ""))))
+        Ok(visit.tell(&parts::topic_href(&key, ""), done))
     };
-    published.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
+    match published.await {
+        Ok(response) => response,
+        Err(problem) if parts::is_mendable(&problem) => {
+            parts::refused(event_form(&visit, &key, &wanted, Some(&problem)), &problem)
+        }
+        Err(problem) => trouble(&visit, &problem),
+    }
 }

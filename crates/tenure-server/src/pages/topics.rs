@@ -46,8 +46,7 @@ pub(super) async fn show(
             }
             (actions(&visit, &filter, &namespaces))
         }
-        @if let Some(done) = filter.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&app.board.seen(), now, &visit)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #topics data-live {
             @if topics.is_empty() { (first::events(&visit)) } @else { (table(&seen, &topics, &filter, &namespaces, wall)) }
         }
@@ -227,6 +226,8 @@ pub(super) fn state(seen: &Seen, view: &TopicView) -> Markup {
         parts::state("idle", "nobody reads")
     } else if groups.iter().any(|track| late(track)) {
         parts::state("late", "behind")
+    } else if groups.iter().any(|track| track.view.aside > 0) {
+        parts::state("late", "retries")
     } else if groups.iter().any(|track| track.lag.events > 0) {
         parts::state("good", "flows")
     } else {
@@ -239,8 +240,10 @@ pub(super) fn group_state(track: &Track) -> Markup {
     let view = &track.view;
     match (&view.paused, view.members.len(), track.lag.events) {
         (Some(_), _, _) => parts::state("warn", "paused"),
-        (None, 0, 0) => parts::state("idle", "nobody reads"),
+        (None, 0, 0) if view.dead + view.aside == 0 => parts::state("idle", "nobody reads"),
         (None, 0, _) => parts::state("bad", "nobody reads"),
+        (None, _, _) if view.dead > 0 => parts::state("bad", "has dead"),
+        (None, _, _) if view.aside > 0 => parts::state("late", "retries"),
         (None, _, 0) => parts::state("done", "all read"),
         (None, _, _) if track.lag.ms >= LATE_MS => parts::state("late", "behind"),
         (None, _, _) => parts::state("good", "reads"),

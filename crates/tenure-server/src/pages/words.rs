@@ -45,6 +45,20 @@ pub(super) fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
+/// How many characters of a text stand in a row of a list.
+const LINE: usize = 160;
+
+/// The first line of a text, cut where it is too long for a row; `…` says that there is more.
+pub(super) fn first_line(text: &str) -> String {
+    let text = text.trim();
+    let line = text.lines().next().unwrap_or_default().trim_end();
+    let mut shown: String = line.chars().take(LINE).collect();
+    if shown.len() < text.len() {
+        shown.push_str(" …");
+    }
+    shown
+}
+
 /// `1 candidate`, `2 candidates`.
 pub(super) fn count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
@@ -139,6 +153,13 @@ mod tests {
         assert_eq!(said, ["0", "999", "1k", "1.2k", "34k", "999k", "5.6M"]);
         assert_eq!([rate(0.0), rate(0.04), rate(3.25), rate(4321.4)], ["0/s", "<0.1/s", "3.2/s", "4,321/s"]);
         assert_eq!([span(12), span(1340), span(125_000)], ["12 ms", "1.3 s", "2 min 05 s"]);
+    }
+
+    #[test]
+    fn a_row_shows_the_first_line_of_a_trace() {
+        assert_eq!(first_line("it failed"), "it failed");
+        assert_eq!(first_line("\npanicked at a.rs:1\n  0: main\n  1: start"), "panicked at a.rs:1 …");
+        assert_eq!(first_line(&"é".repeat(500)), format!("{} …", "é".repeat(160)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tenure::port::{QueueKey, Verb, WorkerView};
 
 use super::election::within;
-use super::frame::{Visit, go, page, trouble};
+use super::frame::{Visit, page, trouble};
 use super::given::{Got, Posted};
 use super::parts::{self, Question};
 use super::queues::{Filter, Where, no_such_action};
@@ -35,8 +35,7 @@ pub(super) async fn show(
             h1 { "Workers" }
             p { "Who works on what. A worker is here from when it makes itself known; its claims hang on its session, not on its name." }
         } }
-        @if let Some(done) = filter.done.as_deref().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
-        div #trouble data-live { (parts::store_trouble(&app.board.seen(), app.runtime.now(), &visit)) }
+        @if let Some(done) = visit.done().and_then(outcome) { (parts::notice("good", html! { p { (done) } })) }
         div #workers data-live {
             @if visible.is_empty() { (first::workers(&visit)) } @else { (listed(&visible, &filter, &visit, app.runtime.wall_ms())) }
         }
@@ -224,7 +223,7 @@ pub(super) async fn act(
         }
         app.floor.changed().await;
         let done = if happened { &action } else { "already" };
-        Ok(go(&format!("/workers?done={done}")))
+        Ok(visit.tell("/workers", done))
     };
     done.await.unwrap_or_else(|problem: Problem| trouble(&visit, &problem))
 }

@@ -191,6 +191,13 @@ pub(crate) struct Look {
 impl Look {
     pub(crate) const PHONE: u32 = 360;
     pub(crate) const DESKTOP: u32 = 1280;
+    /// A phone, a tablet, a laptop and a large screen.
+    const WIDTHS: [u32; 4] = [390, 768, 1440, 2560];
+
+    /// Every width in both lights.
+    pub(crate) fn every() -> impl Iterator<Item = Look> {
+        Look::WIDTHS.into_iter().flat_map(|width| [false, true].map(|dark| Look { width, dark }))
+    }
 
     pub(crate) fn all() -> [Look; 4] {
         let look = |width, dark| Look { width, dark };
@@ -203,9 +210,12 @@ impl Look {
     }
 
     pub(crate) fn name(self) -> String {
-        let (size, light) =
-            (if self.width < 700 { "phone" } else { "desktop" }, if self.dark { "dark" } else { "light" });
-        format!("{size}-{light}")
+        let light = if self.dark { "dark" } else { "light" };
+        match self.width {
+            Look::PHONE => format!("phone-{light}"),
+            Look::DESKTOP => format!("desktop-{light}"),
+            width => format!("{width}-{light}"),
+        }
     }
 }
 
@@ -372,26 +382,112 @@ impl Page {
         self.complaints.lock().unwrap().clear();
     }
 
-    /// Fails if the browser complained, if anything is wider than the window, or if anything has no name.
-    pub(crate) async fn calm(&self) {
-        // A phone zooms out until everything fits: what counts is the width of the screen.
-        let wide = self
-            .eval(
-                "(() => { const most = screen.width; const wide = document.documentElement.scrollWidth; return wide <= most ? '' : \
-                 `${wide} of ${most} pixels: ` + [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > most + 1 && \
-                 !e.closest('.hidden, .skip')).map(e => e.outerHTML.slice(0, 120)).slice(0, 3).join(' ') })()",
-            )
-            .await;
-        if wide != "" {
-            self.screenshot("failed").await;
-            panic!("the page is too wide: {wide}");
+    /// Looks at the page that is open in every width and light: nothing may overflow, no word may be broken, and axe-core must
+    /// find nothing. Pictures are kept of some.
+    pub(crate) async fn fits_every_screen(&self, name: &str) {
+        let mut all = Vec::new();
+        for look in Look::every() {
+            self.look(look).await;
+            if look.width != 2560 || !look.dark {
+                self.screenshot(&format!("{name}-{}", look.name())).await;
+            }
+            let mut found = self.problems().await;
+            // Colours differ by light, and what is laid out by width: these two see all of it.
+            if matches!((look.width, look.dark), (390, false) | (1440, true)) {
+                found.extend(self.accessible().await);
+            }
+            all.extend(found.into_iter().map(|problem| format!("{name}-{}: {problem}", look.name())));
         }
-        let unnamed = self.eval(UNNAMED).await;
-        assert_eq!(unnamed, json!([]), "nobody can tell what these are");
+        assert!(all.is_empty(), "{}", all.join("\n"));
+    }
+
+    /// What axe-core finds.
+    async fn accessible(&self) -> Option<String> {
+        let path = folder().join("axe/node_modules/axe-core/axe.min.js");
+        let source = std::fs::read_to_string(&path).unwrap_or_else(|error| {
+            panic!("{}: {error}; `scripts/test browser` installs it", path.display())
+        });
+        if self.eval("typeof window.axe === 'undefined'").await == true {
+            self.eval(&format!("{source}; 0")).await;
+        }
+        let found = self.eval(AXE).await;
+        (found != json!([])).then(|| format!("axe-core: {}", serde_json::to_string_pretty(&found).unwrap()))
+    }
+
+    /// Fails if the browser complained, if anything is wider than the window, if a word is broken, or if anything has no name.
+    pub(crate) async fn calm(&self) {
+        let problems = self.problems().await;
+        if !problems.is_empty() {
+            self.screenshot("failed").await;
+            panic!("{}: {}", self.eval("location.href + ' at ' + screen.width").await, problems.join("\n"));
+        }
+    }
+
+    /// What is wrong with the page as it is.
+    async fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let checks =
+            [("too wide", WIDE), ("words are broken", BROKEN), ("nobody can tell what these are", UNNAMED)];
+        for (what, check) in checks {
+            let found = self.eval(check).await;
+            if found != json!([]) {
+                problems.push(format!("{what}: {found}"));
+            }
+        }
         // Whatever the browser had to say before this answer has been heard by now.
-        assert_eq!(self.complaints(), Vec::<String>::new());
+        problems.extend(self.complaints());
+        problems
     }
 }
+
+/// What is wider than the window, cards that have to be scrolled sideways, and a menu that is broken into lines on a screen that
+/// is wide enough. A phone zooms out until everything fits: what counts is the width of the screen.
+const WIDE: &str = r#"(() => {
+    const most = screen.width, wide = document.documentElement.scrollWidth, found = [];
+    const brief = (e) => e.outerHTML.slice(0, 140);
+    if (wide > most) {
+        found.push(`${wide} of ${most} pixels`, ...[...document.querySelectorAll("body *")]
+            .filter((e) => e.getBoundingClientRect().right > most + 1 && !e.closest(".hidden, .skip")).slice(0, 3).map(brief));
+    }
+    for (const card of document.querySelectorAll(".card")) {
+        if (card.scrollWidth <= card.clientWidth + 1) continue;
+        const edge = card.getBoundingClientRect().right;
+        const over = [...card.querySelectorAll("*")].filter((e) => e.getBoundingClientRect().right > edge + 1 && !e.closest(".hidden"));
+        found.push(`a card of ${card.clientWidth} has ${card.scrollWidth} pixels`, ...over.slice(0, 2).map(brief));
+    }
+    const lines = new Set([...document.querySelectorAll(".nav a")].map((a) => Math.round(a.getBoundingClientRect().top)));
+    if (most >= 768 && lines.size > 1) found.push("the menu is broken into lines");
+    return found;
+})()"#;
+
+/// Words that are broken in their middle, with where. What has more than 24 characters without a space may be: it is an address,
+/// or a number that nobody reads aloud. Where a browser may break a line by itself, as after a hyphen, the word ends.
+const BROKEN: &str = r#"(() => {
+    const found = [];
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const range = document.createRange();
+    while (texts.nextNode() && found.length < 5) {
+        const node = texts.currentNode;
+        const parent = node.parentElement;
+        if (!parent.checkVisibility() || parent.closest(".hidden, .skip, svg, textarea")) continue;
+        // The head of a table that is shown as cards is for those who hear it.
+        const head = parent.closest("thead");
+        if (head && head.clientWidth <= 1) continue;
+        for (const [text, at] of [...node.data.matchAll(/\S+/g)].map((text) => [text[0], text.index])) {
+            if (text.length > 24) continue;
+            for (const word of text.matchAll(/[\p{L}\p{N}_.]{2,}/gu)) {
+                range.setStart(node, at + word.index);
+                range.setEnd(node, at + word.index + word[0].length);
+                const lines = new Set([...range.getClientRects()].filter((r) => r.width > 0).map((r) => Math.round(r.top)));
+                if (lines.size > 1) found.push(`${word[0]} in ${parent.outerHTML.slice(0, 100)}`);
+            }
+        }
+    }
+    return found;
+})()"#;
+
+/// What axe-core finds: which rule, and where.
+const AXE: &str = "axe.run(document, {preload: false, resultTypes: ['violations']}).then(({violations}) =>     violations.map(({id, help, nodes}) => ({id, help, nodes: nodes.slice(0, 3).map((node) => node.html.slice(0, 200) + ' ' + node.failureSummary)})))";
 
 /// Ends what changes by and by, as colours do in another light; what has no end is cancelled. A picture is of the frame after it. Waits for
 /// nothing: where scripts are switched off, no page is called back.
@@ -401,7 +497,11 @@ const SETTLED: &str = "(() => { getComputedStyle(document.body).color; \
 
 /// Beside what cargo builds, whatever `CARGO_TARGET_DIR` says.
 fn screenshots() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("screenshots")
+    folder().join("screenshots")
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
 }
 
 fn from_base64(text: &str) -> Vec<u8> {

@@ -13,6 +13,7 @@ use tenure::runtime::{Runtime, System};
 use tenure::{ElectionKey, Elector, Moment, SessionId, Tenure, Token};
 use tenure_server::Server;
 use tenure_server::settings::{Address, Settings};
+use tenure_testkit::Cuttable;
 
 /// The machine's clocks, but for a wall clock that can be set back: to live through hours that are over.
 #[derive(Clone, Default)]
@@ -45,6 +46,8 @@ impl Runtime for Clock {
 /// A server, its store, and whoever stands.
 pub(crate) struct World {
     pub(crate) store: Memory,
+    /// The server's way to the store. It can be cut.
+    pub(crate) link: Cuttable<Memory>,
     pub(crate) server: Server,
     pub(crate) url: String,
     clock: Clock,
@@ -79,9 +82,10 @@ impl World {
             ..Settings::default()
         };
         change(&mut settings);
-        let server = Server::start(settings, Arc::new(store.clone())).await.expect("a server");
+        let link = Cuttable::new(store.clone());
+        let server = Server::start(settings, Arc::new(link.clone())).await.expect("a server");
         let url = server.addresses()[0].url();
-        World { store, server, url, clock, standing: Vec::new(), sessions: Vec::new() }
+        World { store, link, server, url, clock, standing: Vec::new(), sessions: Vec::new() }
     }
 
     /// Lives through a time that is over.

@@ -1,14 +1,16 @@
 //! The dashboard without a browser: what is refused, what is shown to whom, and what may be kept.
 
 mod events;
+mod forms;
 mod schedules;
+mod states;
 mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, SET_COOKIE};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tenure::Tenure;
@@ -26,18 +28,42 @@ struct Answer {
 }
 
 async fn send(app: &App, method: &str, path: &str, form: &str) -> Answer {
+    send_with(app, method, path, form, &[]).await
+}
+
+async fn send_with(app: &App, method: &str, path: &str, form: &str, headers: &[(&str, &str)]) -> Answer {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header("host", "localhost")
         .header("accept", "text/html")
-        .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-        .body(Body::from(form.to_owned()))
-        .unwrap();
+        .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    let request = request.body(Body::from(form.to_owned())).unwrap();
     let response = app.router().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
     Answer { status: parts.status, headers: parts.headers, text }
+}
+
+/// The cookies that an answer sets, as a browser sends them back.
+fn cookies(answer: &Answer) -> String {
+    let set = answer.headers.get_all(SET_COOKIE).iter().map(|value| value.to_str().unwrap());
+    set.map(|text| text.split(';').next().unwrap()).collect::<Vec<_>>().join("; ")
+}
+
+/// The word for what a form did, which the next page is told.
+fn told(answer: &Answer) -> String {
+    let cookies = cookies(answer);
+    let done = cookies.split("; ").find_map(|pair| pair.strip_prefix("tenure_done="));
+    done.unwrap_or_default().split('!').next().unwrap().to_owned()
+}
+
+/// The page that a redirect leads to, as a browser that keeps cookies sees it.
+async fn follow(app: &App, answer: &Answer) -> Answer {
+    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
+    let to = answer.headers[LOCATION].to_str().unwrap().split('#').next().unwrap().to_owned();
+    send_with(app, "GET", &to, "", &[("cookie", &cookies(answer))]).await
 }
 
 async fn open(store: &Memory) -> App {
@@ -100,7 +126,8 @@ async fn a_deed_never_reaches_a_later_leader() {
     let form = format!("seen={}", after.leases[0].token.as_u64());
     let answer = send(&app, "POST", "/elections/nightly/resign?namespace=default", &form).await;
     assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
-    assert_eq!(answer.headers[LOCATION], "/elections/nightly?namespace=default&done=resign");
+    assert_eq!(answer.headers[LOCATION], "/elections/nightly?namespace=default");
+    assert_eq!(told(&answer), "resign");
 }
 
 #[tokio::test]
@@ -110,6 +137,13 @@ async fn an_address_puts_no_words_into_our_mouth() {
     let _standing = led(&store).await;
     for done in ["%3Cscript%3Ealert(1)%3C/script%3E", "You%20won", "pause%20"] {
         let answer = send(&app, "GET", &format!("/elections/nightly?done={done}"), "").await;
+        assert!(
+            !answer.text.contains("<script>a") && !answer.text.contains("notice good"),
+            "{}",
+            answer.text
+        );
+        let cookie = format!("tenure_done={done}!%2Felections%2Fnightly");
+        let answer = send_with(&app, "GET", "/elections/nightly", "", &[("cookie", &cookie)]).await;
         assert_eq!(answer.status, StatusCode::OK);
         assert!(!answer.text.contains("<script>a") && !answer.text.contains("You won"), "{}", answer.text);
         assert!(!answer.text.contains("notice good"), "{}", answer.text);

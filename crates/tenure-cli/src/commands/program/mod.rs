@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use self::pipes::Pipes;
+use self::pipes::{Complaint, Pipes};
 pub(crate) use self::pipes::{Output, Said};
 use crate::child::{Child, Ending, SpawnError, Spec};
 use crate::output::clipped;
@@ -121,14 +121,18 @@ impl Run {
     }
 }
 
-fn words(ending: Ending, complaint: Option<String>) -> String {
+/// How a command failed: in the first line how it ended and the last line of its errors; below, the end of its errors.
+fn words(ending: Ending, complaint: Option<Complaint>) -> String {
     let how = match ending {
         Ending::Signalled(signal) => format!("ended by signal {signal}"),
         Ending::WatchdogDied => return "its watchdog was killed, and the command with it".to_owned(),
         ending => format!("exit code {}", ending.exit_code()),
     };
     match complaint {
-        Some(complaint) => format!("{how}: {}", clipped(&complaint, COMPLAINT)),
+        Some(Complaint { line, tail: None }) => format!("{how}: {}", clipped(&line, COMPLAINT)),
+        Some(Complaint { line, tail: Some(tail) }) => {
+            format!("{how}: {}\n\n{tail}", clipped(&line, COMPLAINT))
+        }
         None => how,
     }
 }
@@ -139,7 +143,15 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_with_its_last_words() {
-        assert_eq!(words(Ending::Exited(3), Some("no route".into())), "exit code 3: no route");
+        let complaint = |line: &str, tail: Option<&str>| {
+            Some(Complaint { line: line.into(), tail: tail.map(Into::into) })
+        };
+        assert_eq!(words(Ending::Exited(3), complaint("no route", None)), "exit code 3: no route");
+        // The bug: of a stack trace only the last line was kept.
+        assert_eq!(
+            words(Ending::Exited(1), complaint("boom", Some("Traceback:\n  main\nboom"))),
+            "exit code 1: boom\n\nTraceback:\n  main\nboom"
+        );
         assert_eq!(words(Ending::Signalled(9), None), "ended by signal 9");
     }
 }

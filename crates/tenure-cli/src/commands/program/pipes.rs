@@ -38,6 +38,15 @@ pub(crate) struct Said {
     errors: Vec<u8>,
 }
 
+/// What a command says of its failure.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Complaint {
+    /// The last line of its errors.
+    pub(crate) line: String,
+    /// The end of its errors, if that is more than a line.
+    pub(crate) tail: Option<String>,
+}
+
 impl Pipes {
     /// The command's ends, and ours.
     pub(super) fn new(output: Output) -> io::Result<(Streams, Pipes)> {
@@ -111,10 +120,20 @@ impl Said {
         json
     }
 
-    /// The last line of its errors that says something.
-    pub(crate) fn complaint(&self) -> Option<String> {
+    /// The end of its errors: the last line that is not empty, which usually says what went wrong, and below it the lines that
+    /// led to it, as many as were kept.
+    pub(crate) fn complaint(&self) -> Option<Complaint> {
         let text = String::from_utf8_lossy(&self.errors);
-        text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+        let text = text.trim_end();
+        let line = text.lines().next_back().map(str::trim).filter(|line| !line.is_empty())?;
+        // What was cut in the middle of a line begins with the next one.
+        let whole = if self.errors.len() < TAIL_BYTES {
+            text
+        } else {
+            text.split_once('\n').map_or(text, |cut| cut.1)
+        };
+        let tail = (whole.trim().lines().count() > 1).then(|| whole.trim_start_matches('\n').to_owned());
+        Some(Complaint { line: line.to_owned(), tail })
     }
 }
 
@@ -134,7 +153,13 @@ mod tests {
     #[test]
     fn the_last_words_are_the_complaint() {
         let said = |text: &str| Said { output: Vec::new(), errors: text.into() };
-        assert_eq!(said("warming up\nno route to host\n\n").complaint().as_deref(), Some("no route to host"));
+        let complaint = said("\n  warming up\nno route to host\n\n").complaint().unwrap();
+        assert_eq!(complaint.line, "no route to host");
+        assert_eq!(complaint.tail.as_deref(), Some("  warming up\nno route to host"));
+        assert_eq!(said("no route\n").complaint(), Some(Complaint { line: "no route".into(), tail: None }));
         assert_eq!(said("\n").complaint(), None);
+        let text = format!("cut in the mi{}\nTraceback:\n  boom", "d".repeat(TAIL_BYTES));
+        let long = said(&text[text.len() - TAIL_BYTES..]);
+        assert_eq!(long.complaint().unwrap().tail.as_deref(), Some("Traceback:\n  boom"));
     }
 }

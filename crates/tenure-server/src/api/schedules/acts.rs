@@ -5,6 +5,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{DUE_MAX, Hand, HandFired, Json as Payload, ScheduleKey};
+use tenure_core::schedule::in_utc;
 use utoipa::ToSchema;
 
 use super::{find, none, record};
@@ -217,7 +218,7 @@ pub(crate) async fn backfill_range(
 async fn fire(app: &App, by: &By, hand: &Hand) -> Result<Vec<HandFired>, Problem> {
     let fired = app.store.fire_by_hand(hand).await?.ok_or_else(|| none(&hand.key))?;
     if let (false, Some(first), Some(last)) = (hand.dry_run, fired.first(), fired.last()) {
-        let detail = format!("{} ticks from {} to {}", fired.len(), first.at_ms, last.at_ms);
+        let detail = format!("{} ticks from {} to {}", fired.len(), in_utc(first.at_ms), in_utc(last.at_ms));
         record(app, by, "schedule.backfill", &hand.key, detail).await;
     }
     Ok(fired)

@@ -19,13 +19,14 @@ function countdown(now) {
     const of = Number(trust.dataset.ofMs);
     const bar = trust.querySelector("progress");
     const text = trust.querySelector("output");
-    // Who hears nothing itself must not call others silent.
-    const deaf = status.dataset.state === "lost" || "deaf" in trust.dataset;
-    const shown = left > 0 ? (left / 1000).toFixed(1) + " s" : deaf ? "unknown" : "silent";
+    // A page that hears nothing must not call others silent, and a lease that ran out here may have been renewed since.
+    const deaf = ["lost", "stale"].includes(status.dataset.state) || "deaf" in trust.dataset;
+    const silent = Number(trust.dataset.leftMs) <= 0;
+    const shown = left > 0 ? (left / 1000).toFixed(1) + " s" : deaf ? "unknown" : silent ? "silent" : "0.0 s";
     if (bar) bar.value = left;
     if (text && text.textContent !== shown) text.textContent = shown;
     trust.classList.toggle("low", left > 0 && left < of / 3);
-    trust.classList.toggle("none", left <= 0 && !deaf);
+    trust.classList.toggle("none", silent && !deaf);
   }
 }
 
@@ -102,6 +103,22 @@ function say(state, text) {
   status.hidden = false;
 }
 
+// "12 s", "3 min 05 s": as the server writes it.
+function lasted(ms) {
+  const s = Math.floor(ms / 1000);
+  return s < 60 ? `${s} s` : `${Math.floor(s / 60)} min ${String(s % 60).padStart(2, "0")} s`;
+}
+
+// When what this page shows was asked for.
+let shownSince = performance.now();
+const isStale = () => document.querySelector("#store-state [data-stale]") !== null;
+const isFailed = (page) => page.querySelector("main[data-failed]") !== null;
+
+function sayWhetherLive() {
+  if (isStale()) say("stale", "stale");
+  else say("live", "live");
+}
+
 async function refresh() {
   if (document.hidden || busy) {
     again = true;
@@ -112,21 +129,31 @@ async function refresh() {
   // From before we ask: what is on its way is shown as used up.
   const asked = performance.now();
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    const headers = { accept: "text/html", "x-tenure-refresh": "1" };
+    const answer = await fetch(location.href, { headers });
     if (answer.redirected) return location.reload(); // to the login
-    if (!answer.ok) throw new Error(`answered ${answer.status}`);
+    // What this page shows is gone, or not for this visitor any more.
+    if ([403, 404].includes(answer.status) && !formIsOpen()) return location.reload();
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const failed = isFailed(fresh);
+    if (!answer.ok && !failed) throw new Error(`answered ${answer.status}`);
+    if (!failed && isFailed(document)) return location.reload();
     const before = said();
-    for (const part of $("[data-live]", fresh)) {
+    // Of a page that can not be rendered only the banner is taken: what is shown stays, and gets older.
+    for (const part of failed ? $("#store-state", fresh) : $("[data-live]", fresh)) {
       const old = document.getElementById(part.id);
       if (old) {
         morph(old, part);
         counted(asked, old);
       }
     }
+    if (!failed) shownSince = asked;
+    else if (!isFailed(document)) {
+      document.querySelector("#store-state [data-age]").textContent = `Data is up to ${lasted(performance.now() - shownSince)} old.`;
+    }
+    sayWhetherLive();
     countdown(performance.now());
     announce(before);
-    say("live", "live");
   } catch {
     say("lost", "reconnecting…");
     again = true;
@@ -138,12 +165,17 @@ async function refresh() {
 
 // Browsers open only a few connections to one server: a tab that nobody sees must not hold one.
 let stream = null;
+// Whether this page shows anything that changes, other than whether the store can be read.
+const watches = $("[data-live]").some((part) => part.id !== "store-state");
+const formIsOpen = () => document.querySelector("dialog[open]") !== null;
 
 function listen() {
   stream?.close();
   stream = document.hidden ? null : new EventSource("/live");
-  stream?.addEventListener("look", refresh);
-  stream?.addEventListener("open", () => say("live", "live"));
+  stream?.addEventListener("look", ({ data }) => {
+    if (watches || data.endsWith("stale") !== isStale()) refresh();
+  });
+  stream?.addEventListener("open", sayWhetherLive);
   stream?.addEventListener("error", ({ target }) => {
     say("lost", "reconnecting…");
     // Refused rather than cut off: the browser gives up, we do not.
@@ -202,6 +234,9 @@ async function confirmIn(link) {
     if (!event.target.closest("[data-cancel]")) event.stopPropagation();
   });
   dialog.showModal();
+  // Whoever presses Enter without reading must not do harm.
+  const field = dialog.querySelector("input:not([type=hidden]), select, textarea");
+  if (!field && dialog.querySelector(".button.danger")) dialog.querySelector("[data-cancel]").focus();
 }
 
 document.addEventListener("click", (event) => {
@@ -218,10 +253,12 @@ document.addEventListener("click", (event) => {
   }
 });
 
-if (navigator.clipboard) for (const copy of $("[data-copy]")) copy.hidden = false;
+// In the root, which no refresh touches.
+if (navigator.clipboard) document.documentElement.classList.add("can-copy");
 counted(performance.now());
 requestAnimationFrame(tick);
-if ($("[data-live]").length) {
+// Whoever has not logged in may not listen.
+if (document.querySelector(".nav") || isFailed(document)) {
   listen();
   document.addEventListener("visibilitychange", () => (listen(), refresh()));
 }
