@@ -5,7 +5,8 @@
 --   tenure_owner      owns the tables: for `tenure migrate up`, and for nothing else
 --   tenure_server     for `tenure serve` and `tenure token`: as tenure_runtime, and manages access tokens
 --   tenure_runtime    for programs, workers and the CLI: elections, queues, events and schedules; no access tokens
---   tenure_publisher  for programs that only publish events, in their own transactions: sees no events, and no secrets
+--   tenure_publisher  for programs that only publish events, in their own transactions: calls tenure.publish, and has no
+--                     right on any table
 --   tenure_reader     for people and monitoring: reads everything but secrets, and writes nothing
 --
 -- No role but tenure_owner can change or delete entries of the audit.
@@ -63,13 +64,20 @@ BEGIN
     END LOOP;
 
     GRANT USAGE ON SCHEMA tenure TO tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
-    -- Functions that run with the owner's rights are for the roles that need them, and never for the reader.
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_server, tenure_runtime, tenure_reader;
+    -- The publisher calls the checked functions of the tables' owner, and has no other right.
+    REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tenure FROM tenure_publisher;
+    REVOKE ALL ON ALL SEQUENCES IN SCHEMA tenure FROM tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
+    -- Functions that run with the owner's rights are for the roles that need them, and never for the reader: not even renew_epoch, which
+    -- writes and keeps a row locked that everybody needs. tenure.current_epoch tells the reader the epoch that is stored.
     FOR thing IN
-        SELECT p.oid::regprocedure::text AS name,
-               coalesce(needed.roles, 'tenure_server, tenure_runtime, tenure_publisher') AS roles
+        SELECT p.oid::regprocedure::text AS name, coalesce(needed.roles, 'tenure_server, tenure_runtime') AS roles
         FROM pg_catalog.pg_proc p
         LEFT JOIN (VALUES
+            ('publish', 'tenure_server, tenure_runtime, tenure_publisher'),
+            ('publish_bytes', 'tenure_server, tenure_runtime, tenure_publisher'),
+            ('publish_many', 'tenure_server, tenure_runtime, tenure_publisher'),
+            ('publish_in', 'tenure_server, tenure_runtime, tenure_publisher'),
             ('append_audit', 'tenure_server, tenure_runtime'),
             ('prune_audit', 'tenure_server'),
             ('prune_credentials', 'tenure_server'),
@@ -85,6 +93,9 @@ BEGIN
     FOR thing IN
         SELECT * FROM (VALUES
             ('migrations', 'SELECT', 'SELECT'),
+            ('epoch', 'SELECT', 'SELECT'),
+            ('epoch_now', 'SELECT', 'SELECT'),
+            ('epoch_stored', 'SELECT', 'SELECT'),
             ('sessions', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             -- Elections, leases, adoptions and fences are for ever: what is gone could be granted again.
             ('elections', 'SELECT, INSERT, UPDATE', 'SELECT'),
@@ -102,12 +113,16 @@ BEGIN
             -- Queues and pools are for ever, as elections are: their tasks' tokens and turns go on.
             ('queues', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('turnstiles', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            -- To be locked.
+            ('claim_gate', 'SELECT, UPDATE', 'SELECT'),
+            ('key_locks', 'SELECT, UPDATE', 'SELECT'),
             ('namespaces', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('pools', 'SELECT, INSERT, UPDATE', 'SELECT'),
-            ('demands', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('demands', 'SELECT, INSERT, UPDATE (retired), DELETE', 'SELECT'),
+            ('demand_sweep', 'SELECT, UPDATE', 'SELECT'),
             ('tasks', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('parents', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('dozers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('workers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('resources', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('pool_requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
@@ -118,12 +133,14 @@ BEGIN
             ('events', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_units', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_floors', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('event_dozers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_slots', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_groups', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             -- Who only looks does not see what pushes are signed with.
             ('event_pushes', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (group_id, url, timeout_ms)'),
             ('event_members', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_shares', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('event_offsets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('event_done', 'SELECT, INSERT, DELETE', 'SELECT'),
             ('event_asides', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('schedules', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
@@ -150,15 +167,13 @@ BEGIN
         GRANT SELECT, INSERT, UPDATE (expires_at, revoked_at) ON tenure.credentials TO tenure_server;
     END IF;
     IF to_regclass('tenure.tasks_id_seq') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq TO tenure_runtime, tenure_server;
+        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq, tenure.waiter_numbers TO tenure_runtime, tenure_server;
     END IF;
     IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_server, tenure_publisher;
-        -- Who only publishes does not see what others have published, nor how the servers sign.
-        GRANT SELECT ON tenure.topics, tenure.event_units TO tenure_publisher;
-        GRANT INSERT ON tenure.events, tenure.event_units TO tenure_publisher;
-        GRANT SELECT (batch, id, topic, slot, bytes, idempotency_key) ON tenure.events TO tenure_publisher;
-        GRANT SELECT, UPDATE, DELETE ON tenure.event_dozers TO tenure_publisher;
+        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_server;
+        FOR n IN 0..15 LOOP
+            EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE tenure.event_waits_%s TO tenure_runtime, tenure_server', n);
+        END LOOP;
     END IF;
 END
 $$;

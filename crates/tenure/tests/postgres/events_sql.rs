@@ -155,7 +155,7 @@ async fn who_only_publishes_needs_no_other_rights() {
     publish("SELECT tenure.publish('t', '{}', idempotency_key => 'once')");
     // A standby was promoted, of which nobody knows what it has missed.
     let promoted =
-        "CREATE OR REPLACE FUNCTION tenure.current_epoch() RETURNS bigint LANGUAGE sql AS 'SELECT 2::bigint'";
+        "CREATE OR REPLACE FUNCTION tenure.timeline() RETURNS bigint LANGUAGE sql AS 'SELECT 999::bigint'";
     database.psql(promoted).unwrap();
     publish("SELECT tenure.publish('t', key => 'k')");
     store.publish(&topic("t"), &[keyed("k", 1)]).await.unwrap();

@@ -8,9 +8,9 @@ use tenure_core::port::{
 use tenure_core::{ElectionKey, Name, SessionId};
 
 use super::error::garbled;
-use super::literal::Value;
 use super::message::Message;
 use super::store::{hint, json, key, number};
+use super::value::Value;
 use super::{Postgres, from_json, get};
 use crate::backend::memory::no_such_election;
 

@@ -11,9 +11,9 @@ use tenure_core::port::{StoreError, Trouble};
 use tenure_core::{ElectionKey, SessionId, Token};
 
 use super::error::explain;
-use super::literal::Value;
 use super::message::Message;
 use super::store::{int, key};
+use super::value::Value;
 use super::{Postgres, QUERIES, Queries, get};
 use crate::{FenceError, GuardError};
 

@@ -15,7 +15,7 @@ use tenure_core::port::{StoreError, Trouble};
 
 use super::Queries;
 use super::error::PgError;
-use super::literal::{Value, without_comments};
+use super::value::{Value, without_comments};
 #[cfg(doc)]
 use super::wire::Connection;
 use super::wire::{PgRow, Statement};

@@ -16,8 +16,8 @@ use tenure_core::port::{StoreError, Trouble};
 use super::error::{PgError, explain, garbled};
 use super::lane::last_rows;
 use super::listen::locked;
-use super::literal::Value;
 use super::message::Message;
+use super::value::Value;
 use super::wire::{ColumnError, Connection, PgRow};
 use super::{Postgres, QUERIES};
 use crate::backend::migrations::{

@@ -32,13 +32,13 @@ mod examine;
 mod guard;
 mod lane;
 mod listen;
-mod literal;
 mod message;
 mod migrate;
 mod office;
 mod options;
 mod schedules;
 mod store;
+mod value;
 mod wire;
 mod wiring;
 
@@ -64,8 +64,8 @@ use connection::Connections;
 use error::{garbled, timed_out};
 use lane::{Endpoint, Lane};
 use listen::Ears;
-use literal::Value;
 use message::Message;
+use value::Value;
 use wire::{Column, PgRow};
 
 /// The statements, as they are in the files.
@@ -156,7 +156,13 @@ impl Postgres {
         let store = Self::connect_unchecked(options).await?;
         let checked = async {
             store.check_server().await?;
-            schema::check(&store.status().await?, &store.shared.endpoint.place)
+            schema::check(&store.status().await?, &store.shared.endpoint.place)?;
+            // Here, and not in the first transaction of a user: a new epoch is then not held up by it. A role that may only publish may
+            // not look.
+            match store.call("epoch_current", &[]).await {
+                Err(error) if error.kind != Trouble::Denied => Err(error),
+                _ => Ok(()),
+            }
         };
         store.in_time(checked).await?;
         Ok(store)

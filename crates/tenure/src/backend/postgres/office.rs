@@ -5,9 +5,9 @@ use tenure_core::Name;
 use tenure_core::cabinet::another_credential;
 use tenure_core::port::{Credential, Deed, Office, Proof, StoreError};
 
-use super::literal::Value;
 use super::message::Message;
 use super::store::json;
+use super::value::Value;
 use super::{Postgres, from_json};
 
 #[async_trait]

@@ -8,8 +8,8 @@ use tenure_core::port::{
 use tenure_core::{ElectionKey, SessionId, Token};
 
 use super::error::garbled;
-use super::literal::Value;
 use super::message::{Message, STRICT};
+use super::value::Value;
 use super::{Postgres, get, get_json};
 
 /// After how many terms of a slot the history is pruned to the last hundred, which is all that is ever shown of it.

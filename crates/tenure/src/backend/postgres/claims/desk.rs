@@ -8,9 +8,9 @@ use tenure_core::port::{
     TaskId, TaskState, TaskView, Why, WorkerView,
 };
 
-use super::super::literal::Value;
 use super::super::message::Message;
 use super::super::store::{int, json, number};
+use super::super::value::Value;
 use super::super::wire::PgRow;
 use super::super::{Postgres, from_json, get, get_json};
 use super::submit::array;

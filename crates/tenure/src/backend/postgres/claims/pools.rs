@@ -12,9 +12,9 @@ use tenure_core::port::{
 };
 use tenure_core::{Name, Token};
 
-use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, json, number};
+use super::super::value::Value;
 use super::super::wire::PgRow;
 use super::super::{Postgres, from_json, get, get_json};
 use super::take::refusal;

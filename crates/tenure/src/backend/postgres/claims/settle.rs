@@ -10,9 +10,9 @@ use tenure_core::claim::{check_settlements, clip, span_ms};
 use tenure_core::port::{Json, Outcome, Settled, Settlement, StoreError, TaskState};
 
 use super::super::error::garbled;
-use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::number;
+use super::super::value::Value;
 use super::super::wire::PgRow;
 use super::super::{Postgres, get};
 use super::submit::{array, text, texts};

@@ -13,9 +13,9 @@ use tenure_core::port::{
 use tenure_core::{SessionId, Token};
 
 use super::super::error::garbled;
-use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, number};
+use super::super::value::Value;
 use super::super::wire::{Column, PgRow};
 use super::super::{Postgres, get};
 use super::floors::Place;

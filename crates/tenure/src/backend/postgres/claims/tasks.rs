@@ -8,9 +8,9 @@ use tenure_core::port::{
 use tenure_core::{SessionId, Token};
 
 use super::super::error::garbled;
-use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, json, number};
+use super::super::value::Value;
 use super::super::wire::PgRow;
 use super::super::{Postgres, get};
 use super::submit;

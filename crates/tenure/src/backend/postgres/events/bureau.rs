@@ -12,9 +12,9 @@ use tenure_core::port::{
 
 use super::super::claims::array;
 use super::super::error::garbled;
-use super::super::literal::Value;
 use super::super::message::Message;
 use super::super::store::{int, number};
+use super::super::value::Value;
 use super::super::wire::PgRow;
 use super::super::{Postgres, from_json, get};
 use super::groups::begin;

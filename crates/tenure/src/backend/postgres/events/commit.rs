@@ -10,9 +10,9 @@ use tenure_core::port::{Aside, Committed, EventId, ShareCommit, StoreError};
 
 use super::super::claims::{array, texts};
 use super::super::error::{explain, garbled};
-use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::int;
+use super::super::value::Value;
 use super::super::wire::PgRow;
 use super::super::{Postgres, QUERIES, get};
 use super::group as key_of;

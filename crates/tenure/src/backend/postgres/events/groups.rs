@@ -7,9 +7,9 @@ use tenure_core::port::{AsideKey, Begin, GroupKey, GroupLook, Join, StoreError, 
 use tenure_core::{SessionId, Token};
 
 use super::super::claims::array;
-use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, number};
+use super::super::value::Value;
 use super::super::{Postgres, from_json, get, get_json};
 use super::group;
 

@@ -27,7 +27,7 @@ pub use self::commit::{commit_share, commit_shares};
 pub use self::publish::publish;
 pub(super) use self::publish::{Columns, numbers, some_numbers, some_texts, whole};
 use super::Postgres;
-use super::literal::Value;
+use super::value::Value;
 
 #[async_trait]
 impl Events for Postgres {

@@ -10,9 +10,9 @@ use tenure_core::port::{EVENT_BYTES_MAX, EventId, NewEvent, Payload, Published, 
 
 use super::super::claims::texts;
 use super::super::error::{explain, garbled};
-use super::super::literal::Value;
 use super::super::message::{Message, STRICT};
 use super::super::store::{int, number};
+use super::super::value::Value;
 use super::super::wire::PgRow;
 use super::super::{Postgres, QUERIES, get};
 use super::topic as key_of;

@@ -9,9 +9,9 @@ use tenure_core::port::{Event, EventId, Payload, ReadAsk, StoreError, Tend, Topi
 
 use super::super::claims::{array, unhex};
 use super::super::error::garbled;
-use super::super::literal::Value;
 use super::super::message::Message;
 use super::super::store::{int, number};
+use super::super::value::Value;
 use super::super::wire::{Column, PgRow};
 use super::super::{Postgres, get};
 use super::topic;

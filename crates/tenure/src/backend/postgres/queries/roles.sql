@@ -49,7 +49,8 @@ BEGIN
     -- The publisher calls the checked functions of the tables' owner, and has no other right.
     REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tenure FROM tenure_publisher;
     REVOKE ALL ON ALL SEQUENCES IN SCHEMA tenure FROM tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
-    -- Functions that run with the owner's rights are for the roles that need them, and never for the reader.
+    -- Functions that run with the owner's rights are for the roles that need them, and never for the reader: not even renew_epoch, which
+    -- writes and keeps a row locked that everybody needs. tenure.current_epoch tells the reader the epoch that is stored.
     FOR thing IN
         SELECT p.oid::regprocedure::text AS name, coalesce(needed.roles, 'tenure_server, tenure_runtime') AS roles
         FROM pg_catalog.pg_proc p
@@ -75,6 +76,7 @@ BEGIN
             ('migrations', 'SELECT', 'SELECT'),
             ('epoch', 'SELECT', 'SELECT'),
             ('epoch_now', 'SELECT', 'SELECT'),
+            ('epoch_stored', 'SELECT', 'SELECT'),
             ('sessions', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             -- Elections, leases, adoptions and fences are for ever: what is gone could be granted again.
             ('elections', 'SELECT, INSERT, UPDATE', 'SELECT'),

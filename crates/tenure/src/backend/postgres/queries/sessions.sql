@@ -1,3 +1,6 @@
+-- name: epoch_current
+SELECT tenure.current_epoch();
+
 -- name: session_open
 -- $1 id, $2 name, $3 lease in ms, $4 take-over mode, $5 owner. No row: there was one of this id.
 -- Rows that have been over for a day are cleared away on the occasion, by the server's clock: nothing depends on them.

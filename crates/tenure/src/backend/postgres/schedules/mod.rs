@@ -22,7 +22,7 @@ use tenure_core::port::{
 use tenure_core::{Name, SessionId, Token};
 
 pub(super) use self::numbers::Numbers;
-use super::literal::Value;
+use super::value::Value;
 use super::{Postgres, from_json, get};
 
 /// How often a change is decided anew, because something else came first, before that is told.

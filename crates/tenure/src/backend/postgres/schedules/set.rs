@@ -6,9 +6,9 @@ use tenure_core::schedule::{Definition, Overlap, Progress, due_ms, effect, revis
 
 use super::super::claims::json_text;
 use super::super::error::garbled;
-use super::super::literal::Value;
 use super::super::message::Message;
 use super::super::store::{int, number};
+use super::super::value::Value;
 use super::super::{Postgres, from_json, get};
 use super::ticks::check_effect;
 use super::{TRIES, key_of, restless};

@@ -13,7 +13,7 @@ use tenure_core::port::{
 
 use super::super::claims::{Asked, Row, json_text, texts};
 use super::super::events::{Columns, numbers, some_numbers};
-use super::super::literal::Value;
+use super::super::value::Value;
 
 /// Ticks, their events and their tasks. Places are counted from 1, as arrays are in SQL.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use postgres_protocol::message::frontend::{self, BindError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::error::PgError;
-use super::super::literal::without_comments;
+use super::super::value::without_comments;
 use super::row::{Columns, PgRow};
 use super::stream::Stream;
 

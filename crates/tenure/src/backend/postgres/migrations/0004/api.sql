@@ -108,7 +108,7 @@ DECLARE
 BEGIN
     -- What nobody could find fault with is not looked at more closely.
     SELECT t.id, t.slots, CASE WHEN key IS NULL THEN tenure.event_number(true) ELSE nextval('tenure.event_numbers') END,
-           greatest((coalesce((SELECT o.epoch FROM tenure.epoch_now o), tenure.current_epoch()) - 1) << 40,
+           greatest((coalesce((SELECT o.epoch FROM tenure.epoch_stored o), tenure.current_epoch()) - 1) << 40,
                     (SELECT e.batch FROM tenure.events e ORDER BY e.batch DESC LIMIT 1))
     INTO topic_, slots_, id_, known FROM tenure.topics t
     WHERE t.namespace = publish.namespace AND t.name = publish.topic AND octet_length(text_) <= t.max_bytes

@@ -295,7 +295,7 @@ DECLARE
     lost bigint;
 BEGIN
     -- A share that was taken on another epoch than this server's was read there, too: what it read may not be here.
-    IF in_token >> 40 < tenure.current_epoch() THEN
+    IF in_token >> 40 < coalesce((SELECT e.epoch FROM tenure.epoch_stored e), tenure.current_epoch()) THEN
         RETURN false;
     END IF;
     PERFORM FROM tenure.event_shares s
@@ -377,7 +377,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 AS $$
 #variable_conflict use_column
 DECLARE
-    base CONSTANT bigint := tenure.current_epoch();
+    base CONSTANT bigint := coalesce((SELECT e.epoch FROM tenure.epoch_stored e), tenure.current_epoch());
     topic_ CONSTANT integer := (SELECT g.topic FROM tenure.event_groups g WHERE g.id = in_group);
     counts integer[];
     positions bigint[];

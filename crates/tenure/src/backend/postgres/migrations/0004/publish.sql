@@ -64,7 +64,7 @@ DECLARE
     number bigint := nextval('tenure.event_numbers');
 BEGIN
     -- Others that drew later may have committed already; then the sequence is beyond what they have.
-    IF number <= (coalesce((SELECT n.epoch FROM tenure.epoch_now n), tenure.current_epoch()) - 1) << 40 OR pg_sequence_last_value('tenure.event_numbers') <= (
+    IF number <= (coalesce((SELECT n.epoch FROM tenure.epoch_stored n), tenure.current_epoch()) - 1) << 40 OR pg_sequence_last_value('tenure.event_numbers') <= (
         SELECT e.batch FROM tenure.events e ORDER BY e.batch DESC LIMIT 1)
     THEN
         PERFORM tenure.begin_numbers();
@@ -493,7 +493,7 @@ DECLARE
 BEGIN
     SELECT t.id, t.slots, t.max_bytes, nextval('tenure.event_numbers'),
            coalesce(octet_length(in_payload), octet_length(in_body)), 0, true,
-           greatest((coalesce((SELECT o.epoch FROM tenure.epoch_now o), tenure.current_epoch()) - 1) << 40,
+           greatest((coalesce((SELECT o.epoch FROM tenure.epoch_stored o), tenure.current_epoch()) - 1) << 40,
                     (SELECT e.batch FROM tenure.events e ORDER BY e.batch DESC LIMIT 1))
     INTO topic_, slots_, most_, id, bytes_, n, new, known
     FROM tenure.topics t WHERE t.namespace = in_namespace AND t.name = in_topic;

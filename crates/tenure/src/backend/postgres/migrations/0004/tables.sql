@@ -26,7 +26,9 @@ CREATE TABLE tenure.event_slots (
 
 CREATE FUNCTION tenure.make_slots() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    INSERT INTO tenure.event_slots (topic, slot) SELECT NEW.id, s FROM generate_series(0, NEW.slots - 1) s;
+    INSERT INTO tenure.event_slots (topic, slot) SELECT NEW.id, s FROM generate_series(0, NEW.slots - 1) s
+    -- Where rows are restored with the triggers on, these came before.
+    ON CONFLICT DO NOTHING;
     RETURN NULL;
 END
 $$;
