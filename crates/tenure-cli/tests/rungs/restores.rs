@@ -59,11 +59,16 @@ fn a_restored_sqlite_file_goes_on_above_every_token() {
         tokens.push(token(&world, &[]));
         assert!(tokens.is_sorted_by(|a, b| a < b), "{how}: {tokens:?}");
     }
-    // Elsewhere, with all that lies beside it.
+    // Elsewhere, with its write-ahead log, if there is one.
     let other = World::sqlite();
-    tidy();
-    let copied = Command::new("cp").arg("-a").arg(&database).arg(file(&other)).status().expect("cp runs");
-    assert!(copied.success());
+    for (from, tail) in [(&database, ""), (&wal, "-wal")] {
+        let mut to = file(&other).into_os_string();
+        to.push(tail);
+        if from.exists() {
+            let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp runs");
+            assert!(copied.success());
+        }
+    }
     tokens.push(token(&other, &[]));
     assert!(tokens.is_sorted_by(|a, b| a < b), "elsewhere: {tokens:?}");
     // And no more than one epoch for each.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, Executor, Row, SqliteConnection};
 use tenure::backend::migrations::Migrate;
-use tenure::backend::sqlite::{Sqlite, submit};
+use tenure::backend::sqlite::{Sqlite, SqliteOptions, submit};
 use tenure_core::port::*;
 use tenure_core::{Name, SessionId, Token};
 use tenure_testkit::conformance::Actor;
@@ -402,13 +402,17 @@ async fn a_file_from_before_there_were_tasks_keeps_what_it_has() {
     conn.execute(include_str!("../../src/backend/sqlite/migrations/0001_elections.sql")).await.unwrap();
     conn.execute(include_str!("../../src/backend/sqlite/migrations/0002_server.sql")).await.unwrap();
     conn.execute(
-        "INSERT INTO tenure_migrations VALUES (1, 'elections', 0), (2, 'server', 0);
+        "INSERT INTO tenure_migrations VALUES (1, 'elections', 1, 0), (2, 'server', 2, 0);
          INSERT INTO tenure_elections (namespace, name, slots, created_at) VALUES ('default', 'e', 1, 0);
          INSERT INTO tenure_leases (namespace, name, slot, token) VALUES ('default', 'e', 0, 41)",
     )
     .await
     .unwrap();
     conn.close().await.unwrap();
+    // Such old programs could not run on what comes of it, so it is migrated only if asked for.
+    let old = Sqlite::open(SqliteOptions::new(&path).migrate(false)).await.unwrap();
+    assert!(!old.migrate().await.unwrap().is_empty());
+    drop(old);
     let store = open(&path).await;
     let status = store.schema_status().await.unwrap();
     assert!(status.pending.is_empty() && status.found >= Some(3), "{status:?}");

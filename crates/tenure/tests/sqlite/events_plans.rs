@@ -5,6 +5,7 @@ use std::time::Duration;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, Executor, Row, SqliteConnection};
 use tenure::backend::migrations::Migrate;
+use tenure::backend::sqlite::{Sqlite, SqliteOptions};
 use tenure_core::port::*;
 
 use super::child::open;
@@ -105,12 +106,16 @@ async fn a_file_from_before_there_were_events_keeps_what_it_has() {
         include_str!("../../src/backend/sqlite/migrations/0001_elections.sql"),
         include_str!("../../src/backend/sqlite/migrations/0002_server.sql"),
         include_str!("../../src/backend/sqlite/migrations/0003_claims.sql"),
-        "INSERT INTO tenure_migrations VALUES (1, 'elections', 0), (2, 'server', 0), (3, 'claims', 0);
+        "INSERT INTO tenure_migrations VALUES (1, 'elections', 1, 0), (2, 'server', 2, 0), (3, 'claims', 3, 0);
          INSERT INTO tenure_submit (queue, payload) VALUES ('q', '[1]')",
     ] {
         conn.execute(old).await.unwrap();
     }
     conn.close().await.unwrap();
+    // Such old programs could not run on what comes of it, so it is migrated only if asked for.
+    let old = Sqlite::open(SqliteOptions::new(&path).migrate(false)).await.unwrap();
+    assert!(!old.migrate().await.unwrap().is_empty());
+    drop(old);
     let store = open(&path).await;
     assert!(store.schema_status().await.unwrap().pending.is_empty());
     assert!(store.set_topic(&topic(), &TopicSettings::default()).await.unwrap());

@@ -16,7 +16,7 @@
 //!
 //! The file beside the database is written after the commit, so that a crash in between leaves it behind, which means nothing.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -31,6 +31,7 @@ use tenure_core::{EPOCH_MAX, Moment, next_epoch};
 use super::Sqlite;
 use super::connection::{Explain, Transaction, query};
 use super::lock::Folder;
+use crate::backend::private;
 use crate::runtime;
 
 /// How often a process that only beats looks whether its file was replaced, and counts.
@@ -222,7 +223,8 @@ impl Mark {
             return Ok(());
         }
         let new = folder.path().join(format!("epoch.{:016x}", runtime::random()));
-        std::fs::write(&new, format!("{} {}\n", self.epoch, self.writes))?;
+        let mut file = private::options().write(true).create_new(true).open(&new)?;
+        file.write_all(format!("{} {}\n", self.epoch, self.writes).as_bytes())?;
         std::fs::rename(&new, folder.path().join("epoch"))
     }
 }

@@ -48,7 +48,7 @@ RETURNING token;
 
 -- name: lease_adopt_make
 INSERT INTO tenure_leases (namespace, name, slot, token)
-VALUES (?1, ?2, ?3, (SELECT e.epoch << 40 FROM tenure_epoch e)) ON CONFLICT DO NOTHING;
+VALUES (?1, ?2, ?3, (SELECT o.epoch << 40 FROM tenure_epoch o WHERE o.id = 1)) ON CONFLICT DO NOTHING;
 
 -- name: lease_adopt
 -- A later grant of the same elector must not have been here before, and who was elected by another one must be gone: tokens of

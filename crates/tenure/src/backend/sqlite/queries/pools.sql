@@ -33,7 +33,7 @@ SELECT r.id FROM tenure_resources s JOIN tenure_pool_requests r ON r.id = s.requ
 WHERE s.pool = ?1 AND s.name = ?2 AND s.removed = 0;
 
 -- name: resource_grant
-UPDATE tenure_resources SET token = max(token, (SELECT e.epoch << 40 FROM tenure_epoch e)) + 1, request = ?3, cooling_until = NULL
+UPDATE tenure_resources SET token = max(token, (SELECT o.epoch << 40 FROM tenure_epoch o WHERE o.id = 1)) + 1, request = ?3, cooling_until = NULL
 WHERE pool = ?1 AND name = ?2 AND request IS NULL AND removed = 0
 RETURNING token;
 

@@ -19,7 +19,7 @@ WHERE m.of_group = ?1 AND m.session = ?2
   AND NOT EXISTS (SELECT 1 FROM tenure_sessions o WHERE o.id = h.session AND o.state = 'live');
 
 -- name: share_take
-UPDATE tenure_shares SET token = max(token, (SELECT e.epoch << 40 FROM tenure_epoch e)) + 1, session = ?2, last = ?3
+UPDATE tenure_shares SET token = max(token, (SELECT o.epoch << 40 FROM tenure_epoch o WHERE o.id = 1)) + 1, session = ?2, last = ?3
 WHERE of_group = ?1 AND slot IN (SELECT j.value FROM json_each(?4) j)
 RETURNING slot, token, position;
 
@@ -41,7 +41,7 @@ WHERE of_group = (SELECT g.id FROM tenure_topics t JOIN tenure_groups g ON g.top
                   WHERE t.namespace = ?1 AND t.name = ?2 AND g.name = ?3)
   AND slot = ?4 AND token = ?5 AND session IS NOT NULL
   -- What was read in another epoch may not be here.
-  AND ?5 >= (SELECT e.epoch << 40 FROM tenure_epoch e)
+  AND ?5 >= (SELECT o.epoch << 40 FROM tenure_epoch o WHERE o.id = 1)
 RETURNING EXISTS (SELECT 1 FROM tenure_event_done d
                   WHERE d.of_group = tenure_shares.of_group AND d.slot = tenure_shares.slot AND d.position <= ?6) AS passes;
 
@@ -54,7 +54,7 @@ CROSS JOIN tenure_groups g ON g.topic = t.id AND g.name = j.value ->> 2
 CROSS JOIN tenure_shares h ON h.of_group = g.id AND h.slot = j.value ->> 3
     AND h.token = j.value ->> 4 AND h.session IS NOT NULL
     -- What was read in another epoch may not be here.
-    AND h.token >= (SELECT e.epoch << 40 FROM tenure_epoch e);
+    AND h.token >= (SELECT o.epoch << 40 FROM tenure_epoch o WHERE o.id = 1);
 
 -- name: share_move
 -- Never back.
@@ -63,7 +63,7 @@ FROM json_each(?1) j
 WHERE h.of_group = j.value ->> 0 AND h.slot = j.value ->> 1 AND h.position < j.value ->> 2;
 
 -- name: share_reset
-UPDATE tenure_shares AS h SET position = j.value ->> 2, token = max(h.token, (SELECT e.epoch << 40 FROM tenure_epoch e)) + 1, session = NULL
+UPDATE tenure_shares AS h SET position = j.value ->> 2, token = max(h.token, (SELECT o.epoch << 40 FROM tenure_epoch o WHERE o.id = 1)) + 1, session = NULL
 FROM json_each(?1) j
 WHERE h.of_group = j.value ->> 0 AND h.slot = j.value ->> 1;
 

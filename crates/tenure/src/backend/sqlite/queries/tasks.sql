@@ -105,7 +105,7 @@ UPDATE tenure_tasks SET state = 'held' WHERE id IN (SELECT j.value FROM json_eac
 -- name: task_claim
 -- Those that were just seen to be ready, by number.
 UPDATE tenure_tasks AS t
-SET state = 'claimed', attempt = t.attempt + 1, token = max(t.token, (SELECT e.epoch << 40 FROM tenure_epoch e)) + 1, worker = c.value ->> 1, session = c.value ->> 2,
+SET state = 'claimed', attempt = t.attempt + 1, token = max(t.token, (SELECT o.epoch << 40 FROM tenure_epoch o WHERE o.id = 1)) + 1, worker = c.value ->> 1, session = c.value ->> 2,
     turn = c.value ->> 4, claimed_at = ?2, progress = NULL, wait_until = NULL,
     deadline = min(coalesce(?2 + (c.value ->> 3), ?2 + t.max_run_ms), coalesce(?2 + t.max_run_ms, ?2 + (c.value ->> 3)))
 FROM json_each(?1) c
