@@ -51,5 +51,5 @@ mod token;
 pub use entropy::{Entropy, SplitMix};
 pub use names::{ElectionKey, Name, NameError, SessionId};
 pub use time::Moment;
-pub use timing::{DEFAULT_HEARTBEAT_MAX, DEFAULT_KILL_AFTER, DEFAULT_LEASE, Timing, TimingError};
+pub use timing::{DEFAULT_HEARTBEAT, DEFAULT_KILL_AFTER, DEFAULT_LEASE, Timing, TimingError};
 pub use token::{EPOCH_MAX, Token, next_epoch};

@@ -14,9 +14,9 @@ use std::time::Duration;
 /// keeps working for `⅔ · lease − heartbeat − kill-after` = 20 s − 2 s − 5 s = 13 s after the database stopped answering.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// The longest heartbeat interval that is chosen without being asked for. A heartbeat may be this old when the database
-/// stops, so a longer one shortens the outage that a lease survives.
-pub const DEFAULT_HEARTBEAT_MAX: Duration = Duration::from_secs(2);
+/// The heartbeat interval of the default lease. A heartbeat may be this old when the database stops, so a longer one shortens
+/// the outage that a lease survives.
+pub const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// The time between SIGTERM and SIGKILL that a command gets unless another one is set.
 pub const DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
@@ -63,12 +63,13 @@ pub enum TimingError {
 }
 
 impl Timing {
-    /// A timing with this lease. Unless a beat is given, it is a fifth of the lease, and at most [`DEFAULT_HEARTBEAT_MAX`].
+    /// A timing with this lease. Unless a beat is given, it is a fifth of the lease up to [`DEFAULT_HEARTBEAT`], and a fifteenth of
+    /// a lease that is longer than the default.
     pub fn new(lease: Duration, beat: Option<Duration>) -> Result<Timing, TimingError> {
         if lease < Duration::from_millis(200) || lease > Duration::from_secs(86_400) {
             return Err(TimingError::OutOfRange(lease));
         }
-        let beat = beat.unwrap_or((lease / 5).min(DEFAULT_HEARTBEAT_MAX));
+        let beat = beat.unwrap_or((lease / 5).min(DEFAULT_HEARTBEAT.max(lease / 15)));
         if beat < Duration::from_millis(10) {
             return Err(TimingError::BeatTooShort(beat));
         }
@@ -133,7 +134,7 @@ impl Timing {
 impl Default for Timing {
     /// A lease of [`DEFAULT_LEASE`], and its usual beat.
     fn default() -> Self {
-        Timing { lease: DEFAULT_LEASE, beat: DEFAULT_HEARTBEAT_MAX }
+        Timing { lease: DEFAULT_LEASE, beat: DEFAULT_HEARTBEAT }
     }
 }
 

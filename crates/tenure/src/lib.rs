@@ -150,8 +150,8 @@ pub use tenure_core::lease::Loss;
 pub use tenure_core::pass_on_work;
 pub use tenure_core::port;
 pub use tenure_core::{
-    DEFAULT_HEARTBEAT_MAX, DEFAULT_KILL_AFTER, DEFAULT_LEASE, ElectionKey, Moment, Name, NameError,
-    SessionId, Timing, TimingError, Token, claim, election, event, schedule, soft,
+    DEFAULT_HEARTBEAT, DEFAULT_KILL_AFTER, DEFAULT_LEASE, ElectionKey, Moment, Name, NameError, SessionId,
+    Timing, TimingError, Token, claim, election, event, schedule, soft,
 };
 
 pub use crate::claims::{Claimed, Claims, Stop};

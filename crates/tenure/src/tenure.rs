@@ -134,7 +134,7 @@ impl TenureBuilder {
     }
 
     /// How often it sends a heartbeat; a fifth of the lease, at most
-    /// [`DEFAULT_HEARTBEAT_MAX`](crate::DEFAULT_HEARTBEAT_MAX), unless set.
+    /// [`DEFAULT_HEARTBEAT`](crate::DEFAULT_HEARTBEAT), unless set.
     pub fn beat(mut self, beat: Duration) -> Self {
         self.beat = Some(beat);
         self

@@ -18,7 +18,7 @@ async fn a_campaign_for_a_free_lease_leads_at_once() {
     let inside = inside();
     let answer = inside.post("/v1/elections/nightly/campaign", json!({"id": "web-1"})).await.of(200);
     assert_eq!((&answer["leading"], &answer["standing"]), (&json!(true), &json!("leads")));
-    assert_eq!((&answer["trust_ms"], &answer["renew_every_ms"]), (&json!(6666), &json!(2000)));
+    assert_eq!((&answer["trust_ms"], &answer["renew_every_ms"]), (&json!(20000), &json!(2000)));
     let holders = inside.store.election(&key("nightly")).await.unwrap().unwrap();
     assert_eq!(holders.held_by(&session(&answer)).next().unwrap().1.as_u64(), answer["token"]);
     assert_eq!(holders.candidates[0].session.owner.as_deref(), Some("local"));
