@@ -88,6 +88,10 @@ impl Cli {
 pub(crate) fn tip(error: &clap::Error, arguments: impl Iterator<Item = String>) -> Option<String> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let arguments: Vec<String> = arguments.skip(1).collect();
+    if error.kind() == ErrorKind::InvalidSubcommand && error.get(ContextKind::SuggestedSubcommand).is_none() {
+        let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+        return similar_command(word).map(|name| format!("a similar command exists: '{name}'"));
+    }
     let runs_a_command =
         ["run", "work", "consume"].iter().any(|name| arguments.iter().take(3).any(|word| word == name));
     if error.kind() != ErrorKind::UnknownArgument
@@ -101,6 +105,18 @@ pub(crate) fn tip(error: &clap::Error, arguments: impl Iterator<Item = String>) 
     let (ours, command) = arguments.split_at(at);
     (!word.starts_with('-'))
         .then(|| format!("put `--` before the command: tenure {} -- {}", ours.join(" "), command.join(" ")))
+}
+
+/// The command whose name has the same letters in another order, which clap's own measure finds too different.
+fn similar_command(word: &str) -> Option<String> {
+    let letters = |text: &str| {
+        let mut letters: Vec<char> = text.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let cli = <Cli as clap::CommandFactory>::command();
+    let mut names = cli.get_subcommands().map(|command| command.get_name().to_owned());
+    names.find(|name| letters(name) == letters(word))
 }
 
 /// The lease unless it is set: [`tenure::DEFAULT_LEASE`], as it is typed.

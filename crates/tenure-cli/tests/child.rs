@@ -92,7 +92,7 @@ fn a_stopped_supervisor_loses_its_program_before_the_deadline() {
     let tree = place.supervised("trap 'touch asked; exit 0' TERM; while :; do sleep 0.01; done", 4, 1);
     stop(tree.supervisor.id());
     until("the program has ended", || !lives(tree.main) && !lives(tree.watchdog));
-    assert!(boottime_ns() < place.line("deadline").parse().unwrap());
+    assert!(boottime_ns() < place.line("deadline").parse::<u64>().unwrap());
     assert!(place.has("asked"));
     kill("CONT", tree.supervisor.id());
     assert_eq!(place.line("ending"), "EndedForTrust");

@@ -77,12 +77,22 @@ pub(super) fn run(descriptors: &[RawFd]) -> io::Result<()> {
     let group = Group { main, status: None, failed: None, reaped: false };
     Watchdog { line, plan, alarm, child_ended, exec: Some(File::from(exec)), group, sweep_ns: SWEEP_MIN_NS }
         .serve()?;
-    // A closed line does not prove a death: a living supervisor that drops its child closes it too. A process whose parent
-    // has died gets another one at once.
-    if !orphan_cleanup.is_empty() && sys::parent() != supervisor {
+    if !orphan_cleanup.is_empty() && has_died(supervisor) {
         return Err(become_cleanup(&orphan_cleanup));
     }
     Ok(())
+}
+
+/// Whether the supervisor is dead. A closed line does not prove it: a living supervisor that drops its child closes the line too. A
+/// process whose parent dies gets another one, but the kernel closes the parent's line first; so this looks for a while.
+fn has_died(supervisor: Pid) -> bool {
+    for _ in 0..100 {
+        if sys::parent() != supervisor {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    false
 }
 
 /// Replaces this process by the one that ends the sessions. Returns only what kept it from that.

@@ -23,7 +23,9 @@ fn example_role() {
 #[test]
 fn the_first_rust_of_the_readme_runs_as_written() {
     let mut program = Program::start("In Rust", include_str!("example.rs"));
-    assert_eq!(program.line_with("reported").as_deref(), Some("reported under token 1"));
+    // The test harness may print its own words before it.
+    let line = program.line_with("reported").unwrap_or_default();
+    assert!(line.ends_with("reported under token 1"), "{line}");
     let world = program.wait();
     let shown = world.json(&["leader", "show", "nightly", "-o", "json"]);
     assert_eq!(shown["terms"][0]["end"], "released", "{shown}");
