@@ -169,7 +169,7 @@ pub(super) fn reason_field() -> Markup {
 
 /// A kind, a type or an address, which may be broken after its dots, slashes and colons if it is long.
 pub(super) fn breakable(text: &str) -> Markup {
-    const SHORT: usize = 16;
+    const SHORT: usize = 14;
     html! {
         @if text.len() <= SHORT { (text) }
         @else { @for part in text.split_inclusive(['.', '/', ':', '_', '@']) { (part) wbr; } }

@@ -61,6 +61,12 @@ struct Link {
 
 impl Link {
     async fn call(&self, session: Option<&str>, method: &str, params: Value) -> Value {
+        let answer = self.ask(session, method, &params).await;
+        answer.unwrap_or_else(|error| panic!("{method} {params}: {error}"))
+    }
+
+    /// What the browser answers, or why it does not do it.
+    async fn ask(&self, session: Option<&str>, method: &str, params: &Value) -> Result<Value, String> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         self.waiting.lock().unwrap().insert(number, sender);
@@ -73,7 +79,7 @@ impl Link {
         self.to.lock().await.write_all(&bytes).await.expect("the browser is gone");
         let answer = tokio::time::timeout(PATIENCE, answer).await;
         let answer = answer.unwrap_or_else(|_| panic!("the browser did not answer {method}"));
-        answer.expect("the browser is gone").unwrap_or_else(|error| panic!("{method} {params}: {error}"))
+        answer.expect("the browser is gone")
     }
 
     fn heard(&self, message: Value) {
@@ -279,7 +285,8 @@ impl Page {
         let asked = format!("(() => {{ try {{ return !!({expression}) }} catch {{ return false }} }})()");
         loop {
             let params = json!({"expression": asked, "returnByValue": true});
-            if self.call("Runtime.evaluate", params).await["result"]["value"] == true {
+            let answer = self.link.ask(Some(&self.session), "Runtime.evaluate", &params).await;
+            if answer.is_ok_and(|answer| answer["result"]["value"] == true) {
                 return;
             }
             if tenure::runtime::now() >= deadline {

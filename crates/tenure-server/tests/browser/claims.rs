@@ -324,7 +324,7 @@ async fn buttons_of_workers_and_pools_reach_the_store() {
         let waits = hosts().await.waiting.into_iter().find(|view| view.request.owner == "barbara").unwrap();
         page.click(&format!("[data-key=request-{}] [data-key=release]", waits.id)).await;
         page.follow("dialog button").await;
-        page.shows("Taken back.").await;
+        page.shows("Request called off. It held no resource.").await;
         assert!(!hosts().await.waiting.iter().any(|view| view.id == waits.id));
 
         page.click("[data-key=settings]").await;

@@ -290,7 +290,7 @@ async fn a_page_keeps_up_and_keeps_its_place() {
     page.until("document.getElementById('live').innerText == 'live'").await;
     // Trust runs down between beats, and back up with each.
     page.eval(
-        "window.seen = []; setInterval(() => seen.push(Number(document.querySelector('[data-key=\"row-default/nightly\"] progress').value)), 50)",
+        "window.seen = []; setInterval(() => seen.push(Number(document.querySelector('[data-key=\"row-default/nightly\"] progress')?.value)), 50)",
     )
     .await;
     page.until("seen.some((left, n) => left < seen[n - 1]) && seen.some((left, n) => left > seen[n - 1])")

@@ -106,7 +106,10 @@ async fn a_schedule_is_written_checked_and_made() {
         page.screenshot(&format!("schedule-wrong-{}", look.name())).await;
         // ... and what is right, by its next ticks; what was written stays.
         fill(&page, "#zone", "Europe/Berlin").await;
-        page.shows("queue: ").await;
+        // What is still empty is no mistake yet, and keeps no tick from being shown.
+        page.until("document.querySelectorAll('#preview .ticks li').length == 10 && !document.querySelector('#preview [data-wrong], [aria-invalid]')").await;
+        fill(&page, "#queue", "no queue").await;
+        page.until("document.querySelector('#preview [data-wrong=queue]') && document.querySelector('#queue').getAttribute('aria-invalid') == 'true'").await;
         fill(&page, "#queue", "reports").await;
         page.until("document.querySelectorAll('#preview .ticks li').length == 10 && !document.querySelector('[aria-invalid]')").await;
         page.until("[...document.querySelectorAll('#preview .ticks .strong')].every(tick => tick.innerText.endsWith(', 02:30') || tick.innerText.endsWith(', 03:30'))").await;

@@ -12,8 +12,9 @@ use crate::access::Slot;
 use crate::api::sessions::gone;
 use crate::problem::Problem;
 
-/// How much one answer carries at most, in bytes, unless its first task alone is larger.
-const ANSWER_MAX: usize = 8 * 1024 * 1024;
+/// How much one answer carries at most, in bytes, unless its first task alone is larger. More than what a store hands out at once
+/// ([`CLAIM_BYTES`](tenure::port::CLAIM_BYTES)): what did not fit would go back, and be claimed out of order.
+const ANSWER_MAX: usize = 32 * 1024 * 1024;
 
 /// Asks for tasks: at once, and then, if there are none, for as long as `wait`.
 pub(super) async fn handed(
