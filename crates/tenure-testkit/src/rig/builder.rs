@@ -96,7 +96,7 @@ impl PgClusterBuilder {
         let kind = if self.tls { "hostssl" } else { "host" };
         let method = if self.password.is_some() { "scram-sha-256" } else { "trust" };
         let mut lines = "local all all trust\nlocal replication all trust\n".to_owned();
-        for network in ["127.0.0.1/32", "10.213.0.0/16"] {
+        for network in ["127.0.0.1/32", "10.213.0.0/16", "10.214.0.0/16"] {
             lines += &format!("{kind} all all {network} {method}\n");
         }
         lines

@@ -193,7 +193,7 @@ async fn take_without_cas(scene: &Scene, sabotaged: bool) -> Result<bool, Failed
         store.sabotage(
             "lease_take",
             "AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6",
-            "AND ($6::text IS NULL OR true)",
+            "AND ($5::bigint IS NULL OR $6::text IS NULL OR true)",
         );
         let holder_is_dead =
             "AND NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live')";

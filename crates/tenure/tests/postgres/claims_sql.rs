@@ -157,7 +157,8 @@ async fn the_leaders_secret_is_not_for_those_who_only_look() {
 async fn a_database_of_elections_learns_of_tasks() {
     let database = tenure_testkit::rig::fresh_database().unwrap();
     let create = "CREATE SCHEMA tenure; CREATE TABLE tenure.migrations (
-                      version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());";
+                      version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(),
+                      oldest_compatible bigint);";
     let rows = "INSERT INTO tenure.migrations VALUES (1, 'elections'), (2, 'server');
                 INSERT INTO tenure.sessions (id, name, beat, lease_ms) VALUES ('s', 'old', 3, 1000);";
     let first = include_str!("../../src/backend/postgres/migrations/0001_elections.sql");

@@ -41,7 +41,7 @@ async fn a_take_without_compare_and_swap_has_two_winners() {
     store.sabotage(
         "lease_take",
         "AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6",
-        "AND ($6::text IS NULL OR true)",
+        "AND ($5::bigint IS NULL OR $6::text IS NULL OR true)",
     );
     let holder_is_dead =
         "AND NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live')";
