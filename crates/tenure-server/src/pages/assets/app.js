@@ -95,6 +95,15 @@ function announce(before) {
 
 let busy = false;
 let again = false;
+// Set once a form is sent: what this page shows may be gone before the next page comes, and is not asked for any more.
+const leaving = new AbortController();
+document.addEventListener("submit", (event) => {
+  if (!event.defaultPrevented) leaving.abort();
+});
+// Whoever comes back by the browser's own memory gets a page that goes on.
+window.addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload();
+});
 
 function say(state, text) {
   if (status.dataset.state === state) return;
@@ -120,6 +129,7 @@ function sayWhetherLive() {
 }
 
 async function refresh() {
+  if (leaving.signal.aborted) return;
   if (document.hidden || busy) {
     again = true;
     return;
@@ -130,7 +140,7 @@ async function refresh() {
   const asked = performance.now();
   try {
     const headers = { accept: "text/html", "x-tenure-refresh": "1" };
-    const answer = await fetch(location.href, { headers });
+    const answer = await fetch(location.href, { headers, signal: leaving.signal });
     if (answer.redirected) return location.reload(); // to the login
     // What this page shows is gone, or not for this visitor any more.
     if ([403, 404].includes(answer.status) && !formIsOpen()) return location.reload();
@@ -155,6 +165,7 @@ async function refresh() {
     countdown(performance.now());
     announce(before);
   } catch {
+    if (leaving.signal.aborted) return;
     say("lost", "reconnecting…");
     again = true;
     await new Promise((done) => setTimeout(done, 2000));
