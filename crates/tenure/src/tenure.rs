@@ -133,8 +133,8 @@ impl TenureBuilder {
         self
     }
 
-    /// How often it sends a heartbeat; a fifth of the lease, at most
-    /// [`DEFAULT_HEARTBEAT`](crate::DEFAULT_HEARTBEAT), unless set.
+    /// How often it sends a heartbeat. Unless set: a fifth of the lease up to
+    /// [`DEFAULT_HEARTBEAT`](crate::DEFAULT_HEARTBEAT), and a fifteenth of a lease longer than the default.
     pub fn beat(mut self, beat: Duration) -> Self {
         self.beat = Some(beat);
         self
