@@ -1,57 +1,57 @@
--- Roles for Tenure. Run this as a superuser, in the database that Tenure uses or shall use:
+-- Roles for Tenure. Run this as a superuser in the database of Tenure:
 --
 --     tenure migrate sql --roles --store postgres: | psql DATABASE
 --
---   tenure_owner      owns the tables: for `tenure migrate up`, and for nothing else
---   tenure_server     for `tenure serve` and `tenure token`: as tenure_runtime, and manages access tokens
+--   tenure_owner      owns the tables: only for `tenure migrate up`
+--   tenure_server     for `tenure serve` and `tenure credentials`: as tenure_runtime, and manages access tokens
 --   tenure_runtime    for programs, workers and the CLI: elections, queues, events and schedules; no access tokens
---   tenure_publisher  for programs that only publish events, in their own transactions: calls tenure.publish, and has no
---                     right on any table
---   tenure_reader     for people and monitoring: reads everything but secrets, and writes nothing
+--   tenure_publisher  for programs that only publish events in their own transactions: may call tenure.publish, and has
+--                     no rights on tables
+--   tenure_reader     for operators and monitoring: reads everything except secrets, and writes nothing
 --
--- No role but tenure_owner can change or delete entries of the audit.
+-- Only tenure_owner can change or delete entries of the audit log.
 --
--- They have no passwords yet: \password tenure_runtime sets one. Or keep roles of your own, and make them members:
--- GRANT tenure_runtime TO app. Run this as often as you like; from then on `tenure migrate up` keeps the grants up to
--- date by itself.
+-- The roles have no passwords yet: \password tenure_runtime sets one. Or keep your own roles and make them members:
+-- GRANT tenure_runtime TO app. The script can be run repeatedly; afterwards `tenure migrate up` keeps the grants up to
+-- date.
 
 BEGIN;
--- Ten replicas that start at once migrate one after the other; nine of them then find nothing to do.
+-- Replicas that start at the same time migrate one after the other; all but the first find nothing to do.
 SELECT pg_advisory_xact_lock(hashtextextended('tenure.migrations', 0));
--- The roles are of the whole cluster, and somebody may make them in another database at this moment.
+-- Roles belong to the whole cluster, and another database may create them at the same time.
 DO $$
 DECLARE
-    who text;
+    role_name text;
 BEGIN
-    FOREACH who IN ARRAY ARRAY['tenure_owner', 'tenure_server', 'tenure_runtime', 'tenure_publisher',
+    FOREACH role_name IN ARRAY ARRAY['tenure_owner', 'tenure_server', 'tenure_runtime', 'tenure_publisher',
                                'tenure_reader'] LOOP
-        IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = who) THEN
+        IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = role_name) THEN
             BEGIN
-                EXECUTE format('CREATE ROLE %I LOGIN', who);
+                EXECUTE format('CREATE ROLE %I LOGIN', role_name);
             EXCEPTION WHEN duplicate_object OR unique_violation THEN
                 NULL;
             END;
         END IF;
-        EXECUTE format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), who);
+        EXECUTE format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), role_name);
     END LOOP;
 END
 $$;
 CREATE SCHEMA IF NOT EXISTS tenure;
 ALTER SCHEMA tenure OWNER TO tenure_owner;
--- While a statement waits for a lock on a table, heartbeats queue behind it. If this fails, nothing has changed: try again.
+-- While a statement waits for a lock on a table, heartbeats wait behind it. If this script fails, it has changed nothing: run it again.
 SET LOCAL lock_timeout = '500ms';
--- Gives each role what it needs of what there is, and takes away whatever else it had. It does nothing where the schema
--- is not tenure_owner's: the roles may have been made for another database.
+-- Grants each role the rights that it needs on the existing objects, and revokes all others. Does nothing if tenure_owner does
+-- not own the schema: the roles may have been created for another database.
 DO $$
 DECLARE
-    thing record;
+    item record;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner
                    WHERE n.nspname = 'tenure' AND r.rolname = 'tenure_owner') THEN
         RETURN;
     END IF;
-    -- What somebody else made, such as a superuser who migrated. The sequences of columns go with their tables.
-    FOR thing IN
+    -- Objects that another role created, such as a superuser that migrated. Sequences of columns go with their tables.
+    FOR item IN
         SELECT c.oid::regclass::text AS name, CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END AS kind
         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles r ON r.oid = c.relowner
         WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND r.rolname <> 'tenure_owner'
@@ -60,119 +60,120 @@ BEGIN
         FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_roles r ON r.oid = p.proowner
         WHERE p.pronamespace = 'tenure'::regnamespace AND r.rolname <> 'tenure_owner'
     LOOP
-        EXECUTE format('ALTER %s %s OWNER TO tenure_owner', thing.kind, thing.name);
+        EXECUTE format('ALTER %s %s OWNER TO tenure_owner', item.kind, item.name);
     END LOOP;
 
     GRANT USAGE ON SCHEMA tenure TO tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA tenure TO tenure_server, tenure_runtime, tenure_reader;
-    -- The publisher calls the checked functions of the tables' owner, and has no other right.
+    -- The publisher may only call the functions that validate and run with the owner's rights.
     REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tenure FROM tenure_publisher;
     REVOKE ALL ON ALL SEQUENCES IN SCHEMA tenure FROM tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
-    -- Functions that run with the owner's rights are for the roles that need them, and never for the reader: not even renew_epoch, which
-    -- writes and keeps a row locked that everybody needs. tenure.current_epoch tells the reader the epoch that is stored.
-    FOR thing IN
+    -- Functions that run with the owner's rights are granted to the roles that need them, and never to the reader: not even
+    -- renew_epoch, which writes, and locks a row that every heartbeat needs. tenure.current_epoch returns the stored epoch to
+    -- the reader.
+    FOR item IN
         SELECT p.oid::regprocedure::text AS name, coalesce(needed.roles, 'tenure_server, tenure_runtime') AS roles
         FROM pg_catalog.pg_proc p
         LEFT JOIN (VALUES
             ('publish', 'tenure_server, tenure_runtime, tenure_publisher'),
             ('publish_bytes', 'tenure_server, tenure_runtime, tenure_publisher'),
             ('publish_many', 'tenure_server, tenure_runtime, tenure_publisher'),
-            ('publish_in', 'tenure_server, tenure_runtime, tenure_publisher'),
+            ('publish_in_transaction', 'tenure_server, tenure_runtime, tenure_publisher'),
             ('append_audit', 'tenure_server, tenure_runtime'),
             ('prune_audit', 'tenure_server'),
             ('prune_credentials', 'tenure_server'),
-            ('remove_probe', 'tenure_server, tenure_runtime')
+            ('delete_probe', 'tenure_server, tenure_runtime')
         ) AS needed (name, roles) ON needed.name = p.proname
         WHERE p.pronamespace = 'tenure'::regnamespace AND p.prosecdef
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, tenure_server, tenure_runtime, tenure_publisher, '
-                       'tenure_reader', thing.name);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', thing.name, thing.roles);
+                       'tenure_reader', item.name);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', item.name, item.roles);
     END LOOP;
     REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM tenure_server, tenure_runtime, tenure_publisher, tenure_reader;
-    FOR thing IN
+    FOR item IN
         SELECT * FROM (VALUES
             ('migrations', 'SELECT', 'SELECT'),
             ('epoch', 'SELECT', 'SELECT'),
-            ('epoch_now', 'SELECT', 'SELECT'),
-            ('epoch_stored', 'SELECT', 'SELECT'),
+            ('verified_epoch', 'SELECT', 'SELECT'),
+            ('stored_epoch', 'SELECT', 'SELECT'),
             ('sessions', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            -- Elections, leases, adoptions and fences are for ever: what is gone could be granted again.
+            -- Elections, leases, adopted leases and fences are never deleted: a deleted token could be granted again.
             ('elections', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('leases', 'SELECT, INSERT, UPDATE', 'SELECT'),
-            ('adoptions', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            ('adopted_leases', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('fences', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('candidates', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('leader_requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('terms', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('node_records', 'SELECT', 'SELECT'),
-            -- Credentials belong to the server, see below. The reader does not see the digests.
-            ('credentials', NULL, 'SELECT (id, n, name, kind, grants, created_at, created_by, expires_at, revoked_at)'),
-            -- Entries are appended and pruned by functions with the owner's rights.
-            ('audit', 'SELECT', 'SELECT'),
-            -- Queues and pools are for ever, as elections are: their tasks' tokens and turns go on.
+            ('candidate_status', 'SELECT', 'SELECT'),
+            -- Only the server manages credentials, see below. The reader cannot read the verifiers.
+            ('credentials', NULL, 'SELECT (id, seq, name, kind, grants, created_at, created_by, expires_at, revoked_at)'),
+            -- Functions with the owner's rights append and prune entries.
+            ('audit_log', 'SELECT', 'SELECT'),
+            -- Queues and pools are never deleted, as elections: their tokens and claim sequences continue.
             ('queues', 'SELECT, INSERT, UPDATE', 'SELECT'),
-            ('turnstiles', 'SELECT, INSERT, UPDATE', 'SELECT'),
-            -- To be locked.
-            ('claim_gate', 'SELECT, UPDATE', 'SELECT'),
-            ('key_locks', 'SELECT, UPDATE', 'SELECT'),
+            ('queue_counters', 'SELECT, INSERT, UPDATE', 'SELECT'),
+            -- UPDATE is needed for row and table locks.
+            ('claim_lock', 'SELECT, UPDATE', 'SELECT'),
+            ('concurrency_locks', 'SELECT, UPDATE', 'SELECT'),
             ('namespaces', 'SELECT, INSERT, UPDATE', 'SELECT'),
             ('pools', 'SELECT, INSERT, UPDATE', 'SELECT'),
-            ('demands', 'SELECT, INSERT, UPDATE (retired), DELETE', 'SELECT'),
-            ('demand_sweep', 'SELECT, UPDATE', 'SELECT'),
+            ('task_requirements', 'SELECT, INSERT, UPDATE (retired_xid), DELETE', 'SELECT'),
+            ('requirements_prune_state', 'SELECT, UPDATE', 'SELECT'),
             ('tasks', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('parents', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('task_dependencies', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('queue_waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('workers', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('resources', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('pool_requests', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            -- Who only looks does not see how the leader is spoken to.
-            ('posts', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (one, token, session, address)'),
+            -- The reader cannot read the secret of the broker.
+            ('broker_endpoint', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (singleton, token, session, address)'),
             ('topics', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            -- Nobody rewrites what was published; what is old and read is forgotten.
+            -- Published events are never changed; retention deletes them.
             ('events', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('event_units', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('event_floors', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('event_slots', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('event_waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('event_groups', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            -- Who only looks does not see what pushes are signed with.
-            ('event_pushes', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (group_id, url, timeout_ms)'),
-            ('event_members', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('event_shares', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('event_offsets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('event_done', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('event_asides', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('commit_batches', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('partition_start_offsets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('topic_partitions', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('topic_waiters', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('consumer_groups', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            -- The reader cannot read the secrets of webhooks.
+            ('group_webhooks', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (group_id, url, timeout_ms)'),
+            ('group_members', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('partition_leases', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('committed_offsets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('processed_events', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('parked_events', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
             ('schedules', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('schedule_progress', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('schedule_floor', 'SELECT, UPDATE', 'SELECT'),
-            -- Who only looks does not see what calls are signed with.
-            ('schedule_secrets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (schedule)'),
-            -- Nobody rewrites what has fired; what is long past is forgotten.
+            ('schedule_state', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('schedule_versions', 'SELECT, UPDATE', 'SELECT'),
+            -- The reader cannot read the secrets of webhooks.
+            ('schedule_webhook_secrets', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT (schedule_id)'),
+            -- Ticks are never changed; retention deletes them.
             ('ticks', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('tick_skips', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('tick_runs', 'SELECT, INSERT, DELETE', 'SELECT'),
-            ('tick_strays', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
-            ('tick_records', 'SELECT', 'SELECT')
+            ('skipped_ticks', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('tracked_runs', 'SELECT, INSERT, DELETE', 'SELECT'),
+            ('orphaned_ticks', 'SELECT, INSERT, UPDATE, DELETE', 'SELECT'),
+            ('tick_history', 'SELECT', 'SELECT')
         ) AS rights (name, runtime, reader)
         WHERE to_regclass('tenure.' || name) IS NOT NULL
     LOOP
-        IF thing.runtime IS NOT NULL THEN
-            EXECUTE format('GRANT %s ON tenure.%I TO tenure_runtime, tenure_server', thing.runtime, thing.name);
+        IF item.runtime IS NOT NULL THEN
+            EXECUTE format('GRANT %s ON tenure.%I TO tenure_runtime, tenure_server', item.runtime, item.name);
         END IF;
-        EXECUTE format('GRANT %s ON tenure.%I TO tenure_reader', thing.reader, thing.name);
+        EXECUTE format('GRANT %s ON tenure.%I TO tenure_reader', item.reader, item.name);
     END LOOP;
     IF to_regclass('tenure.credentials') IS NOT NULL THEN
-        -- The server creates credentials and ends them. It cannot widen one, and deletes ended ones by a function.
+        -- The server creates and ends credentials. It cannot add grants to one, and deletes ended ones with a function.
         GRANT SELECT, INSERT, UPDATE (expires_at, revoked_at) ON tenure.credentials TO tenure_server;
     END IF;
     IF to_regclass('tenure.tasks_id_seq') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq, tenure.waiter_numbers TO tenure_runtime, tenure_server;
+        GRANT USAGE ON SEQUENCE tenure.tasks_id_seq, tenure.waiter_sequence TO tenure_runtime, tenure_server;
     END IF;
-    IF to_regclass('tenure.event_numbers') IS NOT NULL THEN
-        GRANT USAGE ON SEQUENCE tenure.event_numbers TO tenure_runtime, tenure_server;
+    IF to_regclass('tenure.event_sequence') IS NOT NULL THEN
+        GRANT USAGE ON SEQUENCE tenure.event_sequence TO tenure_runtime, tenure_server;
         FOR n IN 0..15 LOOP
-            EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE tenure.event_waits_%s TO tenure_runtime, tenure_server', n);
+            EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE tenure.topic_wait_times_%s TO tenure_runtime, tenure_server', n);
         END LOOP;
     END IF;
 END

@@ -1,4 +1,4 @@
-//! From `kill -9` of the holder to the next one.
+//! Takeover after `kill -9` of the leader.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -7,70 +7,79 @@ use std::time::Duration;
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Executor};
 use tenure::Tenure;
-use tenure::port::Takeover;
+use tenure::port::TakeoverMode;
 use tenure::runtime::now;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::bare::{DURABLE_WRITE, Folder, Writer};
-use crate::{BenchError, ElectionBench, Row, hold, median_ms, row};
+use crate::baseline::{BenchDirectory, DURABLE_WRITE, SqliteWriter};
+use crate::{BaselineRow, BenchError, ElectionsBench, lock_holder, median_ms, row};
 
-pub(crate) async fn postgres(bench: &ElectionBench, url: &str) -> Result<[Row; 2], BenchError> {
-    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+pub(crate) async fn postgres(bench: &ElectionsBench, url: &str) -> Result<[BaselineRow; 2], BenchError> {
+    let (mut baseline, mut measured) = (Vec::new(), Vec::new());
     for round in 0..bench.rounds {
-        bare.push(advisory(bench, url).await?);
-        let holder = Holder { program: &bench.program, lease: None, takeover: Takeover::Connection };
-        ours.push(takeover(&holder, url, round).await?);
+        baseline.push(advisory(bench, url).await?);
+        let holder = HolderSpec { program: &bench.program, lease: None, takeover: TakeoverMode::Connection };
+        measured.push(takeover(&holder, url, round).await?);
     }
-    let what = "crash take-over, PostgreSQL by connection";
-    Ok(beside(what, "a blocked pg_advisory_lock", ours, bare))
+    let what = "crash takeover, PostgreSQL by connection";
+    Ok(compare(what, "a blocked pg_advisory_lock", measured, baseline))
 }
 
-pub(crate) async fn sqlite(bench: &ElectionBench, folder: &Folder) -> Result<[Row; 2], BenchError> {
-    let url = folder.store("crash");
-    // One for all rounds: the first write to a file that nobody has open makes its log, and takes far longer.
-    let mut writer = Writer::open(folder).await?;
-    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+pub(crate) async fn sqlite(
+    bench: &ElectionsBench,
+    directory: &BenchDirectory,
+) -> Result<[BaselineRow; 2], BenchError> {
+    let url = directory.store("crash");
+    // One writer for all rounds: the first write to an unopened file creates its log and takes far longer.
+    let mut writer = SqliteWriter::open(directory).await?;
+    let (mut baseline, mut measured) = (Vec::new(), Vec::new());
     for round in 0..bench.rounds {
-        bare.push(flock(bench, folder, &mut writer).await?);
-        let holder = Holder { program: &bench.program, lease: None, takeover: Takeover::Lease };
-        ours.push(takeover(&holder, &url, round).await?);
+        baseline.push(flock(bench, directory, &mut writer).await?);
+        let holder = HolderSpec { program: &bench.program, lease: None, takeover: TakeoverMode::Lease };
+        measured.push(takeover(&holder, &url, round).await?);
     }
-    Ok(beside("crash take-over, SQLite", "a blocked kernel lock", ours, bare))
+    Ok(compare("crash takeover, SQLite", "a blocked kernel lock", measured, baseline))
 }
 
-/// A lock waits for no disk, and a grant must: so beside the lock alone, and beside the lock and a durable write after it.
-fn beside(what: &str, lock: &str, ours: Vec<Duration>, bare: Vec<Bare>) -> [Row; 2] {
-    let ours = median_ms(ours);
-    let (locked, written) = bare.into_iter().map(|bare| (bare.locked, bare.written)).unzip();
+/// A lock does not wait for a disk, but a grant must. So there are two baselines: the lock alone, and the lock with a
+/// durable write after it.
+fn compare(
+    what: &str,
+    lock: &str,
+    measured: Vec<Duration>,
+    baseline: Vec<CrashBaseline>,
+) -> [BaselineRow; 2] {
+    let measured = median_ms(measured);
+    let (locked, written) = baseline.into_iter().map(|baseline| (baseline.locked, baseline.written)).unzip();
     [
-        row(what, lock, ours, median_ms(locked), Some(2.0)),
-        row(what, &format!("{lock}, a durable write"), ours, median_ms(written), Some(2.0)),
+        row(what, lock, measured, median_ms(locked), Some(2.0)),
+        row(what, &format!("{lock}, a durable write"), measured, median_ms(written), Some(2.0)),
     ]
 }
 
-/// From the death of the holder.
-struct Bare {
-    /// Until the lock was had.
+/// Times from the death of the lock holder.
+struct CrashBaseline {
+    /// Until the lock was acquired.
     locked: Duration,
-    /// Until something that was written after that was on the disk.
+    /// Until a later write was durable.
     written: Duration,
 }
 
-/// How the holder and the next one are to be.
-pub(crate) struct Holder<'a> {
+/// Options of the leader and its successor.
+pub(crate) struct HolderSpec<'a> {
     pub(crate) program: &'a Path,
-    /// Not the usual lease.
+    /// Lease duration; `None` is the default.
     pub(crate) lease: Option<Duration>,
-    pub(crate) takeover: Takeover,
+    pub(crate) takeover: TakeoverMode,
 }
 
-/// A holder of Tenure's is killed; the time until the next one leads.
-pub(crate) async fn takeover(how: &Holder<'_>, url: &str, round: u32) -> Result<Duration, BenchError> {
+/// Kill a leader and return the time until its successor leads.
+pub(crate) async fn takeover(how: &HolderSpec<'_>, url: &str, round: u32) -> Result<Duration, BenchError> {
     let election = format!("crash-{}-{round}", std::process::id());
-    let mode = if how.takeover == Takeover::Connection { "connection" } else { "lease" };
+    let mode = if how.takeover == TakeoverMode::Connection { "connection" } else { "lease" };
     let mut args =
-        vec!["elect", &election, "--namespace", crate::NAMESPACE, "--takeover", mode, "-o", "json"];
+        vec!["campaign", &election, "--namespace", crate::NAMESPACE, "--takeover", mode, "-o", "json"];
     let lease = how.lease.map(|lease| format!("{}ms", lease.as_millis()));
     args.extend(lease.iter().flat_map(|lease| ["--lease", lease]));
     let mut holder = helper(how.program, &args, url, "leading").await?;
@@ -80,7 +89,7 @@ pub(crate) async fn takeover(how: &Holder<'_>, url: &str, round: u32) -> Result<
     }
     let tenure = builder.open().await?;
     let elector = tenure.elector(&election).namespace(crate::NAMESPACE).start().await?;
-    // It has seen the holder, and waits for its end.
+    // Wait until the successor has seen the leader.
     while elector.view().is_none_or(|view| view.holders().next().is_none()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -96,13 +105,13 @@ pub(crate) async fn takeover(how: &Holder<'_>, url: &str, round: u32) -> Result<
     Ok(time)
 }
 
-async fn advisory(bench: &ElectionBench, url: &str) -> Result<Bare, BenchError> {
-    let mut holder = helper(&bench.program, &["bench", "hold-advisory"], url, hold::HELD).await?;
+async fn advisory(bench: &ElectionsBench, url: &str) -> Result<CrashBaseline, BenchError> {
+    let mut holder = helper(&bench.program, &["bench", "hold-advisory"], url, lock_holder::HELD).await?;
     let mut connection = PgConnection::connect(url).await?;
-    // Once before, so that the server process knows how: a candidate's knows its statements, too.
+    // Once before, so that the server process has planned the statement; that of a candidate has too.
     connection.execute(DURABLE_WRITE).await?;
     let wait = tokio::spawn(async move {
-        connection.execute(hold::ADVISORY_LOCK).await?;
+        connection.execute(lock_holder::ADVISORY_LOCK).await?;
         let locked = now();
         connection.execute(DURABLE_WRITE).await?;
         let written = now();
@@ -114,29 +123,33 @@ async fn advisory(bench: &ElectionBench, url: &str) -> Result<Bare, BenchError> 
     holder.start_kill()?;
     let (locked, written) = wait.await.map_err(|error| BenchError::Helper(error.to_string()))??;
     holder.wait().await?;
-    Ok(Bare { locked: locked.since(start), written: written.since(start) })
+    Ok(CrashBaseline { locked: locked.since(start), written: written.since(start) })
 }
 
-async fn flock(bench: &ElectionBench, folder: &Folder, writer: &mut Writer) -> Result<Bare, BenchError> {
-    let path = folder.path("bare.lock");
+async fn flock(
+    bench: &ElectionsBench,
+    directory: &BenchDirectory,
+    writer: &mut SqliteWriter,
+) -> Result<CrashBaseline, BenchError> {
+    let path = directory.path("baseline.lock");
     let argument = path.display().to_string();
     let mut holder =
-        helper(&bench.program, &["bench", "hold-flock", &argument], "memory:", hold::HELD).await?;
+        helper(&bench.program, &["bench", "hold-flock", &argument], "memory:", lock_holder::HELD).await?;
     writer.write().await?;
     let (sender, lock) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || sender.send(hold::flock(&path).map(|file| (file, now()))));
+    std::thread::spawn(move || sender.send(lock_holder::flock(&path).map(|file| (file, now()))));
     tokio::time::sleep(Duration::from_millis(200)).await;
     let start = now();
     holder.start_kill()?;
-    let lost = |_| BenchError::Helper("the kernel lock could not be waited for".into());
+    let lost = |_| BenchError::Helper("the thread that waits for the kernel lock failed".into());
     let (_file, locked) = lock.await.map_err(lost)??;
     writer.write().await?;
     let written = now();
     holder.wait().await?;
-    Ok(Bare { locked: locked.since(start), written: written.since(start) })
+    Ok(CrashBaseline { locked: locked.since(start), written: written.since(start) })
 }
 
-/// Starts a holder and waits until it says that it holds.
+/// Start a lock holder and wait until it reports that it holds the lock.
 pub(crate) async fn helper(
     program: &Path,
     args: &[&str],
@@ -150,11 +163,11 @@ pub(crate) async fn helper(
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
-    let lost = || BenchError::Helper(format!("the helper {args:?} ended before it held anything"));
+    let lost = || BenchError::Helper(format!("the helper {args:?} ended before it reported its lock"));
     let mut lines = BufReader::new(child.stdout.take().ok_or_else(lost)?).lines();
     while let Some(line) = lines.next_line().await? {
         if line.contains(word) {
-            // Somebody goes on reading, or the helper would have nobody to write to.
+            // Keep reading, so that the helper's pipe does not close.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok(child);
         }

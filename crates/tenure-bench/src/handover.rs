@@ -1,70 +1,72 @@
-//! From a release to the next leader.
+//! Handover: time from a release to the next leader.
 
 use std::time::Duration;
 
-use tenure::port::{NewSession, Takeover};
+use tenure::port::{OpenSessionRequest, TakeoverMode};
 use tenure::runtime::now;
 use tenure::{Elector, SessionId, Tenure};
 
-use crate::bare::{Folder, Server, Writer};
-use crate::{BenchError, REST, Row, median_ms, row};
+use crate::baseline::{BenchDirectory, NotifyRoundTrip, SqliteWriter};
+use crate::{BaselineRow, BenchError, REST, median_ms, row};
 
-pub(crate) async fn postgres(url: &str, rounds: u32) -> Result<Vec<Row>, BenchError> {
-    let (mut server, rivals) = (Server::connect(url).await?, Rivals::stand(url).await?);
-    let (mut times, mut one_way, mut there_and_back, mut durable) = (vec![], vec![], vec![], vec![]);
+pub(crate) async fn postgres(url: &str, rounds: u32) -> Result<Vec<BaselineRow>, BenchError> {
+    let (mut server, pair) = (NotifyRoundTrip::connect(url).await?, HandoverPair::campaign(url).await?);
+    let (mut times, mut one_way, mut round_trip, mut durable) = (vec![], vec![], vec![], vec![]);
     for _ in 0..rounds {
         one_way.push(server.one_way().await?);
-        there_and_back.push(server.there_and_back().await?);
-        durable.push(server.there_and_durably_back().await?);
-        times.push(rivals.hand_over().await?);
+        round_trip.push(server.round_trip().await?);
+        durable.push(server.durable_round_trip().await?);
+        times.push(pair.handover().await?);
     }
-    rivals.close().await?;
+    pair.close().await?;
     let times = median_ms(times);
-    let beside = |bare: &str, with, aim| row("hand-over, PostgreSQL", bare, times, median_ms(with), aim);
+    let compare = |baseline: &str, with, max_ratio| {
+        row("handover, PostgreSQL", baseline, times, median_ms(with), max_ratio)
+    };
     Ok(vec![
-        beside("NOTIFY there and back", there_and_back, Some(2.0)),
-        beside("NOTIFY there and, durably, back", durable, Some(2.0)),
-        beside("NOTIFY one way", one_way, None),
+        compare("NOTIFY round trip", round_trip, Some(2.0)),
+        compare("NOTIFY round trip with a durable reply", durable, Some(2.0)),
+        compare("NOTIFY one way", one_way, None),
     ])
 }
 
-pub(crate) async fn sqlite(folder: &Folder, rounds: u32) -> Result<Row, BenchError> {
-    let (mut writer, rivals) =
-        (Writer::open(folder).await?, Rivals::stand(&folder.store("hand-over")).await?);
-    let (mut times, mut bare) = (vec![], vec![]);
+pub(crate) async fn sqlite(directory: &BenchDirectory, rounds: u32) -> Result<BaselineRow, BenchError> {
+    let (mut writer, pair) =
+        (SqliteWriter::open(directory).await?, HandoverPair::campaign(&directory.store("handover")).await?);
+    let (mut times, mut baseline) = (vec![], vec![]);
     for _ in 0..rounds {
         tokio::time::sleep(REST).await;
         let start = now();
         writer.write().await?;
-        bare.push(now().since(start));
-        times.push(rivals.hand_over().await?);
+        baseline.push(now().since(start));
+        times.push(pair.handover().await?);
     }
-    rivals.close().await?;
-    Ok(row("hand-over, SQLite", "two durable writes", median_ms(times), median_ms(bare) * 2.0, None))
+    pair.close().await?;
+    Ok(row("handover, SQLite", "two durable writes", median_ms(times), median_ms(baseline) * 2.0, None))
 }
 
-/// Two processes' worth of candidates that hand one lease to and fro.
-pub(crate) struct Rivals {
+/// Two candidates that hand one lease back and forth.
+pub(crate) struct HandoverPair {
     processes: [Tenure; 2],
     electors: [Elector; 2],
     is_sqlite: bool,
 }
 
-impl Rivals {
-    pub(crate) async fn stand(url: &str) -> Result<Rivals, BenchError> {
-        // In memory, two processes are two users of one store.
+impl HandoverPair {
+    pub(crate) async fn campaign(url: &str) -> Result<HandoverPair, BenchError> {
+        // In memory, both candidates share one store.
         let first = candidate(url, "a").await?;
         let second = match url {
             "memory:" => Tenure::builder().shared_store(first.store().clone()).name("b").open().await?,
             _ => candidate(url, "b").await?,
         };
         let processes = [first, second];
-        let election = format!("hand-over-{}", std::process::id());
-        let electors = [stand(&processes[0], &election).await?, stand(&processes[1], &election).await?];
-        Ok(Rivals { processes, electors, is_sqlite: url.starts_with("sqlite:") })
+        let election = format!("handover-{}", std::process::id());
+        let electors = [campaign(&processes[0], &election).await?, campaign(&processes[1], &election).await?];
+        Ok(HandoverPair { processes, electors, is_sqlite: url.starts_with("sqlite:") })
     }
 
-    pub(crate) async fn hand_over(&self) -> Result<Duration, BenchError> {
+    pub(crate) async fn handover(&self) -> Result<Duration, BenchError> {
         let [first, second] = &self.electors;
         let (other, leadership) = tokio::select! {
             leadership = first.elected() => (second, leadership?),
@@ -78,34 +80,35 @@ impl Rivals {
         Ok(now().since(start))
     }
 
-    /// How long a beat takes that is durably written before it is answered: the least that a store does.
-    pub(crate) async fn beats(&self, rounds: u32) -> Result<Vec<Duration>, BenchError> {
+    /// Durations of heartbeats that are durable before they are confirmed: the smallest write of a store.
+    pub(crate) async fn heartbeat_durations(&self, rounds: u32) -> Result<Vec<Duration>, BenchError> {
         let session = self.durable_session().await?;
         let store = self.processes[0].store();
         let mut times = Vec::new();
         for _ in 0..rounds {
             tokio::time::sleep(REST).await;
             let start = now();
-            store.beat(&session).await?;
+            store.heartbeat(&session).await?;
             times.push(now().since(start));
         }
         Ok(times)
     }
 
-    /// Any session of ours; but on SQLite one with an owner, since the beats of any other end with the machine and do not wait for the disk.
+    /// A session whose heartbeats are durable. On SQLite this needs an owner: heartbeats of other sessions end with the
+    /// machine and do not wait for the disk.
     async fn durable_session(&self) -> Result<SessionId, BenchError> {
         let [process, _] = &self.processes;
         if !self.is_sqlite {
-            return process.session().ok_or_else(|| BenchError::Helper("the session is gone".into()));
+            return process.session().ok_or_else(|| BenchError::Helper("the session has ended".into()));
         }
-        let session = NewSession {
+        let session = OpenSessionRequest {
             id: SessionId::from_stored(&format!("beats-{}", std::process::id())),
             name: "beats".into(),
             lease: Duration::from_secs(60),
-            takeover: Takeover::Lease,
+            takeover: TakeoverMode::Lease,
             owner: Some("bench".into()),
         };
-        process.store().open(&session).await?;
+        process.store().open_session(&session).await?;
         Ok(session.id)
     }
 
@@ -117,7 +120,7 @@ impl Rivals {
     }
 }
 
-/// Waits until the follower has seen who leads, as it has in a service that runs.
+/// Wait until the follower has seen the leader, as in a running service.
 async fn settled(follower: &Elector, token: tenure::Token) {
     let seen = || follower.view().is_some_and(|view| view.holders().any(|(lease, _)| lease.token == token));
     while !seen() {
@@ -130,6 +133,6 @@ pub(crate) async fn candidate(url: &str, name: &str) -> Result<Tenure, BenchErro
     Ok(Tenure::builder().url(url).name(name).open().await?)
 }
 
-async fn stand(tenure: &Tenure, election: &str) -> Result<Elector, BenchError> {
+async fn campaign(tenure: &Tenure, election: &str) -> Result<Elector, BenchError> {
     Ok(tenure.elector(election).namespace(crate::NAMESPACE).start().await?)
 }

@@ -1,16 +1,16 @@
-//! The measured comparisons behind `tenure bench`.
+//! The benchmarks behind `tenure bench`.
 //!
-//! Absolute figures do not travel from one machine to another; ratios do, if both sides were measured in one run, on the
-//! same server, in the same window. So every figure of Tenure stands beside a *bare* one: what the database or the
-//! kernel itself needs for the same thing.
+//! Absolute figures differ between machines. Ratios are comparable if both sides are measured in one run, on the same
+//! server, in the same time window. Every figure of Tenure therefore has a *baseline*: the cost of the database or the
+//! kernel alone for the same operation.
 
-mod bare;
-mod claims;
+mod baseline;
 mod crash;
 mod events;
 mod handover;
-mod held;
-pub mod hold;
+mod holding_cost;
+pub mod lock_holder;
+mod queues;
 mod schedules;
 mod server;
 mod stores;
@@ -21,92 +21,92 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::port::StoreError;
 
-pub use crate::claims::{
-    AssignBench, AssignReport, AssignRow, Compared, DrainBench, DrainReport, Replica, assign, drain, replica,
-    svg,
-};
 pub use crate::events::{EventsBench, EventsReport, events};
-pub use crate::schedules::{Idle, Lateness, SchedulesBench, SchedulesReport, schedules};
-pub use crate::server::{Rate, ServerBench, ServerReport, Watchers, server};
-pub use crate::stores::{Holding, StoreFigures, StoresBench, StoresReport, stores};
+pub use crate::queues::{
+    ClaimModesBench, ClaimModesReport, ClaimModesRow, ComparisonRow, QueuesBench, QueuesReport, ReplicaSpec,
+    claim_modes, queues, replica, svg,
+};
+pub use crate::schedules::{IdleCost, Lateness, SchedulesBench, SchedulesReport, schedules};
+pub use crate::server::{RateRow, ServerBench, ServerReport, StreamCost, server};
+pub use crate::stores::{HoldingRate, StoreFigures, StoresBench, StoresReport, stores};
 
-/// The namespace of all elections, queues and topics that are measured, except those of schedules, which have a namespace for each run.
+/// Namespace of all measured elections, queues and topics. Schedules use a namespace per run.
 pub const NAMESPACE: &str = "tenure-bench";
 
-/// The rest before each round, on both sides. A hand-over comes out of the blue, and so must what it is compared with:
-/// what is done back to back finds every cache warm and every thread awake.
+/// Pause before each round, for Tenure and for the baseline. A handover is an isolated event; operations in quick
+/// succession would find warm caches and running threads.
 const REST: Duration = Duration::from_millis(100);
 
-/// What to measure.
+/// Options of the election benchmark.
 #[derive(Clone, Debug)]
-pub struct ElectionBench {
-    /// `postgres://…` with Tenure's tables in it; without it only SQLite is measured.
+pub struct ElectionsBench {
+    /// `postgres://…` with Tenure's schema; without it only SQLite is measured.
     pub postgres: Option<String>,
-    /// How many hand-overs and crashes to time.
+    /// Number of handovers and crashes to measure.
     pub rounds: u32,
-    /// How many elections one process holds.
-    pub held: Vec<u32>,
-    /// How long the cost of holding is watched.
+    /// Numbers of elections that one process holds; each number is measured separately.
+    pub elections: Vec<u32>,
+    /// Measurement window for the cost of holding.
     pub window: Duration,
-    /// The `tenure` program: holders that are to be killed run it.
+    /// The `tenure` program, run by the leaders that are killed.
     pub program: PathBuf,
 }
 
-/// A figure beside the bare one.
+/// A figure with its baseline.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// What was measured.
-    pub what: String,
-    /// What it is compared with.
-    pub bare: String,
-    /// The figure of Tenure.
+pub struct BaselineRow {
+    /// Measured operation.
+    pub operation: String,
+    /// Baseline operation.
+    pub baseline: String,
+    /// Figure of Tenure.
     pub tenure: f64,
-    /// The bare figure.
-    pub beside: f64,
-    /// The unit of both.
+    /// Figure of the baseline.
+    pub baseline_value: f64,
+    /// Unit of both figures.
     pub unit: &'static str,
-    /// `tenure / beside`.
+    /// `tenure / baseline_value`.
     pub ratio: f64,
-    /// The ratio to stay below, if there is one.
-    pub aim: Option<f64>,
+    /// Highest acceptable ratio, if there is a limit.
+    pub max_ratio: Option<f64>,
 }
 
-/// What a process costs while it holds elections.
+/// Cost of a process that holds elections.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cost {
-    /// The store.
+pub struct HoldingCost {
+    /// Store.
     pub store: &'static str,
-    /// How many elections.
-    pub held: u32,
-    /// Transactions per second, as the server counts them; `None` where nobody counts.
+    /// Number of elections.
+    pub elections: u32,
+    /// Transactions per second as counted by the server; `None` for stores without such a counter.
     pub statements_per_second: Option<f64>,
-    /// Of one core.
+    /// Percent of one core.
     pub cpu_percent: f64,
 }
 
-/// Everything that was measured.
+/// Results of the election benchmark.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
-    /// Comparisons.
-    pub rows: Vec<Row>,
-    /// Costs.
-    pub costs: Vec<Cost>,
+pub struct ElectionsReport {
+    /// Comparisons with a baseline.
+    pub rows: Vec<BaselineRow>,
+    /// Costs of holding elections.
+    pub costs: Vec<HoldingCost>,
 }
 
-/// Why a measurement could not be made.
+/// Why a benchmark failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
     /// Tenure failed.
     #[error(transparent)]
     Tenure(#[from] tenure::Error),
-    /// The bare side failed.
-    #[error("the bare side: {0}")]
+    /// The baseline failed.
+    #[error("baseline: {0}")]
     Database(#[from] sqlx::Error),
     /// The operating system failed.
-    #[error("the operating system: {0}")]
+    #[error("operating system: {0}")]
     System(#[from] std::io::Error),
-    /// A helper process did not do its part.
+    /// A helper process failed.
     #[error("{0}")]
     Helper(String),
 }
@@ -117,38 +117,55 @@ impl From<StoreError> for BenchError {
     }
 }
 
-/// Measures elections; `progress` is told what is being done.
-pub async fn election(bench: &ElectionBench, progress: &dyn Fn(&str)) -> Result<Report, BenchError> {
-    let mut report = Report::default();
-    let folder = bare::Folder::new()?;
+/// Run the election benchmark; `progress` receives the current step.
+pub async fn elections(
+    bench: &ElectionsBench,
+    progress: &dyn Fn(&str),
+) -> Result<ElectionsReport, BenchError> {
+    let mut report = ElectionsReport::default();
+    let directory = baseline::BenchDirectory::new()?;
     if let Some(url) = &bench.postgres {
-        progress("hand-over on PostgreSQL beside bare NOTIFY");
+        progress("handover on PostgreSQL, baseline: NOTIFY");
         report.rows.extend(handover::postgres(url, bench.rounds).await?);
-        progress("crash take-over on PostgreSQL beside a blocked advisory lock");
+        progress("crash takeover on PostgreSQL, baseline: advisory lock");
         report.rows.extend(crash::postgres(bench, url).await?);
     }
-    progress("hand-over on SQLite beside a bare write");
-    report.rows.push(handover::sqlite(&folder, bench.rounds).await?);
-    progress("crash take-over on SQLite beside a blocked kernel lock");
-    report.rows.extend(crash::sqlite(bench, &folder).await?);
-    for &held in &bench.held {
+    progress("handover on SQLite, baseline: durable writes");
+    report.rows.push(handover::sqlite(&directory, bench.rounds).await?);
+    progress("crash takeover on SQLite, baseline: kernel lock");
+    report.rows.extend(crash::sqlite(bench, &directory).await?);
+    for &held in &bench.elections {
         if let Some(url) = &bench.postgres {
             progress(&format!("holding {held} elections on PostgreSQL"));
-            report.costs.push(held::cost("postgres", url, Some(url), held, bench.window).await?);
+            report.costs.push(holding_cost::cost("postgres", url, Some(url), held, bench.window).await?);
         }
         progress(&format!("holding {held} elections on SQLite"));
-        let url = folder.store(&format!("held-{held}"));
-        report.costs.push(held::cost("sqlite", &url, None, held, bench.window).await?);
+        let url = directory.store(&format!("held-{held}"));
+        report.costs.push(holding_cost::cost("sqlite", &url, None, held, bench.window).await?);
     }
     Ok(report)
 }
 
-/// The median of some times, in milliseconds.
+/// Median in milliseconds.
 fn median_ms(mut times: Vec<Duration>) -> f64 {
     times.sort();
     times.get(times.len() / 2).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
 }
 
-fn row(what: &str, bare: &str, tenure: f64, beside: f64, aim: Option<f64>) -> Row {
-    Row { what: what.into(), bare: bare.into(), tenure, beside, unit: "ms", ratio: tenure / beside, aim }
+fn row(
+    operation: &str,
+    baseline: &str,
+    tenure: f64,
+    baseline_value: f64,
+    max_ratio: Option<f64>,
+) -> BaselineRow {
+    BaselineRow {
+        operation: operation.into(),
+        baseline: baseline.into(),
+        tenure,
+        baseline_value,
+        unit: "ms",
+        ratio: tenure / baseline_value,
+        max_ratio,
+    }
 }

@@ -1,14 +1,14 @@
-//! What can be typed.
+//! Command-line arguments.
 
 pub(crate) mod advise;
 mod bench;
-pub(crate) mod claims;
 pub(crate) mod events;
-pub(crate) mod point;
+pub(crate) mod parsers;
+pub(crate) mod queues_and_pools;
 pub(crate) mod raft;
 pub(crate) mod schedules;
 pub(crate) mod tasks;
-pub(crate) mod values;
+pub(crate) mod time;
 pub(crate) mod work;
 
 use std::ffi::OsString;
@@ -21,46 +21,46 @@ use tenure::port::Grant;
 
 use self::advise::AdviseArgs;
 pub(crate) use self::bench::{BenchArgs, BenchCommand};
-use self::claims::{PoolArgs, QueueArgs, WorkersArgs};
 use self::events::EventsArgs;
+use self::parsers::priority;
+use self::queues_and_pools::{PoolsArgs, QueuesArgs, WorkersArgs};
 use self::raft::RaftArgs;
-use self::schedules::{ScheduleArgs, ScheduleCommand};
+use self::schedules::{SchedulesArgs, SchedulesCommand};
 use self::tasks::TasksArgs;
-use self::values::priority;
 use self::work::WorkArgs;
 use crate::commands::epoch::{self, EpochArgs};
-use crate::commands::members::{self, MembersArgs};
+use crate::commands::gossip::{self, GossipArgs};
 use crate::commands::names::{self, NamesArgs};
 use crate::commands::serve::{self, ServeArgs};
-use crate::exit;
+use crate::error;
 
-/// One leads, many share: run one of many.
+/// Coordinate the replicas of a service: elections, queues, events and schedules on one store.
 #[derive(Parser, Debug)]
 #[command(
     name = "tenure",
     version,
     about,
-    long_about = "One leads, many share.\n\nElects exactly one leader among the replicas of a service, on the database you already have:\nembedded SQLite by default, PostgreSQL in production. And hands out work and resources to many, and events to all who want them in order, and lets things happen at their times, in the same store.",
-    after_help = "Examples:\n  tenure run nightly --once-per 1h -- ./report.sh   from cron on every machine: one runs it, once an hour\n  tenure run worker -- ./worker              run it on one machine of many, and on another when that one dies\n  tenure leader list -w                      who leads, live\n  tenure serve                               elections over HTTP, and a page in the browser\n  tenure leader transfer nightly --to node-2 move the leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   put work into a queue\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure events consume orders --group mailer -- ./send.sh   run it for each event, in order\n  tenure schedule create nightly '30 2 * * *' --zone Europe/Berlin --task reports   each tick once, whoever dies\n  tenure doctor                              is this store fit, and how fast?",
+    long_about = "Tenure coordinates the replicas of a service on a database you already have.\n\nIt elects one leader among the replicas, assigns tasks and resources to many workers, delivers events in order and fires schedules. SQLite is the default store; use PostgreSQL in production.",
+    after_help = "Examples:\n  tenure run nightly --once-per 1h -- ./report.sh   from cron on every machine: one runs it, once an hour\n  tenure run worker -- ./worker              run a command on the leader only; another replica takes over\n  tenure elections list -w                   show leaders live\n  tenure serve                               HTTP API and dashboard\n  tenure elections transfer nightly --to node-2   transfer leadership\n  tenure tasks submit mail --payload '{\"to\":\"ada\"}'   submit a task\n  tenure work mail -- ./send.sh              run a command for each task\n  tenure events consume orders --group mailer -- ./send.sh   run a command for each event, in order\n  tenure schedules create nightly '30 2 * * *' --time-zone Europe/Berlin --task reports   submit a task every night\n  tenure doctor                              check the store",
     propagate_version = true
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 impl Command {
-    /// Whether it uses tasks, events or schedules, which a store that only elects does not keep.
+    /// Whether the command uses tasks, events or schedules. Stores that only elect leaders do not keep them.
     pub(crate) fn uses_work(&self) -> bool {
         match self {
-            Command::Schedule(args) => !matches!(args.command, ScheduleCommand::Next(_)),
+            Command::Schedules(args) => !matches!(args.command, SchedulesCommand::Preview(_)),
             Command::Tasks(_)
             | Command::Work(_)
-            | Command::Queue(_)
+            | Command::Queues(_)
             | Command::Workers(_)
-            | Command::Pool(_)
+            | Command::Pools(_)
             | Command::Events(_) => true,
             _ => false,
         }
@@ -68,23 +68,23 @@ impl Command {
 }
 
 impl Cli {
-    /// The addresses that can be typed.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
-        let standing = match &self.command {
-            Command::Run(args) => Some(&args.standing),
-            Command::Elect(args) => Some(&args.standing),
+    /// The store URLs given on the command line.
+    pub(crate) fn store_urls(&self) -> impl Iterator<Item = &str> {
+        let candidate = match &self.command {
+            Command::Run(args) => Some(&args.candidate),
+            Command::Campaign(args) => Some(&args.candidate),
             _ => None,
         };
-        let and_store = standing.and_then(|standing| standing.and_store.as_ref());
+        let second_store = candidate.and_then(|candidate| candidate.second_store.as_ref());
         let global = &self.global;
-        [global.store.as_ref(), global.elect.as_ref(), global.direct_url.as_ref(), and_store]
+        [global.store.as_ref(), global.election_store.as_ref(), global.direct_url.as_ref(), second_store]
             .into_iter()
             .flatten()
             .map(String::as_str)
     }
 }
 
-/// What to do about arguments that were not understood, where clap itself has no advice.
+/// Advice for arguments that clap rejects without advice of its own.
 pub(crate) fn tip(error: &clap::Error, arguments: impl Iterator<Item = String>) -> Option<String> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let arguments: Vec<String> = arguments.skip(1).collect();
@@ -107,7 +107,7 @@ pub(crate) fn tip(error: &clap::Error, arguments: impl Iterator<Item = String>) 
         .then(|| format!("put `--` before the command: tenure {} -- {}", ours.join(" "), command.join(" ")))
 }
 
-/// The command whose name has the same letters in another order, which clap's own measure finds too different.
+/// The command whose name has the same letters in another order; clap's own similarity measure misses it.
 fn similar_command(word: &str) -> Option<String> {
     let letters = |text: &str| {
         let mut letters: Vec<char> = text.chars().collect();
@@ -119,369 +119,383 @@ fn similar_command(word: &str) -> Option<String> {
     names.find(|name| letters(name) == letters(word))
 }
 
-/// The lease unless it is set: [`tenure::DEFAULT_LEASE`], as it is typed.
+/// Default lease duration: [`tenure::DEFAULT_LEASE`] as text.
 pub(crate) const LEASE: &str = "30s";
-/// The time between SIGTERM and SIGKILL unless it is set: [`tenure::DEFAULT_KILL_AFTER`], as it is typed.
+/// Default time between SIGTERM and SIGKILL: [`tenure::DEFAULT_KILL_AFTER`] as text.
 pub(crate) const KILL_AFTER: &str = "5s";
 
-/// The options that every command takes stand together, after its own.
-const EVERYWHERE: &str = "For every command";
+/// Help heading of the global options, printed after those of the command.
+const GLOBAL_HEADING: &str = "Global options";
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Args, Debug, Clone)]
-pub(crate) struct Global {
-    /// Where the truth is: `sqlite:PATH`, `postgres://USER@HOST/DB`, `etcd://HOST:PORT`, `raft:…`, or a server, `http://HOST:PORT`. Else $TENURE_STORE, $DATABASE_URL, or a file in
-    /// your state folder
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
+pub(crate) struct GlobalArgs {
+    /// Store URL: `sqlite:PATH`, `postgres://USER@HOST/DB`, `etcd://HOST:PORT`, `k8s:NAMESPACE`, `raft:…`, or a server
+    /// `http://HOST:PORT` [default: $TENURE_STORE, $DATABASE_URL, or a SQLite file in the state directory]
+    #[arg(long, global = true, help_heading = GLOBAL_HEADING, env = "TENURE_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
-    /// Read the store's address from a file, or from the standard input (`-`), so that its password is not seen in the list of
-    /// processes; takes the place of --store
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STORE_FILE", value_name = "FILE|-")]
+    /// Read the store URL from a file, or from standard input (`-`), so that its password does not appear in the process
+    /// list; replaces --store
+    #[arg(long, global = true, help_heading = GLOBAL_HEADING, env = "TENURE_STORE_FILE", value_name = "FILE|-")]
     pub(crate) store_file: Option<PathBuf>,
 
-    /// Where elections live, if not in --store: `etcd://…`, `raft:…`, or any other address. What the store keeps is then fenced by
-    /// the tokens that are granted there
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_ELECT", hide_env_values = true, value_name = "URL")]
-    pub(crate) elect: Option<String>,
+    /// Separate store for elections: `etcd://…`, `raft:…` or any other store URL; writes to --store are fenced by the
+    /// tokens granted there
+    #[arg(long, global = true, help_heading = GLOBAL_HEADING, env = "TENURE_ELECTION_STORE", hide_env_values = true, value_name = "URL")]
+    pub(crate) election_store: Option<String>,
 
-    /// A direct address of the same database, where --store leads through a pooler
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
+    /// Direct URL of the same database, if --store points to a connection pooler
+    #[arg(long, global = true, help_heading = GLOBAL_HEADING, env = "TENURE_DIRECT_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) direct_url: Option<String>,
 
-    /// File with the secret of the cluster that --store or --elect names (raft:, gossip:); one per line, the first is sent, all are accepted
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_CLUSTER_SECRET_FILE", value_name = "FILE")]
+    /// File with the secrets of the cluster in --store or --election-store (raft:, gossip:), one per line; the first one is
+    /// sent, all are accepted
+    #[arg(long, global = true, help_heading = GLOBAL_HEADING, env = "TENURE_CLUSTER_SECRET_FILE", value_name = "FILE")]
     pub(crate) cluster_secret_file: Option<std::path::PathBuf>,
 
-    /// Count a grant only when a synchronous standby has it too
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_STRICT")]
-    pub(crate) strict: bool,
+    /// Require synchronous replication: a grant counts only after a synchronous standby has confirmed it
+    #[arg(long, global = true, help_heading = GLOBAL_HEADING, env = "TENURE_SYNC_REPLICATION")]
+    pub(crate) sync_replication: bool,
 
-    /// The tenant
-    #[arg(long, global = true, help_heading = EVERYWHERE, env = "TENURE_NAMESPACE", default_value = "default", value_name = "NAME")]
+    /// Namespace
+    #[arg(long, global = true, help_heading = GLOBAL_HEADING, env = "TENURE_NAMESPACE", default_value = "default", value_name = "NAME")]
     pub(crate) namespace: String,
 
-    /// For people, or for scripts
-    #[arg(short, long, global = true, help_heading = EVERYWHERE, default_value = "table", value_name = "FORMAT")]
-    pub(crate) output: Format,
+    /// Output format
+    #[arg(short, long, global = true, help_heading = GLOBAL_HEADING, default_value = "table", value_name = "FORMAT")]
+    pub(crate) output: OutputFormat,
 
-    /// Say more; twice for everything
-    #[arg(short, long, global = true, help_heading = EVERYWHERE, action = clap::ArgAction::Count)]
+    /// Increase verbosity (repeat for trace)
+    #[arg(short, long, global = true, help_heading = GLOBAL_HEADING, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     Table,
     Json,
 }
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Run a command while leading: on one machine of many
+    /// Run a command while this process is the leader
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Stand for an election without a command, and say what happens
+    /// Campaign in an election without a command and print every change
     #[command(
-        after_help = "Examples:\n  tenure elect nightly --priority 100\n  tenure elect nightly --for 10s -o json\n  tenure elect nightly --observer"
+        after_help = "Examples:\n  tenure campaign nightly --priority 100\n  tenure campaign nightly --duration 10s -o json\n  tenure campaign nightly --observer"
     )]
-    Elect(ElectArgs),
-    /// Say what changes in elections, line by line
-    #[command(after_help = "Examples:\n  tenure watch\n  tenure watch nightly -o json | jq .leader")]
-    Watch(WatchArgs),
-    /// Serve elections over HTTP, and a page in the browser
+    Campaign(CampaignArgs),
+    /// Start the server: HTTP API and dashboard
     #[command(after_help = serve::EXAMPLES)]
     Serve(ServeArgs),
-    /// See and move leaders
+    /// Inspect leaders, transfer or resign leadership
     #[command(
-        after_help = "Examples:\n  tenure leader list -w\n  tenure leader show nightly\n  tenure leader transfer nightly --to node-2\n  tenure leader pause nightly --reason 'database upgrade'"
+        after_help = "Examples:\n  tenure elections list -w\n  tenure elections watch nightly\n  tenure elections show nightly\n  tenure elections transfer nightly --to node-2\n  tenure elections pause nightly --reason 'database upgrade'"
     )]
-    Leader(LeaderArgs),
-    /// Who is there, as gossip tells
-    #[command(after_help = members::EXAMPLES)]
-    Members(MembersArgs),
-    /// Which process has which name
+    Elections(ElectionsArgs),
+    /// List the members of a gossip cluster
+    #[command(after_help = gossip::EXAMPLES)]
+    Gossip(GossipArgs),
+    /// Register names and look up their holders
     #[command(after_help = names::EXAMPLES)]
     Names(NamesArgs),
-    /// Put work into queues, take it out, see and move it
+    /// Submit, claim, complete and inspect tasks
     #[command(after_help = tasks::EXAMPLES)]
     Tasks(TasksArgs),
-    /// Run a command for each task of a queue
+    /// Start a worker that runs a command for each task of a queue
     #[command(after_help = work::EXAMPLES)]
     Work(WorkArgs),
-    /// See and set queues
-    #[command(after_help = claims::QUEUE_EXAMPLES)]
-    Queue(QueueArgs),
-    /// See and approve workers
-    #[command(after_help = claims::WORKERS_EXAMPLES)]
+    /// Inspect and configure queues
+    #[command(after_help = queues_and_pools::QUEUES_EXAMPLES)]
+    Queues(QueuesArgs),
+    /// Inspect and approve workers
+    #[command(after_help = queues_and_pools::WORKERS_EXAMPLES)]
     Workers(WorkersArgs),
-    /// Hosts, devices, licences: who has which, and who waits for one
-    #[command(after_help = claims::POOL_EXAMPLES)]
-    Pool(PoolArgs),
-    /// Publish events, read them in groups, see how far those are
+    /// Manage pools of resources and requests for them
+    #[command(after_help = queues_and_pools::POOLS_EXAMPLES)]
+    Pools(PoolsArgs),
+    /// Publish and consume events; manage topics and groups
     #[command(after_help = events::EXAMPLES)]
     Events(EventsArgs),
-    /// Let things happen at their times, each once: see, make and move schedules
+    /// Manage schedules and fire them
     #[command(after_help = schedules::EXAMPLES)]
-    Schedule(ScheduleArgs),
-    /// Create or upgrade the tables
+    Schedules(SchedulesArgs),
+    /// Create or upgrade the database schema
     #[command(
         after_help = "Examples:\n  tenure migrate up --store postgres://owner@db/app\n  tenure migrate status\n  tenure migrate sql --store postgres: > tenure.sql\n  tenure migrate sql --store postgres: --roles | psql app"
     )]
     Migrate(MigrateArgs),
-    /// Show the epoch of the store, or begin a new one after a restore that it cannot notice
+    /// Show the epoch of the store, or raise it after a restore that the store cannot detect
     #[command(after_help = epoch::EXAMPLES)]
     Epoch(EpochArgs),
-    /// Make, list and take back tokens: who may do what at a server
-    #[command(after_help = TOKEN_EXAMPLES)]
-    Token(TokenArgs),
-    /// See and change the members of a Raft cluster
+    /// Manage access tokens and client certificates
+    #[command(after_help = CREDENTIALS_EXAMPLES)]
+    Credentials(CredentialsArgs),
+    /// Inspect and change the members of a Raft cluster
     #[command(after_help = raft::EXAMPLES)]
     Raft(RaftArgs),
-    /// Which store, which mode, and what it promises: by a few questions, or flags
+    /// Recommend a store and a queue mode
     #[command(after_help = advise::EXAMPLES)]
     Advise(AdviseArgs),
-    /// Is this store fit, and how fast is it?
+    /// Check the store and measure its latency
     #[command(
         after_help = "Examples:\n  tenure doctor\n  tenure doctor --store postgres://app@db/app -o json"
     )]
     Doctor(DoctorArgs),
-    /// Measure, beside the bare database, as ratios
+    /// Benchmark the store (writes test data)
     #[command(
-        after_help = "Examples:\n  tenure bench election\n  tenure bench election --store postgres://app@db/app --held 1,100,10000"
+        after_help = "Examples:\n  tenure bench elections\n  tenure bench elections --store postgres://app@db/app --elections 1,100,10000"
     )]
     Bench(BenchArgs),
-    /// Print completions for a shell
+    /// Print shell completions
     #[command(after_help = "Example:\n  tenure completions bash > /etc/bash_completion.d/tenure")]
     Completions {
-        /// Which shell
+        /// Shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    #[command(after_help = "Example:\n  tenure man | man -l -")]
-    Man,
+    /// Print the manual page of a command
+    #[command(
+        after_help = "Examples:\n  tenure man | man -l -\n  tenure man events consume | man -l -\n  tenure man --all /usr/local/share/man/man1"
+    )]
+    Man {
+        /// Command, such as `events consume` [default: tenure itself]
+        #[arg(value_name = "COMMAND")]
+        command: Vec<String>,
+        /// Write the manual pages of all commands to this directory
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        all: Option<PathBuf>,
+    },
 }
 
-const TOKEN_EXAMPLES: &str = "\
-A grant is NAMESPACE:VERB,VERB: the namespace may be '*', the verbs are read, lead, publish, claim and admin.
-A token reads tenure_<id>_<secret>; the store keeps a SHA-256 of the secret only.
-Whoever has `claim` in a namespace can settle every claim of a task in it, under whatever worker's name.
+const CREDENTIALS_EXAMPLES: &str = "\
+A grant is NAMESPACE:PERMISSION,PERMISSION. The namespace may be '*'; the permissions are read, lead, publish, claim and \
+admin.
+
+An access token has the form tenure_<id>_<secret>; the store keeps only the SHA-256 digest of the secret.
+
+The permission `claim` in a namespace allows settling every claim in it, under any worker name.
 
 Examples:
-  tenure token create --name ci --grant prod:read,lead > ci.token
-  tenure token create --name ops --grant '*:admin' --expires 8h
-  tenure token create --name worker-1 --grant prod:lead --certificate-subject 'CN=worker-1,O=acme'
-  tenure token list
-  tenure token rotate ci --overlap 1h > ci.token
-  tenure token revoke ci";
+  tenure credentials create --name ci --grant prod:read,lead > ci.token
+  tenure credentials create --name ops --grant '*:admin' --expires-in 8h
+  tenure credentials create --name worker-1 --grant prod:lead --certificate-subject 'CN=worker-1,O=acme'
+  tenure credentials list
+  tenure credentials rotate ci --grace-period 1h > ci.token
+  tenure credentials revoke ci";
 
 const RUN_EXAMPLES: &str = "\
-The command sees TENURE_ELECTION, TENURE_TOKEN (the fencing token, as a number), TENURE_ID, TENURE_NAMESPACE and
-TENURE_SLOT; with --and-store, TENURE_AND_TOKEN is the other store's. It is ended, with its whole process group, before leadership can be another's: also when tenure itself is
-stopped or killed.
+The command gets TENURE_ELECTION, TENURE_TOKEN (the fencing token as a number), TENURE_NAME, TENURE_NAMESPACE, TENURE_SLOT \
+and TENURE_SESSION; with --second-store also TENURE_SECOND_TOKEN. Before another candidate can lead, tenure stops the \
+command with its whole process group, even if tenure itself is stopped or killed.
 
 Examples:
-  tenure run nightly -- ./report.sh                    one of many runs it, the others wait
+  tenure run nightly -- ./report.sh                    one replica runs it, the others wait
   tenure run nightly --no-wait -- ./report.sh          exit with 75 if another candidate leads
   tenure run nightly --once-per 1h -- ./report.sh      from cron on every machine: one of them runs it, once an hour
-  tenure run web --priority 100 -- ./server            the highest priority alive leads
-  tenure run importers -n 3 -- ./import.sh             three of many at once
+  tenure run web --priority 100 -- ./server            the live candidate with the highest priority leads
+  tenure run importers -n 3 -- ./import.sh             three leaders at once
   tenure run nightly --lease 3s --kill-after 1s -- ./job.sh
-  tenure run warm --soft --store 'gossip:10.0.0.3?seed=10.0.0.1' -- ./warm-caches   harmless if two do it for a while";
+  tenure run warm --soft --store 'gossip:10.0.0.3?seed=10.0.0.1' -- ./warm-caches   two leaders are tolerable";
 
 #[derive(Args, Debug, Clone)]
-pub(crate) struct Standing {
-    /// What people call this candidate [default: host name and process number]
-    #[arg(long, env = "NODE_ID", value_name = "ID")]
-    pub(crate) id: Option<String>,
+pub(crate) struct CandidateArgs {
+    /// Name of this process [default: host name and process id]
+    #[arg(long, env = "TENURE_NAME", value_name = "NAME")]
+    pub(crate) name: Option<String>,
 
-    /// The highest priority alive leads
-    #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
+    /// Priority; the live candidate with the highest priority leads
+    #[arg(long, env = "TENURE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
     pub(crate) priority: i32,
 
-    /// How many may lead at once
+    /// Number of candidates that may lead at once
     #[arg(short = 'n', long, default_value_t = 1, value_name = "SLOTS")]
     pub(crate) slots: u32,
 
-    /// How long a silent process keeps what it holds [default: 30s, or as the store's address says]
-    #[arg(long, visible_alias = "lease-duration", value_parser = duration, value_name = "TIME")]
+    /// Lease duration [default: 30s, or as set in the store URL]
+    #[arg(long, visible_alias = "lease-duration", value_parser = duration, value_name = "DURATION")]
     pub(crate) lease: Option<Duration>,
 
-    /// How often it says that it lives [default: a fifth of the lease, at most 2s]
-    #[arg(long, visible_alias = "retry-period", value_parser = duration, value_name = "TIME")]
-    pub(crate) beat: Option<Duration>,
+    /// Heartbeat interval [default: one fifth of the lease, at most 2s; one fifteenth of a lease longer than 30s]
+    #[arg(long, visible_alias = "retry-period", value_parser = duration, value_name = "DURATION")]
+    pub(crate) heartbeat_interval: Option<Duration>,
 
-    /// How long a leader may go on without a beat that counts, as client-go says it: always two thirds of the lease, and refused if it should be
-    /// less
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    /// Renew deadline, for compatibility with client-go: always two thirds of the lease; a shorter value is rejected
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) renew_deadline: Option<Duration>,
 
-    /// How others learn of a death: `lease`, or `connection` (PostgreSQL only): faster after a crash, and weaker, since a
-    /// broken connection is not a dead process; tokens still fence
+    /// Takeover mode: `lease`, or `connection` (PostgreSQL only). `connection` detects a crash faster and is weaker,
+    /// because a broken connection does not prove a dead process; fences still reject writes with an old token
     #[arg(long, default_value = "lease", value_name = "MODE")]
-    pub(crate) takeover: TakeoverMode,
+    pub(crate) takeover: TakeoverArg,
 
-    /// Lead only while leading there too: for candidates that move from one store to the other (see docs/MOVING.md)
-    #[arg(long, env = "TENURE_AND_STORE", hide_env_values = true, value_name = "URL")]
-    pub(crate) and_store: Option<String>,
+    /// Lead only while also leading in this second store (for a migration between stores, see docs/MOVING.md)
+    #[arg(long, env = "TENURE_SECOND_STORE", hide_env_values = true, value_name = "URL")]
+    pub(crate) second_store: Option<String>,
 
-    /// Something this candidate can do (repeatable)
-    #[arg(long = "capability", value_name = "WORD")]
+    /// Capability of this candidate (repeatable)
+    #[arg(long = "capability", value_name = "CAPABILITY")]
     pub(crate) capabilities: Vec<String>,
 
-    /// Something a leader must be able to do (repeatable)
-    #[arg(long = "requires", value_name = "WORD")]
-    pub(crate) requires: Vec<String>,
+    /// Capability that a leader must have (repeatable)
+    #[arg(long = "required-capability", value_name = "CAPABILITY")]
+    pub(crate) required_capabilities: Vec<String>,
 
-    /// Something people want to know about this candidate (repeatable)
-    #[arg(long = "meta", value_parser = key_value, value_name = "KEY=VALUE")]
+    /// Metadata of this candidate (repeatable)
+    #[arg(long, value_parser = key_value, value_name = "KEY=VALUE")]
     pub(crate) metadata: Vec<(String, String)>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TakeoverMode {
+pub(crate) enum TakeoverArg {
     Lease,
     Connection,
 }
 
 #[derive(Args, Debug)]
-#[command(after_long_help = exit::HELP)]
+#[command(after_long_help = error::HELP)]
 pub(crate) struct RunArgs {
-    /// The election
-    pub(crate) name: String,
+    /// Election name
+    pub(crate) election: String,
 
     #[command(flatten)]
-    pub(crate) standing: Standing,
+    pub(crate) candidate: CandidateArgs,
 
-    /// Lead over gossip (--store gossip:…), knowing what that does not promise: no token, and in a netsplit one leader on each side
+    /// Allow a soft election over gossip (--store gossip:…): no token, and one leader on each side of a network split
     #[arg(long)]
     pub(crate) soft: bool,
 
-    /// Give up (exit code 75) if not leading after this long
-    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "no_wait")]
+    /// Exit with 75 if not leading after this duration
+    #[arg(long, value_parser = duration, value_name = "DURATION", conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
 
-    /// Give up at once (exit code 75) if somebody else leads
+    /// Exit with 75 at once if another candidate leads
     #[arg(long)]
     pub(crate) no_wait: bool,
 
-    /// Run at most once in each period, on all machines together: whoever leads looks up in the store when the command last
-    /// started, and ends (exit code 0) if that is less than this long ago
-    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with_all = ["soft", "slots", "and_store", "once"])]
+    /// Run at most once per period on all machines together: the leader reads from the store when the command last started,
+    /// and exits with 0 if that is less than this duration ago
+    #[arg(long, value_parser = duration, value_name = "DURATION", conflicts_with_all = ["soft", "slots", "second_store", "once"])]
     pub(crate) once_per: Option<Duration>,
 
-    /// How long the command may take to end after SIGTERM, before SIGKILL
-    #[arg(long, default_value = KILL_AFTER, value_parser = duration, value_name = "TIME")]
+    /// Time between SIGTERM and SIGKILL when the command is stopped
+    #[arg(long, default_value = KILL_AFTER, value_parser = duration, value_name = "DURATION")]
     pub(crate) kill_after: Duration,
 
-    /// Run this by `sh -c` after leadership was lost and the command has ended
-    #[arg(long, value_name = "CMD")]
+    /// Shell command to run after leadership was lost and the command has stopped
+    #[arg(long, value_name = "COMMAND")]
     pub(crate) on_lost: Option<String>,
 
-    /// Pass a variable to the command that it does not get otherwise: an address with a password, an access token, a cluster's
+    /// Pass this variable to the command although it holds a secret: a URL with a password, an access token or a cluster
     /// secret (repeatable)
     #[arg(long = "pass-env", value_name = "NAME")]
     pub(crate) pass_env: Vec<String>,
 
-    /// Exit (code 76) when leadership is lost, instead of campaigning again
+    /// Exit with 76 when leadership is lost instead of campaigning again
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// Command and arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct ElectArgs {
-    /// The election
-    pub(crate) name: String,
+pub(crate) struct CampaignArgs {
+    /// Election name
+    pub(crate) election: String,
 
     #[command(flatten)]
-    pub(crate) standing: Standing,
+    pub(crate) candidate: CandidateArgs,
 
-    /// Lead over gossip (--store gossip:…), knowing what that does not promise: no token, and in a netsplit one leader on each side
+    /// Allow a soft election over gossip (--store gossip:…): no token, and one leader on each side of a network split
     #[arg(long)]
     pub(crate) soft: bool,
 
-    /// Only watch, never lead
+    /// Watch only; never lead
     #[arg(long)]
     pub(crate) observer: bool,
 
-    /// Leave after this long
-    #[arg(long = "for", value_parser = duration, value_name = "TIME")]
-    pub(crate) for_time: Option<Duration>,
+    /// Leave the election after this duration
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) duration: Option<Duration>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct WatchArgs {
-    /// The election; all of the namespace if none is given
-    pub(crate) name: Option<String>,
+    /// Election name [default: all elections of the namespace]
+    pub(crate) election: Option<String>,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct LeaderArgs {
+pub(crate) struct ElectionsArgs {
     #[command(subcommand)]
-    pub(crate) command: LeaderCommand,
+    pub(crate) command: ElectionsCommand,
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum LeaderCommand {
-    /// All elections and who leads them
+pub(crate) enum ElectionsCommand {
+    /// List elections and their leaders
     List {
-        /// Keep the list on the screen, up to date
+        /// Refresh the list continuously
         #[arg(short, long)]
         watch: bool,
-        /// Of all namespaces
+        /// Include all namespaces
         #[arg(short = 'A', long)]
         all_namespaces: bool,
     },
-    /// One election: leader, candidates, and the last terms
+    /// Print changes of elections as they happen
+    #[command(
+        after_help = "Examples:\n  tenure elections watch\n  tenure elections watch nightly -o json | jq .leader"
+    )]
+    Watch(WatchArgs),
+    /// Show an election: leader, candidates and recent terms
     Show {
-        /// The election
-        name: String,
-        /// How many past terms
+        /// Election name
+        election: String,
+        /// Number of past terms
         #[arg(long, default_value_t = 10)]
         terms: u32,
     },
-    /// Ask the leader to finish and let another lead
+    /// Ask the leader to finish and resign
     Resign {
-        /// The election
-        name: String,
+        /// Election name
+        election: String,
         #[command(flatten)]
-        patience: Patience,
+        wait: WaitArgs,
     },
-    /// Ask the leader to finish and let this candidate lead; priority does not undo it
+    /// Ask the leader to finish and transfer leadership to a candidate, regardless of priority
     Transfer {
-        /// The election
-        name: String,
-        /// The candidate's id, or the beginning of its session
-        #[arg(long, value_name = "ID")]
+        /// Election name
+        election: String,
+        /// Candidate name, or prefix of its session id
+        #[arg(long, value_name = "CANDIDATE")]
         to: String,
         #[command(flatten)]
-        patience: Patience,
+        wait: WaitArgs,
     },
-    /// Ask the leader to finish and let nobody lead until resumed
+    /// Pause an election: ask the leader to finish, and elect none until resumed
     Pause {
-        /// The election
-        name: String,
-        /// Why, for the others
+        /// Election name
+        election: String,
+        /// Reason, shown to other operators
         #[arg(long, default_value = "")]
         reason: String,
         #[command(flatten)]
-        patience: Patience,
+        wait: WaitArgs,
     },
-    /// Let candidates lead again
+    /// Resume an election
     Resume {
-        /// The election
-        name: String,
+        /// Election name
+        election: String,
     },
 }
 
 #[derive(Args, Debug, Clone, Copy)]
-pub(crate) struct Patience {
-    /// How long to wait until it has happened
-    #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
+pub(crate) struct WaitArgs {
+    /// Maximum time to wait for the change
+    #[arg(long, default_value = "30s", value_parser = duration, value_name = "DURATION")]
     pub(crate) wait: Duration,
 }
 
@@ -493,88 +507,88 @@ pub(crate) struct MigrateArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MigrateCommand {
-    /// Apply the pending migrations; safe when many replicas do it at once
+    /// Apply pending migrations; safe to run concurrently
     Up {
-        /// Give up and change nothing if the tables' locks are not free within this time
-        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+        /// Give up without changes if the table locks are not free within this duration
+        #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
         timeout: Duration,
     },
-    /// Show the version of the tables and the pending migrations
+    /// Show the schema version and pending migrations
     Status,
-    /// Print all migrations as SQL, without connecting
+    /// Print all migrations as SQL without connecting
     Sql {
-        /// Print the roles instead: an owner, one for programs and servers, and one that only looks (PostgreSQL)
+        /// Print the roles instead: owner, server, runtime, publisher and reader (PostgreSQL)
         #[arg(long)]
         roles: bool,
     },
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct TokenArgs {
+pub(crate) struct CredentialsArgs {
     #[command(subcommand)]
-    pub(crate) command: TokenCommand,
+    pub(crate) command: CredentialsCommand,
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum TokenCommand {
-    /// Make a token, and print it this once
+pub(crate) enum CredentialsCommand {
+    /// Create an access token and print it once
     Create {
-        /// What people call whoever has it; several tokens may have one name
+        /// Principal name; several credentials may have the same name
         #[arg(long)]
         name: String,
-        /// What it may do, and where, such as prod:read,lead or '*:admin' (repeatable)
-        #[arg(long = "grant", required = true, value_name = "NAMESPACE:VERBS")]
+        /// Permissions in a namespace, such as prod:read,lead or '*:admin' (repeatable)
+        #[arg(long = "grant", required = true, value_name = "NAMESPACE:PERMISSIONS")]
         grants: Vec<Grant>,
         #[command(flatten)]
-        life: Life,
-        /// No token: this subject of a client's certificate is the proof
+        expiry: ExpiryArgs,
+        /// Authenticate by this client certificate subject instead of an access token
         #[arg(long, value_name = "SUBJECT")]
         certificate_subject: Option<String>,
     },
-    /// All tokens and certificates, and whether they are valid
+    /// List credentials and their validity
     List,
-    /// Make a token worth nothing from now on; by name, all of that name
+    /// Revoke a credential, or all credentials of a name
     Revoke {
-        /// The token's id, or a name
+        /// Credential id or principal name
         #[arg(value_name = "ID|NAME")]
-        which: String,
+        credential: String,
     },
-    /// Make another token with the same grants; the old ones expire soon
+    /// Create a new access token with the same grants and expire the old ones after a grace period
     Rotate {
-        /// The name
+        /// Principal name
         name: String,
-        /// How long the old ones are still good
-        #[arg(long, default_value = "1h", value_parser = duration, value_name = "TIME")]
-        overlap: Duration,
+        /// How long the old access tokens remain valid
+        #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
+        grace_period: Duration,
         #[command(flatten)]
-        life: Life,
+        expiry: ExpiryArgs,
     },
 }
 
 #[derive(Args, Debug, Clone, Copy)]
-pub(crate) struct Life {
-    /// How long it is worth something [default: 90d; of a rotated one: as long as before]
-    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "never_expires")]
-    pub(crate) expires: Option<Duration>,
+pub(crate) struct ExpiryArgs {
+    /// Time until expiry [default: 90d; for `rotate`: that of the old access token]
+    #[arg(long, value_parser = duration, value_name = "DURATION", conflicts_with = "no_expiry")]
+    pub(crate) expires_in: Option<Duration>,
 
-    /// Until it is revoked
+    /// Never expire
     #[arg(long)]
-    pub(crate) never_expires: bool,
+    pub(crate) no_expiry: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// How many hand-overs to measure
+    /// Number of leader handovers to measure
     #[arg(long, default_value_t = 5)]
     pub(crate) rounds: u32,
 
     #[command(flatten)]
-    pub(crate) wishes: advise::Wishes,
+    pub(crate) answers: advise::AdviseAnswers,
 }
 
-/// Reads `250ms`, `10s`, `2m`, `1h`, `1h30m` or `90d`.
+/// Parses a duration: `250ms`, `10s`, `2m` (or `2min`), `1h`, `1h30m`, `90d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let hint = || format!("{text:?} is not a time; write for example 250ms, 10s, 2m, 1h30m or 90d");
+    let hint = || format!("invalid duration {text:?}: use for example 250ms, 10s, 2m, 1h30m or 90d");
     let mut rest = text.trim();
     let mut total = Duration::ZERO;
     if rest.is_empty() {
@@ -588,7 +602,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         let seconds = match unit.trim() {
             "ms" => 0.001,
             "s" => 1.0,
-            "m" => 60.0,
+            "m" | "min" => 60.0,
             "h" => 3600.0,
             "d" => 86_400.0,
             _ => return Err(hint()),
@@ -603,7 +617,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
-        _ => Err(format!("{text:?} is not of the form KEY=VALUE")),
+        _ => Err(format!("invalid value {text:?}: use KEY=VALUE")),
     }
 }
 
@@ -612,40 +626,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arguments_are_sound() {
+    fn the_arguments_are_valid() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_library() {
+    fn default_durations_match_the_library() {
         assert_eq!(duration(LEASE), Ok(tenure::DEFAULT_LEASE));
         assert_eq!(duration(KILL_AFTER), Ok(tenure::DEFAULT_KILL_AFTER));
     }
 
     #[test]
-    fn times_are_read() {
+    fn durations_are_parsed() {
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("2min"), duration("2m"));
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
     }
 
     proptest::proptest! {
         #[test]
-        fn no_text_for_a_time_is_too_much(text in r"[0-9.]{0,25}(ms|s|m|h|d)?.{0,8}") {
+        fn no_duration_text_panics(text in r"[0-9.]{0,25}(ms|s|m|h|d)?.{0,8}") {
             if let Err(error) = duration(&text) {
                 proptest::prop_assert!(!error.is_empty());
             }
         }
 
         #[test]
-        fn a_time_that_is_written_is_read(ms in 0u64..1_000_000_000) {
+        fn a_formatted_duration_is_parsed(ms in 0u64..1_000_000_000) {
             proptest::prop_assert_eq!(duration(&format!("{ms}ms")), Ok(Duration::from_millis(ms)));
         }
     }
 
     #[test]
-    fn nonsense_times_name_themselves() {
+    fn an_invalid_duration_is_named_in_the_error() {
         for text in ["", "10", "s", "10 parsecs", "1e9s", "-1s", "1s2"] {
             let error = duration(text).expect_err(text);
             assert!(error.contains(text), "{error}");

@@ -1,22 +1,22 @@
-//! Which store, and how it is opened.
+//! Store selection from the options, and opening of stores and sessions.
 
 use std::sync::Arc;
 
-use tenure::backend::gossip::GossipOptions;
-use tenure::backend::{self, StoreOptions};
-use tenure::port::{Backend, GroupKey, PoolKey, QueueKey, ScheduleKey, Takeover, TopicKey};
+use tenure::port::{GroupKey, PoolKey, QueueKey, ScheduleKey, Store, TakeoverMode, TopicKey};
+use tenure::store::gossip::GossipOptions;
+use tenure::store::{self, StoreOptions};
 use tenure::{ElectionKey, ElectorBuilder, Tenure, TenureBuilder};
 
-use crate::args::{Global, Standing, TakeoverMode};
-use crate::exit::{self, Failure};
+use crate::args::{CandidateArgs, GlobalArgs, TakeoverArg};
+use crate::error::{self, CliError};
 
 /// The store that `--store`, `$TENURE_STORE` or `$DATABASE_URL` names, in this order.
-pub(crate) fn configured_store(global: &Global) -> Option<String> {
+pub(crate) fn configured_store(global: &GlobalArgs) -> Option<String> {
     global.store.clone().or_else(|| std::env::var("DATABASE_URL").ok()).filter(|url| !url.is_empty())
 }
 
-/// Reads `--store-file` into `--store`.
-pub(crate) fn read_file(global: &mut Global) -> Result<(), Failure> {
+/// Reads the store URL from `--store-file` into `--store`.
+pub(crate) fn read_file(global: &mut GlobalArgs) -> Result<(), CliError> {
     let Some(path) = &global.store_file else { return Ok(()) };
     let text = if path.as_os_str() == "-" {
         std::io::read_to_string(std::io::stdin())
@@ -24,21 +24,21 @@ pub(crate) fn read_file(global: &mut Global) -> Result<(), Failure> {
         std::fs::read_to_string(path)
     };
     let shown = path.display();
-    let text = text.map_err(|error| Failure::usage(format!("--store-file {shown}: {error}")))?;
+    let text = text.map_err(|error| CliError::usage(format!("--store-file {shown}: {error}")))?;
     let url = text.trim();
     if url.is_empty() || url.contains('\n') {
-        return Err(Failure::usage(format!(
-            "--store-file {shown}: it must hold one line, the store's address"
+        return Err(CliError::usage(format!(
+            "--store-file {shown}: the file must have one line with the store URL"
         )));
     }
     global.store = Some(url.to_owned());
     Ok(())
 }
 
-/// Refuses what makes no sense whatever the command does: a namespace that is no name, and work in a store that only elects.
-pub(crate) fn check(global: &Global, uses_work: bool) -> Result<(), Failure> {
+/// Rejects an invalid namespace, and commands about tasks, events or schedules on a store that only elects leaders.
+pub(crate) fn check(global: &GlobalArgs, uses_work: bool) -> Result<(), CliError> {
     global.namespace.parse::<tenure::Name>().map_err(|error| {
-        Failure::usage(format!(
+        CliError::usage(format!(
             "--namespace (or $TENURE_NAMESPACE): {error}; without it, the namespace is `default`"
         ))
     })?;
@@ -51,114 +51,114 @@ pub(crate) fn check(global: &Global, uses_work: bool) -> Result<(), Failure> {
         ("gossip:", "gossip"),
     ];
     match kinds.iter().find(|(prefix, _)| url.starts_with(prefix)) {
-        Some((scheme, kind)) => Err(Failure::usage(format!(
-            "{kind} holds no tasks, events or schedules, it only elects leaders; give a store that does: --store sqlite:PATH, \
-             postgres://… or http://… (and --elect {scheme}… to elect there)"
+        Some((scheme, kind)) => Err(CliError::usage(format!(
+            "{kind} only elects leaders and keeps no tasks, events or schedules; use --store sqlite:PATH, postgres://… or http://… \
+             (and --election-store {scheme}… to elect there)"
         ))),
         None => Ok(()),
     }
 }
 
-/// The options of `--store`, or of what stands in its place.
-pub(crate) fn options(global: &Global) -> Result<StoreOptions, Failure> {
+/// Store options from the global options; the default is the SQLite file of the user.
+pub(crate) fn options(global: &GlobalArgs) -> Result<StoreOptions, CliError> {
     let given = global.store.clone().filter(|url| !url.is_empty());
     let given = match given {
         Some(url) => Some(url),
         None => database_url()?,
     };
-    // The embedded default: one file for each user, wherever the command is typed.
+    // Default: one SQLite file per user, independent of the working directory.
     let url = given.unwrap_or_else(|| "sqlite:".to_owned());
     Ok(StoreOptions {
         url,
         direct_url: global.direct_url.clone(),
-        strict: global.strict,
-        elect: global.elect.clone().filter(|url| !url.is_empty()),
+        sync_replication: global.sync_replication,
+        election_store: global.election_store.clone().filter(|url| !url.is_empty()),
         cluster_secret_file: global.cluster_secret_file.clone(),
         ..StoreOptions::default()
     })
 }
 
-/// `$DATABASE_URL`, which other programs use too: an address that is none of Tenure's is named with the variable.
-fn database_url() -> Result<Option<String>, Failure> {
+/// `$DATABASE_URL`. Other programs use that variable too, so the error for an unknown scheme names it.
+fn database_url() -> Result<Option<String>, CliError> {
     let Some(url) = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) else { return Ok(None) };
-    match backend::check_scheme(&url) {
+    match store::check_scheme(&url) {
         Ok(()) => Ok(Some(url)),
-        Err(error) => Err(Failure::usage(format!(
-            "$DATABASE_URL is no store of Tenure's, and neither --store nor $TENURE_STORE is set: {}",
+        Err(error) => Err(CliError::usage(format!(
+            "$DATABASE_URL is not a Tenure store URL, and neither --store nor $TENURE_STORE is set: {}",
             error.message
         ))),
     }
 }
 
-pub(crate) async fn open(global: &Global) -> Result<Arc<dyn Backend>, Failure> {
-    Ok(backend::open(&options(global)?).await?)
+pub(crate) async fn open(global: &GlobalArgs) -> Result<Arc<dyn Store>, CliError> {
+    Ok(store::open(&options(global)?).await?)
 }
 
-/// Opens the store for a command that only reads: it creates no file and migrates nothing.
-pub(crate) async fn read(global: &Global) -> Result<Arc<dyn Backend>, Failure> {
-    Ok(backend::open(&StoreOptions { existing_only: true, ..options(global)? }).await?)
+/// Opens the store for a command that only reads. Creates no file and runs no migration.
+pub(crate) async fn read(global: &GlobalArgs) -> Result<Arc<dyn Store>, CliError> {
+    Ok(store::open(&StoreOptions { existing_only: true, ..options(global)? }).await?)
 }
 
-/// Fails if `store` stands for a SQLite file that does not exist yet: what is created later would not be seen.
-pub(crate) fn must_exist(global: &Global, store: &dyn Backend) -> Result<(), Failure> {
+/// Fails if the SQLite file does not exist yet: a store opened before would not see a file created later.
+pub(crate) fn must_exist(global: &GlobalArgs, store: &dyn Store) -> Result<(), CliError> {
     let url = options(global)?.url;
-    if url.starts_with("sqlite:") && store.promises().backend == "memory" {
+    if url.starts_with("sqlite:") && store.guarantees().backend == "memory" {
         let message = format!(
-            "{url} has no Tenure tables yet, so there is nothing to watch; create them with `tenure migrate up --store {url}`"
+            "{url} has no Tenure tables, so there is nothing to watch; create them with `tenure migrate up --store {url}`"
         );
-        return Err(Failure::new(exit::STORE, message));
+        return Err(CliError::new(error::STORE, message));
     }
     Ok(())
 }
 
-/// The options of a cluster by gossip whose address stands in the place of a store.
-pub(crate) fn gossip(global: &Global, url: &str) -> Result<GossipOptions, Failure> {
+/// Gossip options from a `gossip:` URL in the place of a store URL.
+pub(crate) fn gossip(global: &GlobalArgs, url: &str) -> Result<GossipOptions, CliError> {
     let mut options: GossipOptions = url.parse()?;
     options.secret_file = options.secret_file.or_else(|| global.cluster_secret_file.clone());
     Ok(options)
 }
 
-pub(crate) fn key(global: &Global, name: &str) -> Result<ElectionKey, Failure> {
+pub(crate) fn key(global: &GlobalArgs, name: &str) -> Result<ElectionKey, CliError> {
     Ok(ElectionKey::new(global.namespace.parse()?, name.parse()?))
 }
 
-pub(crate) fn queue(global: &Global, name: &str) -> Result<QueueKey, Failure> {
+pub(crate) fn queue(global: &GlobalArgs, name: &str) -> Result<QueueKey, CliError> {
     Ok(QueueKey::new(global.namespace.parse()?, name.parse()?))
 }
 
-pub(crate) fn pool(global: &Global, name: &str) -> Result<PoolKey, Failure> {
+pub(crate) fn pool(global: &GlobalArgs, name: &str) -> Result<PoolKey, CliError> {
     Ok(PoolKey::new(global.namespace.parse()?, name.parse()?))
 }
 
-pub(crate) fn topic(global: &Global, name: &str) -> Result<TopicKey, Failure> {
+pub(crate) fn topic(global: &GlobalArgs, name: &str) -> Result<TopicKey, CliError> {
     Ok(TopicKey::new(global.namespace.parse()?, name.parse()?))
 }
 
-pub(crate) fn group(global: &Global, topic: &str, name: &str) -> Result<GroupKey, Failure> {
+pub(crate) fn group(global: &GlobalArgs, topic: &str, name: &str) -> Result<GroupKey, CliError> {
     Ok(GroupKey::new(self::topic(global, topic)?, name.parse()?))
 }
 
-pub(crate) fn schedule(global: &Global, name: &str) -> Result<ScheduleKey, Failure> {
+pub(crate) fn schedule(global: &GlobalArgs, name: &str) -> Result<ScheduleKey, CliError> {
     Ok(ScheduleKey::new(global.namespace.parse()?, name.parse()?))
 }
 
-/// A session for somebody who leads nothing and has no command: to wait for tasks and resources.
-pub(crate) async fn visitor(global: &Global) -> Result<Tenure, Failure> {
+/// A session that does not campaign, for a command that waits for tasks, resources or names.
+pub(crate) async fn session_without_candidate(global: &GlobalArgs) -> Result<Tenure, CliError> {
     Ok(builder(global)?.open().await?)
 }
 
-/// A session in the store that the arguments name.
-pub(crate) fn builder(global: &Global) -> Result<TenureBuilder, Failure> {
-    Ok(of_options(options(global)?))
+/// Builder of a session in the configured store.
+pub(crate) fn builder(global: &GlobalArgs) -> Result<TenureBuilder, CliError> {
+    Ok(builder_from(options(global)?))
 }
 
-fn of_options(options: StoreOptions) -> TenureBuilder {
-    let mut builder = Tenure::builder().url(options.url).strict(options.strict);
+fn builder_from(options: StoreOptions) -> TenureBuilder {
+    let mut builder = Tenure::builder().url(options.url).sync_replication(options.sync_replication);
     if let Some(url) = options.direct_url {
         builder = builder.direct_url(url);
     }
-    if let Some(url) = options.elect {
-        builder = builder.elect(url);
+    if let Some(url) = options.election_store {
+        builder = builder.election_store(url);
     }
     if let Some(file) = options.cluster_secret_file {
         builder = builder.cluster_secret_file(file);
@@ -166,39 +166,56 @@ fn of_options(options: StoreOptions) -> TenureBuilder {
     builder
 }
 
-/// A session with the timing of a candidate. Names are checked before anything is opened.
-pub(crate) async fn session(global: &Global, name: &str, standing: &Standing) -> Result<Tenure, Failure> {
+/// A session with the timing of a candidate. Validates the names before it opens the store.
+pub(crate) async fn session(
+    global: &GlobalArgs,
+    name: &str,
+    args: &CandidateArgs,
+) -> Result<Tenure, CliError> {
     key(global, name)?;
-    let lease = standing.lease.unwrap_or(tenure::Timing::default().lease());
-    let timing = tenure::Timing::new(lease, standing.beat).map_err(tenure::Error::from)?;
-    check_deadline(standing, &timing)?;
-    open_session(options(global)?, standing).await
+    let lease = args.lease.unwrap_or(tenure::Timing::default().lease());
+    let timing = tenure::Timing::new(lease, args.heartbeat_interval).map_err(tenure::Error::from)?;
+    check_deadline(args, &timing)?;
+    open_session(options(global)?, args).await
 }
 
-/// A session in the store to which the candidate moves, or from which it comes.
-pub(crate) async fn other_session(global: &Global, standing: &Standing) -> Result<Option<Tenure>, Failure> {
-    match other_options(global, standing)? {
-        Some(options) => open_session(options, standing).await.map(Some),
+/// A session in the store of `--second-store`, if it is set.
+pub(crate) async fn second_session(
+    global: &GlobalArgs,
+    args: &CandidateArgs,
+) -> Result<Option<Tenure>, CliError> {
+    match second_options(global, args)? {
+        Some(options) => open_session(options, args).await.map(Some),
         None => Ok(None),
     }
 }
 
-/// The options of `--and-store`, if it is given.
-pub(crate) fn other_options(global: &Global, standing: &Standing) -> Result<Option<StoreOptions>, Failure> {
-    let Some(url) = standing.and_store.clone().filter(|url| !url.is_empty()) else { return Ok(None) };
+/// Store options of `--second-store`, if it is set.
+pub(crate) fn second_options(
+    global: &GlobalArgs,
+    args: &CandidateArgs,
+) -> Result<Option<StoreOptions>, CliError> {
+    let Some(url) = args.second_store.clone().filter(|url| !url.is_empty()) else { return Ok(None) };
     let first = options(global)?;
     if first.url == url {
-        return Err(Failure::usage("--and-store is --store: leave it out, or name the other one"));
+        return Err(CliError::usage(
+            "--second-store and --store are the same; remove --second-store or name another store",
+        ));
     }
     let cluster_secret_file = first.cluster_secret_file;
-    let options = StoreOptions { url, strict: first.strict, cluster_secret_file, ..StoreOptions::default() };
+    let options = StoreOptions {
+        url,
+        sync_replication: first.sync_replication,
+        cluster_secret_file,
+        ..StoreOptions::default()
+    };
     Ok(Some(options))
 }
 
-/// Whether the session of a process that was killed stays live in the store until its lease is over, and can be ended by another
-/// process. SQLite sees a death at once; a member of a Raft cluster is the killed process itself.
+/// Whether the session of a killed process stays live in the store until its lease expires and can be ended by another
+/// process. SQLite detects a dead process at once; a Raft member is the killed process itself.
 pub(crate) fn keeps_dead_sessions(options: &StoreOptions) -> bool {
-    let url = options.elect.as_ref().unwrap_or(&options.url);
+    let url = options.election_store.as_ref().unwrap_or(&options.url);
     let asks_a_raft_cluster = url.starts_with("raft:") && !url.contains("node=");
     asks_a_raft_cluster
         || is_postgres(url)
@@ -207,37 +224,37 @@ pub(crate) fn keeps_dead_sessions(options: &StoreOptions) -> bool {
             .any(|word| url.starts_with(word))
 }
 
-async fn open_session(options: StoreOptions, standing: &Standing) -> Result<Tenure, Failure> {
-    let elects = options.elect.as_ref().unwrap_or(&options.url);
-    if standing.takeover == TakeoverMode::Connection && !is_postgres(elects) {
-        return Err(Failure::usage("--takeover connection needs PostgreSQL; elsewhere leave it out"));
+async fn open_session(options: StoreOptions, args: &CandidateArgs) -> Result<Tenure, CliError> {
+    let elects = options.election_store.as_ref().unwrap_or(&options.url);
+    if args.takeover == TakeoverArg::Connection && !is_postgres(elects) {
+        return Err(CliError::usage("--takeover connection needs PostgreSQL; remove it for other stores"));
     }
-    let takeover = match standing.takeover {
-        TakeoverMode::Lease => Takeover::Lease,
-        TakeoverMode::Connection => Takeover::Connection,
+    let takeover = match args.takeover {
+        TakeoverArg::Lease => TakeoverMode::Lease,
+        TakeoverArg::Connection => TakeoverMode::Connection,
     };
-    let mut builder = of_options(options).takeover(takeover);
-    if let Some(lease) = standing.lease {
+    let mut builder = builder_from(options).takeover(takeover);
+    if let Some(lease) = args.lease {
         builder = builder.lease(lease);
     }
-    if let Some(id) = &standing.id {
-        builder = builder.name(id);
+    if let Some(name) = &args.name {
+        builder = builder.name(name);
     }
-    if let Some(beat) = standing.beat {
-        builder = builder.beat(beat);
+    if let Some(beat) = args.heartbeat_interval {
+        builder = builder.heartbeat_interval(beat);
     }
     let tenure = builder.open().await?;
-    // The address may have its own idea of the lease.
-    check_deadline(standing, &tenure.timing())?;
+    // The store URL may set another lease.
+    check_deadline(args, &tenure.timing())?;
     Ok(tenure)
 }
 
-/// client-go's third time is not ours to choose: a beat is trusted for two thirds of the lease. Who wants to stop sooner wants a shorter lease.
-fn check_deadline(standing: &Standing, timing: &tenure::Timing) -> Result<(), Failure> {
-    match standing.renew_deadline {
-        Some(deadline) if deadline < timing.trust() => Err(Failure::usage(format!(
-            "--renew-deadline {deadline:?} is less than two thirds of the lease, {:?}, which is how long a leader goes on without a beat that \
-             counts; shorten the lease: --lease-duration {:?}",
+/// Rejects a `--renew-deadline` below two thirds of the lease. The renew deadline is fixed; a shorter one needs a shorter lease.
+fn check_deadline(args: &CandidateArgs, timing: &tenure::Timing) -> Result<(), CliError> {
+    match args.renew_deadline {
+        Some(deadline) if deadline < timing.trust() => Err(CliError::usage(format!(
+            "--renew-deadline {deadline:?} is less than two thirds of the lease ({:?}), the fixed time that a leader acts without a \
+             successful heartbeat; use a shorter lease: --lease-duration {:?}",
             timing.trust(),
             deadline * 3 / 2
         ))),
@@ -245,20 +262,25 @@ fn check_deadline(standing: &Standing, timing: &tenure::Timing) -> Result<(), Fa
     }
 }
 
-/// A candidate as the arguments describe it.
-pub(crate) fn candidate(tenure: &Tenure, global: &Global, name: &str, standing: &Standing) -> ElectorBuilder {
+/// Builder of a candidate from the options.
+pub(crate) fn candidate(
+    tenure: &Tenure,
+    global: &GlobalArgs,
+    name: &str,
+    args: &CandidateArgs,
+) -> ElectorBuilder {
     let builder = tenure
         .elector(name)
         .namespace(&global.namespace)
-        .priority(standing.priority)
-        .slots(standing.slots)
-        .capabilities(standing.capabilities.clone())
-        .requires(standing.requires.clone())
+        .priority(args.priority)
+        .slots(args.slots)
+        .capabilities(args.capabilities.clone())
+        .required_capabilities(args.required_capabilities.clone())
         .metadata("version", env!("CARGO_PKG_VERSION"));
-    standing.metadata.iter().fold(builder, |builder, (key, value)| builder.metadata(key, value))
+    args.metadata.iter().fold(builder, |builder, (key, value)| builder.metadata(key, value))
 }
 
-/// Whether an address leads to PostgreSQL, in any of the forms that it is written in.
+/// Whether a store URL, in any accepted form, is one of PostgreSQL.
 pub(crate) fn is_postgres(url: &str) -> bool {
     let words = ["postgres:", "postgresql:", "host=", "user=", "dbname=", "port="];
     words.iter().any(|word| url.starts_with(word))

@@ -1,4 +1,4 @@
-//! The child of `tenure run`, with real processes: one test per promise of `src/child/mod.rs`.
+//! The child of `tenure run`, with real processes: one test per guarantee of `src/child/mod.rs`.
 
 #[allow(dead_code)] // the binary uses the rest
 #[path = "../src/child/mod.rs"]
@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use child::{Ending, SpawnError, Streams, boottime_ns};
+use child::{ChildExit, SpawnError, Streams, boottime_ns};
 use rig::{Place, SECOND_NS, ending, kill, last_stamp_ns, lives, spawn, stop, until};
 
-/// Writes down the time for as long as it lives, deaf to SIGTERM.
+/// Writes the time to a file while it lives, and ignores SIGTERM.
 const STAMPS: &str = r#"stamps() { trap "" TERM; while :; do read -r up idle </proc/uptime; echo "$up" >>$1; sleep 0.005; done; }"#;
 
 #[test]
@@ -24,45 +24,45 @@ fn supervisor_role() {
     rig::play_supervisor();
 }
 
-// Trust.
+// Deadlines.
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_obeys_is_asked_to_stop_well_before_the_deadline() {
+async fn a_program_gets_sigterm_well_before_the_deadline() {
     let place = Place::new();
     let script = "trap 'touch asked; exit 0' TERM; touch ready; while :; do sleep 0.01; done";
     let (child, deadline_ns) = place.run_until_ready(script, Duration::from_secs(1)).await;
-    assert_eq!(ending(&child).await, Ending::EndedForTrust);
+    assert_eq!(ending(&child).await, ChildExit::EndedForTrust);
     assert!(boottime_ns() < deadline_ns);
     assert!(place.has("asked"));
     assert!(!lives(child.pid()) && !lives(child.watchdog_pid()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_a_program_that_ignores_sigterm_runs_past_the_deadline() {
+async fn no_process_of_a_program_that_ignores_sigterm_survives_the_deadline() {
     let place = Place::new();
     let script = format!(
         "{STAMPS}; stamps group & (setsid sh -c '{STAMPS}; stamps escaped' &)
          until test -s group && test -s escaped; do sleep 0.01; done; echo 0.00 >main; touch ready; stamps main"
     );
     let (child, deadline_ns) = place.run_until_ready(&script, Duration::from_secs(1)).await;
-    assert_eq!(ending(&child).await, Ending::EndedForTrust);
-    for who in ["main", "group", "escaped"] {
-        assert!(last_stamp_ns(&place.text(who)) < deadline_ns, "{who}");
+    assert_eq!(ending(&child).await, ChildExit::EndedForTrust);
+    for name in ["main", "group", "escaped"] {
+        assert!(last_stamp_ns(&place.text(name)) < deadline_ns, "{name}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_that_comes_after_sigterm_is_too_late() {
+async fn a_deadline_after_sigterm_has_no_effect() {
     let place = Place::new();
     let script = "trap 'touch asked' TERM; touch ready; while :; do sleep 0.01; done";
     let (child, _) = place.run_until_ready(script, Duration::from_secs(1)).await;
     until("SIGTERM", || place.has("asked"));
     child.extend(boottime_ns() + 3600 * SECOND_NS);
-    assert_eq!(ending(&child).await, Ending::EndedForTrust);
+    assert_eq!(ending(&child).await, ChildExit::EndedForTrust);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn newer_deadlines_keep_the_program_running() {
+async fn later_deadlines_keep_the_program_running() {
     let place = Place::new();
     let child = place.run("until test -e enough; do sleep 0.01; done; exit 3", 4, 30).await;
     let first_deadline_ns = boottime_ns() + 4 * SECOND_NS;
@@ -72,11 +72,11 @@ async fn newer_deadlines_keep_the_program_running() {
     }
     assert!(lives(child.pid()));
     place.mark("enough");
-    assert_eq!(ending(&child).await, Ending::Exited(3));
+    assert_eq!(ending(&child).await, ChildExit::Exited(3));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_trust_nothing_is_started() {
+async fn after_the_deadline_no_program_is_started() {
     let place = Place::new();
     let mut spec = place.spec("touch ran", Duration::ZERO, Duration::from_secs(1));
     spec.deadline_ns = boottime_ns() - 1;
@@ -99,7 +99,7 @@ fn a_stopped_supervisor_loses_its_program_before_the_deadline() {
 }
 
 #[test]
-fn a_killed_supervisor_leaves_no_orphan_and_the_lock_goes_last() {
+fn a_killed_supervisor_leaves_no_orphan_and_the_lock_is_released_last() {
     let place = Place::new();
     let script = "trap 'touch asked; until test -e go; do sleep 0.01; done; exit 0' TERM
         (setsid sh -c 'trap \"\" TERM; echo $$ >escaped; while :; do sleep 0.01; done' &)
@@ -119,7 +119,7 @@ fn a_killed_supervisor_leaves_no_orphan_and_the_lock_goes_last() {
 }
 
 #[test]
-fn a_killed_watchdog_takes_everything_with_it() {
+fn a_killed_watchdog_leaves_no_process() {
     let place = Place::new();
     let script = "(setsid sh -c 'echo $$ >escaped; sleep 1000; :' &)
         sh -c 'echo $$ >member; sleep 1000; :' & sleep 1000; :";
@@ -131,7 +131,7 @@ fn a_killed_watchdog_takes_everything_with_it() {
 }
 
 #[test]
-fn if_both_are_killed_what_lives_on_holds_the_lock() {
+fn if_both_are_killed_surviving_descendants_hold_the_lock() {
     let place = Place::new();
     let mut tree =
         place.supervised("(setsid sh -c 'echo $$ >escaped; exec sleep 1000' &) ; sleep 1000; :", 60, 30);
@@ -144,36 +144,36 @@ fn if_both_are_killed_what_lives_on_holds_the_lock() {
     tree.supervisor.wait().unwrap();
     assert!(lives(escaped) && lock.try_lock().is_err());
     kill("KILL", escaped);
-    // The main process's own child may be left, too: it was not in another session, but orphaned all the same.
+    // The child of the main process may be left too: it is an orphan in the same session.
     Command::new("pkill").args(["-KILL", "-g", &tree.main.to_string()]).status().unwrap();
     until("the lock is free", || lock.try_lock().is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_watchdog_is_replaced_at_the_deadline_and_woken() {
+async fn the_supervisor_kills_the_program_of_a_stopped_watchdog_at_the_deadline() {
     let place = Place::new();
     let child = place.run("(setsid sh -c 'echo $$ >escaped; exec sleep 1000' &) ; sleep 1000; :", 3, 1).await;
     let escaped = place.pid("escaped");
     stop(child.watchdog_pid());
-    assert_eq!(ending(&child).await, Ending::EndedForTrust);
+    assert_eq!(ending(&child).await, ChildExit::EndedForTrust);
     assert!(!lives(child.pid()) && !lives(escaped) && !lives(child.watchdog_pid()));
 }
 
 #[test]
-fn a_watchdog_that_was_frozen_past_the_deadline_kills_when_it_wakes() {
+fn a_watchdog_frozen_past_the_deadline_kills_when_it_resumes() {
     let place = Place::new();
     let tree = place.supervised("trap 'touch asked' TERM; while :; do sleep 0.01; done", 3, 1);
     stop(tree.supervisor.id());
     stop(tree.watchdog);
     let deadline_ns: u64 = place.line("deadline").parse().unwrap();
     until("the deadline has passed", || boottime_ns() > deadline_ns);
-    assert!(lives(tree.main), "nobody was awake to end it");
+    assert!(lives(tree.main), "no process was awake to stop it");
     kill("CONT", tree.watchdog);
     until("the program has ended", || !lives(tree.main) && !lives(tree.watchdog));
     assert!(!place.has("asked"), "there was no time to ask");
 }
 
-// Signals and endings.
+// Signals and exits.
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_reach_the_whole_group() {
@@ -184,7 +184,7 @@ async fn signals_reach_the_whole_group() {
     until("both listen", || place.has("one.ready") && place.has("two.ready"));
     child.signal(libc::SIGWINCH);
     until("both have heard", || place.has("one") && place.has("two"));
-    assert_eq!(child.end().await, Ending::Signalled(libc::SIGTERM));
+    assert_eq!(child.end().await, ChildExit::Signalled(libc::SIGTERM));
 
     for (name, signal) in [
         ("USR1", libc::SIGUSR1),
@@ -203,20 +203,20 @@ async fn signals_reach_the_whole_group() {
             .await;
         until("ready", || place.has("ready"));
         child.signal(signal);
-        assert_eq!(ending(&child).await, Ending::Exited(9), "{name}");
+        assert_eq!(ending(&child).await, ChildExit::Exited(9), "{name}");
         assert!(place.has("got"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_is_graceful_and_known_to_all_who_wait() {
+async fn an_end_is_graceful_and_completes_every_wait() {
     let place = Place::new();
     let child = place.run("trap 'exit 5' TERM; touch ready; while :; do sleep 0.01; done", 60, 30).await;
     until("ready", || place.has("ready"));
-    // Neither a dropped wait nor a dropped end changes anything.
+    // A dropped wait or end has no effect.
     assert!(tokio::time::timeout(Duration::from_millis(1), child.wait()).await.is_err());
     let (ended, waited) = tokio::join!(child.end(), child.wait());
-    assert_eq!((ended, waited), (Ending::Exited(5), Ending::Exited(5)));
+    assert_eq!((ended, waited), (ChildExit::Exited(5), ChildExit::Exited(5)));
     assert_eq!(child.wait().await.exit_code(), 5);
     assert!(!lives(child.watchdog_pid()));
 }
@@ -229,27 +229,27 @@ async fn an_end_waits_for_the_group_and_not_only_for_its_leader() {
         while :; do sleep 0.01; done";
     let child = place.run(script, 60, 30).await;
     until("ready", || place.has("ready"));
-    assert_eq!(child.end().await, Ending::Exited(0));
+    assert_eq!(child.end().await, ChildExit::Exited(0));
     assert!(place.has("tidy"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_kills_what_ignores_or_cannot_answer_sigterm() {
+async fn an_end_kills_processes_that_ignore_sigterm_and_continues_stopped_ones() {
     let place = Place::new();
     let deaf = place.run("trap '' TERM; touch ready; while :; do sleep 0.01; done", 60, 30).await;
     until("ready", || place.has("ready"));
-    assert_eq!(deaf.end_within(Duration::from_millis(50)).await, Ending::Signalled(libc::SIGKILL));
+    assert_eq!(deaf.end_within(Duration::from_millis(50)).await, ChildExit::Signalled(libc::SIGKILL));
     assert_eq!(deaf.wait().await.exit_code(), 137);
 
     let stopped = place.run("trap 'exit 4' TERM; kill -STOP $$; while :; do sleep 0.01; done", 60, 30).await;
     until("stopped", || {
         fs::read_to_string(format!("/proc/{}/stat", stopped.pid())).unwrap().contains(") T ")
     });
-    assert_eq!(stopped.end().await, Ending::Exited(4), "it is continued, so that it can answer");
+    assert_eq!(stopped.end().await, ChildExit::Exited(4), "it is continued, so that it can answer");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_the_main_process_ends_what_it_left_behind() {
+async fn the_exit_of_the_main_process_stops_its_descendants() {
     let place = Place::new();
     let script = "for name in member escaped; do
             run=$(test $name = escaped && echo setsid)
@@ -257,14 +257,14 @@ async fn the_end_of_the_main_process_ends_what_it_left_behind() {
         done
         until test -s member && test -s escaped; do sleep 0.01; done; exit 7";
     let child = place.run(script, 60, 30).await;
-    assert_eq!(ending(&child).await, Ending::Exited(7));
+    assert_eq!(ending(&child).await, ChildExit::Exited(7));
     for name in ["member", "escaped"] {
         assert!(!lives(place.pid(name)) && place.has(&format!("{name}.asked")), "{name}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_child_is_ended() {
+async fn a_dropped_child_is_stopped() {
     let place = Place::new();
     let child =
         place.run("trap 'touch asked; exit 0' TERM; touch ready; while :; do sleep 0.01; done", 60, 30).await;
@@ -277,7 +277,7 @@ async fn a_dropped_child_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spawn_that_is_dropped_is_ended() {
+async fn a_dropped_spawn_is_stopped() {
     let place = Place::new();
     let mut spec = place.spec("echo $$ >pid; sleep 1000; :", Duration::from_secs(60), Duration::from_secs(1));
     let lock = place.lock(&mut spec);
@@ -289,7 +289,7 @@ async fn a_spawn_that_is_dropped_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_keeps_starting_sessions_is_swept() {
+async fn a_program_that_keeps_starting_sessions_is_killed() {
     let place = Place::new();
     let breed =
         "trap '' TERM; while :; do (setsid sh -c 'setsid sleep 1000 & sleep 1000' &) ; sleep 0.005; done";
@@ -299,15 +299,15 @@ async fn a_program_that_keeps_starting_sessions_is_swept() {
     let lock = place.lock(&mut spec);
     let child = spawn(spec).await.unwrap();
     until("ready", || place.has("ready"));
-    assert_eq!(child.end().await, Ending::Signalled(libc::SIGKILL));
-    // Every descendant had inherited it.
+    assert_eq!(child.end().await, ChildExit::Signalled(libc::SIGKILL));
+    // Every descendant had inherited the lock.
     assert!(lock.try_lock().is_ok());
 }
 
-// What the program gets.
+// Environment and descriptors of the program.
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_executed_is_told_with_the_codes_of_a_shell() {
+async fn exec_errors_have_the_exit_codes_of_a_shell() {
     let place = Place::new();
     fs::write(place.path("plain"), "not a program").unwrap();
     for (program, code, text) in [
@@ -329,7 +329,7 @@ async fn what_cannot_be_executed_is_told_with_the_codes_of_a_shell() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn variables_are_for_the_program_only() {
+async fn variables_are_set_for_the_program_only() {
     let place = Place::new();
     let mut spec = place.spec(
         "echo \"$TENURE_TOKEN\" >token; until test -e go; do sleep 0.01; done",
@@ -342,14 +342,14 @@ async fn variables_are_for_the_program_only() {
     let theirs = fs::read(format!("/proc/{}/environ", child.watchdog_pid())).unwrap();
     assert!(!String::from_utf8_lossy(&theirs).contains("seventeen"));
     place.mark("go");
-    assert_eq!(ending(&child).await, Ending::Exited(0));
+    assert_eq!(ending(&child).await, ChildExit::Exited(0));
 }
 
 #[test]
-fn the_program_gets_the_lock_and_no_stray_descriptor_and_no_ignored_or_blocked_signal() {
+fn the_program_gets_the_lock_and_no_other_descriptor_and_no_ignored_or_blocked_signal() {
     let place = Place::new();
     let script = "grep -E 'Sig(Blk|Ign)' /proc/self/status >signals; exec ls -l /proc/self/fd >fds";
-    // A careless caller: a descriptor that is inherited, and signals that are ignored.
+    // A caller with an inheritable descriptor and ignored signals.
     let supervisor = place.supervisor(script, 60, 1);
     let mut careless = Command::new("sh");
     careless.args(["-c", "exec 9</dev/zero; trap '' HUP USR1; exec \"$@\"", "sh"]);
@@ -370,17 +370,17 @@ fn the_program_gets_the_lock_and_no_stray_descriptor_and_no_ignored_or_blocked_s
     );
     for line in place.text("signals").lines() {
         let set = u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
-        let libcs_own = 0b11 << 31; // 32 and 33, which it does not let anybody change
+        let libcs_own = 0b11 << 31; // signals 32 and 33, which libc reserves
         assert_eq!(set & !libcs_own, 0, "{line}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pipes_that_are_given_end_with_the_program_and_not_with_the_watchdog() {
+async fn pipes_end_with_the_program_and_not_with_the_watchdog() {
     let place = Place::new();
-    let ((input, mut feed), (mut said, output)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
-    let (mut told, errors) = std::io::pipe().unwrap();
-    // What it leaves behind keeps the watchdog here, but not its streams.
+    let ((input, mut feed), (mut stdout, output)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let (mut stderr, errors) = std::io::pipe().unwrap();
+    // A descendant keeps the watchdog running, but not the streams open.
     let script = "trap '' TERM; sleep 1000 <&- >&- 2>&- & cat; echo oops >&2";
     let mut spec = place.spec(script, Duration::from_secs(60), Duration::from_secs(30));
     spec.streams =
@@ -389,12 +389,12 @@ async fn pipes_that_are_given_end_with_the_program_and_not_with_the_watchdog() {
     feed.write_all(b"a payload").unwrap();
     drop(feed);
     let mut text = String::new();
-    said.read_to_string(&mut text).unwrap();
+    stdout.read_to_string(&mut text).unwrap();
     assert_eq!(text, "a payload");
-    assert!(lives(child.watchdog_pid()), "it ends what was left behind");
-    assert_eq!(child.end_within(Duration::ZERO).await, Ending::Exited(0));
+    assert!(lives(child.watchdog_pid()), "it stops the remaining descendant");
+    assert_eq!(child.end_within(Duration::ZERO).await, ChildExit::Exited(0));
     let mut text = String::new();
-    told.read_to_string(&mut text).unwrap();
+    stderr.read_to_string(&mut text).unwrap();
     assert_eq!(text, "oops\n");
 }
 
@@ -406,19 +406,19 @@ async fn kept_descriptors_keep_their_numbers() {
     let kept = File::create(place.path("kept")).unwrap();
     let entry = format!(" {} -> {}", kept.as_raw_fd(), place.path("kept").display());
     spec.keep = vec![OwnedFd::from(kept)];
-    assert_eq!(ending(&spawn(spec).await.unwrap()).await, Ending::Exited(0));
+    assert_eq!(ending(&spawn(spec).await.unwrap()).await, ChildExit::Exited(0));
     let fds = place.text("fds");
     assert!(fds.contains(&entry), "{fds}");
     assert!(!fds.lines().any(|line| line.contains("anon_inode")), "{fds}");
 }
 
 #[test]
-fn a_terminal_is_passed_through_and_its_keys_reach_the_supervisor_only() {
+fn the_program_uses_the_terminal_and_keys_reach_the_supervisor_only() {
     let place = Place::new();
     let script = "trap 'echo INT >>got' INT; trap 'echo TERM >>got; exit 0' TERM
         test -t 0 && test -t 1 && test -t 2 && read -r line && echo \"$line\" >read
         while :; do sleep 0.01; done";
-    // Patient, since it obeys: on a busy machine that may take it a while.
+    // A long grace period: on a busy machine the program may take some time to stop.
     let supervisor = place.supervisor(script, 60, 50);
     let words = supervisor.get_args().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
     let line = format!("exec {} {words}", supervisor.get_program().to_str().unwrap());

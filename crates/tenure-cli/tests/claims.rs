@@ -1,11 +1,11 @@
-//! Work and resources as people type them: with real processes, on both stores, and through a server.
+//! `tenure tasks`, `work`, `queues`, `workers` and `pools` with real processes, on SQLite and PostgreSQL and through a server.
 
 #![allow(unreachable_pub, dead_code)]
 
-#[path = "claims/desk.rs"]
-mod desk;
-#[path = "claims/pool.rs"]
-mod pool;
+#[path = "claims/pools.rs"]
+mod pools;
+#[path = "claims/queues.rs"]
+mod queues;
 #[path = "claims/readme.rs"]
 mod readme;
 #[path = "support/readme.rs"]
@@ -17,50 +17,50 @@ mod tasks;
 #[path = "claims/work.rs"]
 mod work;
 
-use desk::{
-    modes_and_settings_change_and_the_rest_stays, paused_queues_hand_out_nothing_and_say_so,
-    workers_wait_for_approval_where_it_is_asked_for,
+use pools::{
+    a_pool_grants_matching_resources, a_request_can_stay_in_the_pool, a_signal_cancels_a_waiting_request,
 };
-use pool::{
-    a_pool_hands_out_what_fits_and_takes_it_back, a_request_can_be_left_waiting,
-    a_request_ends_with_who_waits_for_it,
+use queues::{
+    a_queue_can_require_approved_workers, a_queue_changes_only_the_named_settings,
+    paused_queues_assign_no_tasks,
 };
-use support::{World, refused, said};
+use support::{World, output_text, refused};
 use tasks::{
-    a_claim_is_settled_once_and_only_under_its_token, a_file_of_tasks_is_submitted_with_its_graph,
-    bulk_orders_move_a_queue, lists_and_stories_are_told, tasks_are_submitted_as_the_options_say,
-    why_is_told_in_sentences,
+    a_claim_is_settled_once_and_only_under_its_token, a_file_of_tasks_is_submitted_with_its_dependencies,
+    all_tasks_of_a_queue_are_cancelled_and_retried, options_set_the_fields_of_a_task,
+    tasks_are_listed_shown_and_measured, why_explains_each_reason,
 };
 
 use work::{
-    a_command_is_ended_when_its_task_is_called_off_or_takes_too_long, a_command_runs_for_each_task,
-    a_killed_worker_leaves_no_orphan_and_its_task_returns, it_ends_though_tasks_for_other_workers_are_left,
-    it_ends_when_nothing_is_left, told_once_it_finishes_and_told_twice_it_gives_back,
+    a_command_runs_for_each_task, a_command_stops_when_its_task_is_cancelled_or_runs_too_long,
+    a_first_signal_drains_and_a_second_one_releases_the_task,
+    a_killed_worker_leaves_no_orphan_and_its_task_returns, an_idle_worker_exits,
+    an_idle_worker_exits_despite_tasks_for_other_workers,
 };
 
 on_every_store!(
-    tasks_are_submitted_as_the_options_say,
+    options_set_the_fields_of_a_task,
     a_claim_is_settled_once_and_only_under_its_token,
-    a_file_of_tasks_is_submitted_with_its_graph,
-    bulk_orders_move_a_queue,
-    lists_and_stories_are_told,
-    why_is_told_in_sentences,
-    paused_queues_hand_out_nothing_and_say_so,
-    modes_and_settings_change_and_the_rest_stays,
-    workers_wait_for_approval_where_it_is_asked_for,
-    a_pool_hands_out_what_fits_and_takes_it_back,
-    a_request_can_be_left_waiting,
-    a_request_ends_with_who_waits_for_it,
+    a_file_of_tasks_is_submitted_with_its_dependencies,
+    all_tasks_of_a_queue_are_cancelled_and_retried,
+    tasks_are_listed_shown_and_measured,
+    why_explains_each_reason,
+    paused_queues_assign_no_tasks,
+    a_queue_changes_only_the_named_settings,
+    a_queue_can_require_approved_workers,
+    a_pool_grants_matching_resources,
+    a_request_can_stay_in_the_pool,
+    a_signal_cancels_a_waiting_request,
     a_command_runs_for_each_task,
-    it_ends_when_nothing_is_left,
-    it_ends_though_tasks_for_other_workers_are_left,
-    told_once_it_finishes_and_told_twice_it_gives_back,
+    an_idle_worker_exits,
+    an_idle_worker_exits_despite_tasks_for_other_workers,
+    a_first_signal_drains_and_a_second_one_releases_the_task,
     a_killed_worker_leaves_no_orphan_and_its_task_returns,
-    a_command_is_ended_when_its_task_is_called_off_or_takes_too_long,
+    a_command_stops_when_its_task_is_cancelled_or_runs_too_long,
 );
 
 #[test]
-fn bad_input_names_itself_and_the_remedy() {
+fn invalid_input_is_named_with_advice() {
     let world = World::sqlite();
     let long = format!("\"{}\"", "x".repeat(2 << 20));
     std::fs::write(world.path("long.json"), &long).expect("a file");
@@ -83,26 +83,26 @@ fn bad_input_names_itself_and_the_remedy() {
             &["1048576", "elsewhere"],
         ),
         (&["tasks", "submit", "q", "--run-at", "noon"], 64, &["noon", "2030-01-31T09:30:00Z"]),
-        (&["tasks", "submit", "q", "--in", "5"], 64, &["\"5\"", "10s"]),
-        (&["tasks", "submit", "q", "--concurrency", "k:0"], 64, &["k:0", "KEY:N"]),
+        (&["tasks", "submit", "q", "--delay", "5"], 64, &["\"5\"", "10s"]),
+        (&["tasks", "submit", "q", "--concurrency-key", "k:0"], 64, &["k:0", "KEY:LIMIT"]),
         (&["tasks", "submit", "q", "--parent", "4711"], 64, &["4711"]),
         (&["tasks", "submit", "q", "--priority", "2000000"], 64, &["2000000", "1000000"]),
         (&["tasks", "submit", "q", "-f", "/no/such"], 64, &["/no/such"]),
         (&["tasks", "submit", "q", "-f", &at("bad.jsonl")], 64, &["line 3", "prio", "--help"]),
-        (&["tasks", "submit", "q", "-f", &at("circle.jsonl")], 64, &["circle"]),
+        (&["tasks", "submit", "q", "-f", &at("circle.jsonl")], 64, &["cycle"]),
         (&["tasks", "submit", "q", "-f", &at("off.jsonl")], 64, &["line 1", "{\"index\":7}", "1 task"]),
         (&["tasks", "complete", "1", "--token", "seven"], 64, &["seven", "1.7"]),
-        (&["tasks", "complete", "4711", "--token", "7"], 64, &["no task 4711", "tasks list"]),
+        (&["tasks", "complete", "4711", "--token", "7"], 64, &["task 4711 does not exist", "tasks list"]),
         (&["tasks", "list", "--state", "redy"], 64, &["redy", "ready"]),
-        (&["tasks", "why", "4711"], 64, &["no task 4711"]),
-        (&["queue", "show", "nowhere"], 64, &["nowhere", "queue list"]),
-        (&["queue", "set", "q", "--rate", "fast"], 64, &["fast", "100/s"]),
-        (&["pool", "show", "nowhere"], 64, &["nowhere", "pool list"]),
-        (&["pool", "set", "p", "--priority", "base +"], 64, &["priority"]),
+        (&["tasks", "why", "4711"], 64, &["task 4711 does not exist"]),
+        (&["queues", "show", "nowhere"], 64, &["nowhere", "queues list"]),
+        (&["queues", "set", "q", "--rate", "fast"], 64, &["fast", "100/s"]),
+        (&["pools", "show", "nowhere"], 64, &["nowhere", "pools list"]),
+        (&["pools", "set", "p", "--priority-formula", "base_priority +"], 64, &["priority"]),
     ];
     for (args, code, words) in cases {
         refused(&world, args, code, words);
     }
-    let queues = world.json(&["queue", "list", "-o", "json"]);
-    assert_eq!(queues.as_array().map(Vec::len), Some(0), "nothing was begun: {queues}");
+    let queues = world.json(&["queues", "list", "-o", "json"]);
+    assert_eq!(queues.as_array().map(Vec::len), Some(0), "nothing was created: {queues}");
 }

@@ -1,5 +1,5 @@
-//! Leading softly with real processes: one at a time while the network holds, one on each side while it does not, and one again
-//! soon after it heals. How long there were two is measured.
+//! Soft elections with real processes: one leader without a network split, one on each side during a split, and one soon after it
+//! heals. The tests measure how long two leaders overlap.
 
 #![allow(unreachable_pub, dead_code)]
 
@@ -10,18 +10,18 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 
 use support::{Candidate, Server, World, until};
-use tenure_testkit::rig::{Namespace, free_port};
+use tenure_testkit::rig::{NetworkNamespace, free_port};
 
-/// Quick, but patient: the machine that tests is busy.
-const PACE: &str = "round=50ms&patience=3s&hold_down=1500ms";
+/// Fast rounds with a long silence limit, because the test machine is busy.
+const PACE: &str = "round=50ms&silence_limit=3s&hold_down=1500ms";
 
-/// Signs a common file as long as it lives.
-const SIGNING: &str = "while :; do echo \"$TENURE_ID $EPOCHREALTIME\" >> \"$SIGNS\"; sleep 0.02; done";
+/// Writes signs to a common file while it lives.
+const SIGNING: &str = "while :; do echo \"$TENURE_NAME $EPOCHREALTIME\" >> \"$SIGNS\"; sleep 0.02; done";
 
-/// How long somebody may be silent and still count as working.
+/// Maximum gap between signs of a working child.
 const BREATH_US: u64 = 150_000;
 
-/// How long one must have worked alone to be the only one.
+/// How long a child must work alone to count as the only one.
 const ALONE_US: u64 = 1_500_000;
 
 /// A world without a store.
@@ -40,7 +40,7 @@ fn candidate(world: &World, name: &str, mut command: Command, store: &str) -> Ca
             "run",
             "warm",
             "--soft",
-            "--id",
+            "--name",
             name,
             "-v",
             "--kill-after",
@@ -59,7 +59,7 @@ fn candidate(world: &World, name: &str, mut command: Command, store: &str) -> Ca
     Candidate { process: command.spawn().expect("tenure runs"), name: name.to_owned() }
 }
 
-/// When each signed, in microseconds, oldest first.
+/// Signs of each child in microseconds, oldest first.
 fn signs(world: &World) -> BTreeMap<String, Vec<u64>> {
     let text = std::fs::read_to_string(world.path("signs")).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -72,12 +72,12 @@ fn signs(world: &World) -> BTreeMap<String, Vec<u64>> {
     signs
 }
 
-/// When somebody signed last, if ever.
+/// Last sign of a child, if any.
 fn last_sign(world: &World, name: &str) -> Option<u64> {
     signs(world).get(name).and_then(|of| of.last().copied())
 }
 
-/// How long, in milliseconds, two of them worked at once within this time.
+/// How long two children worked at the same time in this range, in milliseconds.
 fn dual_ms(world: &World, from_us: u64, to_us: u64) -> u64 {
     let signs = signs(world);
     let works = |of: &[u64], at: u64| {
@@ -89,7 +89,7 @@ fn dual_ms(world: &World, from_us: u64, to_us: u64) -> u64 {
     moments.filter(|at| signs.values().filter(|of| works(of, *at)).count() > 1).count() as u64
 }
 
-/// Who works now.
+/// Names of the children that work now.
 fn working(world: &World) -> Vec<String> {
     let now = wall_us();
     let signs = signs(world);
@@ -105,7 +105,7 @@ fn until_works(world: &World, names: &[&str]) {
     until(&format!("{names:?} work"), || working(world) == names, || world.logs());
 }
 
-/// Waits until somebody works alone who is not this one; who.
+/// Waits until another child works alone. Returns its name.
 fn until_another_works(world: &World, than: &str) -> String {
     let mut works = Vec::new();
     let mut another = || {
@@ -116,7 +116,7 @@ fn until_another_works(world: &World, than: &str) -> String {
     works.remove(0)
 }
 
-/// Waits until one has seen that the other leads: from then on each knows of the other.
+/// Waits until a candidate has seen the leader; from then on both know each other.
 fn until_waits(world: &World, name: &str, leader: &str) {
     let said = || std::fs::read_to_string(world.path(&format!("{name}.log"))).unwrap_or_default();
     let waits = format!("{leader} leads warm; waiting");
@@ -124,7 +124,7 @@ fn until_waits(world: &World, name: &str, leader: &str) {
 }
 
 #[test]
-fn one_of_three_runs_it_another_follows_and_never_two_at_once() {
+fn one_of_three_leads_another_takes_over_and_never_two_at_once() {
     let world = world();
     let ports: Vec<u16> = (0..3).map(|_| free_port().expect("a port")).collect();
     let at = |n: usize| format!("127.0.0.1:{}", ports[n]);
@@ -134,22 +134,26 @@ fn one_of_three_runs_it_another_follows_and_never_two_at_once() {
     until_works(&world, &["a"]);
     let mut others = vec![begin("b", 1), begin("c", 2)];
     let members = || {
-        let mut command = world.command(&["members", "-o", "json"]);
+        let mut command = world.command(&["gossip", "-o", "json"]);
         command.env("TENURE_STORE", format!("gossip:{}?{PACE}", at(0)));
         command.env("TENURE_GOSSIP_SECRET", "between members only");
         let output = command.output().expect("tenure runs");
         serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default()
     };
     until(
-        "all three stand",
+        "all three are candidates",
         || members()["elections"][0]["candidates"].as_array().is_some_and(|all| all.len() == 3),
         || world.logs(),
     );
     let seen = members();
     assert_eq!(seen["elections"][0]["leaders"], serde_json::json!(["a"]), "{seen}");
-    assert_eq!(seen["members"].as_array().map(Vec::len), Some(3), "the guest is none of them: {seen}");
+    assert_eq!(
+        seen["members"].as_array().map(Vec::len),
+        Some(3),
+        "the temporary member is not listed: {seen}"
+    );
 
-    // Told to end, it says goodbye; killed, it does not.
+    // SIGTERM lets it leave the cluster; SIGKILL does not.
     first.signal("TERM");
     assert_eq!(first.wait(), Some(143));
     let second = until_another_works(&world, "a");
@@ -161,7 +165,7 @@ fn one_of_three_runs_it_another_follows_and_never_two_at_once() {
 }
 
 #[test]
-fn a_stopped_leader_has_stopped_its_work_before_another_begins() {
+fn a_stopped_leader_stops_its_child_before_another_starts() {
     let world = world();
     let ports: Vec<u16> = (0..2).map(|_| free_port().expect("a port")).collect();
     let at = |n: usize| format!("127.0.0.1:{}", ports[n]);
@@ -173,38 +177,38 @@ fn a_stopped_leader_has_stopped_its_work_before_another_begins() {
     first.signal("STOP");
     until_works(&world, &["b"]);
     first.signal("CONT");
-    // The elder takes over again, and not before the younger has stopped.
+    // The older candidate takes over again after the younger has stopped.
     until_works(&world, &["a"]);
     assert_eq!(dual_ms(&world, begun, wall_us()), 0, "{}", world.logs());
 }
 
-/// Two members, one of them in a network of its own.
+/// Two members, one of them in a separate network namespace.
 struct Apart {
     world: World,
-    namespace: Namespace,
+    namespace: NetworkNamespace,
     _members: [Candidate; 2],
 }
 
 impl Apart {
     fn new() -> Option<Apart> {
-        if let Err(why) = Namespace::available() {
-            eprintln!("left out: {why}");
+        if let Err(why) = NetworkNamespace::available() {
+            eprintln!("skipped: {why}");
             return None;
         }
         let world = world();
-        let namespace = Namespace::new().expect("a namespace");
+        let namespace = NetworkNamespace::new().expect("a namespace");
         let here = format!("{}:{}", namespace.host_address(), free_port().expect("a port"));
         let there = format!("{}:8370", namespace.address());
         let first = candidate(&world, "here", world.command(&[]), &store(&here, &there));
         until_works(&world, &["here"]);
         let mut inside = namespace.command(env!("CARGO_BIN_EXE_tenure"));
-        inside.env_remove("DATABASE_URL").env_remove("NODE_ID").env_remove("NODE_PRIORITY");
+        inside.env_remove("DATABASE_URL").env_remove("TENURE_NAME").env_remove("TENURE_PRIORITY");
         let second = candidate(&world, "there", inside, &store(&there, &here));
         until_waits(&world, "there", "here");
         Some(Apart { world, namespace, _members: [first, second] })
     }
 
-    /// From now on nothing gets out of the other network.
+    /// Blocks or unblocks messages from the other network.
     fn mute(&self, muted: bool) {
         let host = format!("{}/32", self.namespace.host_address());
         let verb = if muted { "add" } else { "del" };
@@ -212,10 +216,10 @@ impl Apart {
         assert!(status.expect("ip runs").success());
     }
 
-    /// After healing: one again, and for how long there were two.
+    /// Waits for one leader after healing, and checks how long two overlapped.
     fn heals(&self, how: &str, cut_us: u64) {
         let healed = wall_us();
-        // One, and that for longer than anybody on a busy machine is silent for no reason.
+        // One leader, for longer than a pause on a busy machine.
         let alone = || {
             last_sign(&self.world, "here")
                 > last_sign(&self.world, "there").max(Some(healed)).map(|at| at + ALONE_US)
@@ -223,55 +227,55 @@ impl Apart {
         until("one works alone", alone, || self.world.logs());
         let (during, after) = (dual_ms(&self.world, cut_us, healed), dual_ms(&self.world, healed, wall_us()));
         println!("{how}: two at once for {during} ms while cut, {after} ms after healing");
-        // Forty rounds, and the time that its command has to end; as the clocks of a busy machine go.
+        // Forty rounds plus the grace period of the command, with a margin for a busy machine.
         assert!(after <= 40 * 50 + 300 + 3000, "{how}: {after} ms\n{}", self.world.logs());
     }
 }
 
 #[test]
-fn a_netsplit_has_two_leaders_and_one_soon_after_it_heals() {
+fn a_network_split_has_two_leaders_and_one_soon_after_it_heals() {
     let Some(apart) = Apart::new() else { return };
     let cut = wall_us();
     apart.namespace.cut_both_ways().expect("cut");
     until_works(&apart.world, &["here", "there"]);
     apart.namespace.heal().expect("healed");
     apart.heals("cut both ways", cut);
-    // Two are not denied.
+    // There were two leaders.
     assert!(last_sign(&apart.world, "there") > Some(cut), "{}", apart.world.logs());
 }
 
 #[test]
-fn who_hears_nobody_leads_and_stops_soon_after_it_hears_again() {
+fn a_member_that_receives_no_messages_leads_and_stops_soon_after_the_split_heals() {
     let Some(apart) = Apart::new() else { return };
     let cut = wall_us();
-    // What it says still arrives: the other one knows of it, and, better-ranked, goes on.
+    // Its messages still arrive: the other member ranks higher and continues.
     apart.namespace.cut_one_way().expect("cut");
     until_works(&apart.world, &["here", "there"]);
     apart.namespace.heal().expect("healed");
-    apart.heals("deaf", cut);
+    apart.heals("receives nothing", cut);
 }
 
 #[test]
-fn whom_nobody_hears_follows_as_long_as_it_hears() {
+fn a_member_whose_messages_are_lost_follows_while_it_receives() {
     let Some(apart) = Apart::new() else { return };
     let cut = wall_us();
     apart.mute(true);
-    // For longer than the silence after which somebody would be given up.
+    // Longer than the silence limit.
     until(
-        "the other one goes on",
+        "the other member continues",
         || last_sign(&apart.world, "here") > Some(cut + 4_500_000),
         || apart.world.logs(),
     );
     assert_eq!(last_sign(&apart.world, "there"), None, "{}", apart.world.logs());
     apart.mute(false);
-    apart.heals("mute", cut);
+    apart.heals("sends nothing", cut);
     assert_eq!(dual_ms(&apart.world, cut, wall_us()), 0, "{}", apart.world.logs());
 }
 
 #[test]
-fn without_soft_it_says_what_gossip_does_not_promise() {
+fn gossip_requires_soft() {
     let world = world();
-    for args in [&["run", "warm", "--", "true"][..], &["elect", "warm"], &["leader", "list"]] {
+    for args in [&["run", "warm", "--", "true"][..], &["campaign", "warm"], &["elections", "list"]] {
         let mut command = world.command(args);
         let output = command.env("TENURE_STORE", "gossip:127.0.0.1:0").output().expect("tenure runs");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -279,7 +283,7 @@ fn without_soft_it_says_what_gossip_does_not_promise() {
     }
     let output = world.run(&["run", "warm", "--soft", "--", "true"]);
     assert_eq!(output.status.code(), Some(64));
-    let output = world.run(&["members"]);
+    let output = world.run(&["gossip"]);
     assert_eq!(output.status.code(), Some(64));
 }
 
@@ -299,12 +303,12 @@ fn a_server_shows_members_and_soft_leaders() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let led = || {
-        let seen: serde_json::Value = serde_json::from_str(&ask("/v1/members")).unwrap_or_default();
+        let seen: serde_json::Value = serde_json::from_str(&ask("/v1/gossip")).unwrap_or_default();
         seen["elections"][0]["leaders"] == serde_json::json!(["a"])
             && seen["members"].as_array().is_some_and(|all| all.len() == 2)
     };
-    until("the server sees who leads", led, || world.logs());
-    let page = ask("/members");
-    assert!(page.contains("(this server)") && page.contains("leads"), "{page}");
-    assert!(ask("/metrics").contains("tenure_gossip_members{cluster=\"tenure\",presence=\"live\"} 2"));
+    until("the server shows the leader", led, || world.logs());
+    let page = ask("/gossip");
+    assert!(page.contains("(this server)") && page.contains("Leader"), "{page}");
+    assert!(ask("/metrics").contains("tenure_gossip_members{cluster=\"tenure\",state=\"live\"} 2"));
 }

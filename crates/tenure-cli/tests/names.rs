@@ -1,4 +1,4 @@
-//! `tenure names`, with real processes: on a file, through a server, and on gossip.
+//! `tenure names` with real processes: on SQLite, through a server and over gossip.
 
 #![allow(unreachable_pub, dead_code)]
 
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use support::{World, until};
 use tenure_testkit::rig::free_port;
 
-/// A process that has a name, until it is dropped.
+/// A process that holds a name until it is dropped.
 struct Holder(Child);
 
 impl Holder {
@@ -37,12 +37,12 @@ fn holder(world: &World) -> Option<String> {
     view["holder"].as_str().map(Into::into)
 }
 
-fn a_name_is_had_by_one_and_moves(world: World) {
+fn a_name_has_one_holder_and_moves(world: World) {
     assert_eq!(world.run(&["names", "show", "printer"]).status.code(), Some(75));
     let register = |id: &str, extra: &[&str]| {
         let address = format!("address={id}:631");
         let mut args =
-            vec!["names", "register", "printer", "--id", id, "--meta", &address, "--lease", "1500ms"];
+            vec!["names", "register", "printer", "--name", id, "--metadata", &address, "--lease", "1500ms"];
         args.extend(extra);
         world.command(&args)
     };
@@ -59,37 +59,37 @@ fn a_name_is_had_by_one_and_moves(world: World) {
     until("it moved", || holder(&world).as_deref() == Some("b"), || world.logs());
     let list = world.json(&["names", "list", "-o", "json"]);
     assert!(list["names"][0]["token"].as_u64().expect("a token") > token);
-    // Taken back.
-    world.ok(&["leader", "pause", "printer", "--namespace", "names"]);
-    until("nobody has it", || holder(&world).is_none(), || world.logs());
+    // An operator revokes the name.
+    world.ok(&["elections", "pause", "printer", "--namespace", "names"]);
+    until("the name is free", || holder(&world).is_none(), || world.logs());
     drop(second);
 }
 
 #[test]
-fn on_sqlite_a_name_is_had_by_one_and_moves() {
-    a_name_is_had_by_one_and_moves(World::sqlite());
+fn on_sqlite_a_name_has_one_holder_and_moves() {
+    a_name_has_one_holder_and_moves(World::sqlite());
 }
 
 #[test]
-fn through_a_server_a_name_is_had_by_one_and_moves() {
-    a_name_is_had_by_one_and_moves(World::http());
+fn through_a_server_a_name_has_one_holder_and_moves() {
+    a_name_has_one_holder_and_moves(World::http());
 }
 
 #[test]
-fn on_gossip_a_name_is_seen_by_others_without_a_token() {
+fn over_gossip_a_name_is_visible_to_others_and_has_no_token() {
     let mut world = World::sqlite();
     let port = free_port().expect("a port");
-    let quick = "round=50ms&patience=1s&hold_down=300ms";
+    let quick = "round=50ms&silence_limit=1s&hold_down=300ms";
     world.store = format!("gossip:127.0.0.1:{port}?{quick}");
-    let register = ["names", "register", "printer", "--id", "a", "--meta", "zone=1"];
+    let register = ["names", "register", "printer", "--name", "a", "--metadata", "zone=1"];
     let held = Holder::start(&mut world.command(&register));
     let mut other = World::sqlite();
     other.store = format!("gossip:127.0.0.1:0?seed=127.0.0.1:{port}&{quick}");
-    until("others see it", || holder(&other).as_deref() == Some("a"), || other.logs());
+    until("other members see it", || holder(&other).as_deref() == Some("a"), || other.logs());
     let list = other.json(&["names", "list", "-o", "json"]);
     assert!(list["names"][0].get("token").is_none(), "{list}");
     assert_eq!(list["names"][0]["metadata"]["zone"], "1");
-    let refused = other.run(&["names", "register", "printer", "--id", "b"]);
+    let refused = other.run(&["names", "register", "printer", "--name", "b"]);
     assert_eq!(refused.status.code(), Some(75), "{refused:?}");
     assert_eq!(held.end(), Some(0));
 }

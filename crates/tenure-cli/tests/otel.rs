@@ -1,4 +1,4 @@
-//! Spans reach a collector. Needs the feature, as `scripts/test` has it.
+//! Export of spans to an OpenTelemetry collector. Needs the feature `otel`, see `scripts/test`.
 #![cfg(feature = "otel")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,10 +6,10 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 
-/// What a collector was sent: the path, and the body.
+/// Path and body of a request to the collector.
 type Sent = (String, Vec<u8>);
 
-/// Takes whatever is sent, and passes it on.
+/// Accepts requests and forwards them to the channel.
 fn collect(listener: &TcpListener, sent: &Sender<Sent>) {
     for stream in listener.incoming().map_while(Result::ok) {
         let sent = sent.clone();
@@ -46,7 +46,7 @@ fn receive(reader: &mut BufReader<TcpStream>) -> Option<Sent> {
 }
 
 #[test]
-fn a_request_to_the_server_becomes_a_span_of_the_collector() {
+fn a_request_to_the_server_is_exported_as_a_span() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let collector = format!("http://{}", listener.local_addr().expect("an address"));
     let (sender, sent) = channel();
@@ -69,7 +69,7 @@ fn a_request_to_the_server_becomes_a_span_of_the_collector() {
     stream.write_all(request.as_bytes()).expect("it listens");
     stream.read_to_end(&mut Vec::new()).expect("it answers");
 
-    // What was not sent yet is sent at the end.
+    // Buffered spans are sent on exit.
     let ended = Command::new("kill").args(["-TERM", &server.id().to_string()]).status();
     assert!(ended.expect("kill runs").success());
     assert!(server.wait().expect("it ends").success());

@@ -1,4 +1,4 @@
-//! Schedules as people type them: with real processes, on both stores, and through a server.
+//! `tenure schedules` with real processes, on SQLite and PostgreSQL and through a server.
 
 #![allow(unreachable_pub, dead_code)]
 
@@ -8,8 +8,8 @@ mod apply;
 mod define;
 #[path = "schedules/firing.rs"]
 mod firing;
-#[path = "schedules/hand.rs"]
-mod hand;
+#[path = "schedules/manual_fire.rs"]
+mod manual_fire;
 #[path = "schedules/readme.rs"]
 mod readme;
 #[path = "support/readme.rs"]
@@ -17,32 +17,35 @@ mod readme_blocks;
 #[macro_use]
 mod support;
 
-use apply::{a_file_is_applied_once_and_again, what_a_file_no_longer_has_is_pruned_on_request};
+use apply::{a_file_is_applied_twice, prune_deletes_schedules_missing_from_the_file};
 use define::{
-    schedules_are_made_changed_and_deleted, the_next_ticks_are_told_on_their_wall_clock,
-    two_who_change_a_schedule_do_not_overwrite_each_other,
+    a_concurrent_change_is_a_conflict, preview_prints_ticks_in_the_time_zone,
+    schedules_are_created_changed_and_deleted,
 };
 use firing::{
-    a_killed_leader_is_followed_by_another_and_no_tick_is_lost_or_doubled, what_is_due_fires_with_its_token,
+    after_a_killed_leader_another_fires_and_no_tick_is_lost_or_doubled,
+    due_schedules_fire_with_the_token_of_the_leader,
 };
-use hand::{a_pause_says_who_and_why, a_schedule_is_triggered_by_hand, past_ticks_are_filled_in_once};
-use support::{World, refused, said};
+use manual_fire::{
+    a_pause_has_a_principal_and_a_reason, a_trigger_fires_at_once, backfill_fires_past_ticks_once,
+};
+use support::{World, output_text, refused};
 
 on_every_store!(
-    schedules_are_made_changed_and_deleted,
-    two_who_change_a_schedule_do_not_overwrite_each_other,
-    the_next_ticks_are_told_on_their_wall_clock,
-    a_pause_says_who_and_why,
-    a_schedule_is_triggered_by_hand,
-    past_ticks_are_filled_in_once,
-    a_file_is_applied_once_and_again,
-    what_a_file_no_longer_has_is_pruned_on_request,
-    what_is_due_fires_with_its_token,
+    schedules_are_created_changed_and_deleted,
+    a_concurrent_change_is_a_conflict,
+    preview_prints_ticks_in_the_time_zone,
+    a_pause_has_a_principal_and_a_reason,
+    a_trigger_fires_at_once,
+    backfill_fires_past_ticks_once,
+    a_file_is_applied_twice,
+    prune_deletes_schedules_missing_from_the_file,
+    due_schedules_fire_with_the_token_of_the_leader,
 );
 
-/// Through a server nobody fires but the servers.
+/// Not through a server: only servers fire there.
 mod databases {
-    use super::{World, a_killed_leader_is_followed_by_another_and_no_tick_is_lost_or_doubled as followed};
+    use super::{World, after_a_killed_leader_another_fires_and_no_tick_is_lost_or_doubled as followed};
 
     #[test]
     fn a_killed_leader_is_followed_by_another_on_sqlite() {
@@ -55,46 +58,43 @@ mod databases {
     }
 }
 
-/// `tenure schedule …`, to success.
+/// Runs `tenure schedules …`, which must succeed.
 fn ok(world: &World, args: &[&str]) -> String {
-    world.ok(&[&["schedule"], args].concat())
+    world.ok(&[&["schedules"], args].concat())
 }
 
-/// The same, as JSON.
+/// As [`ok`], with JSON output.
 fn json(world: &World, args: &[&str]) -> serde_json::Value {
-    world.json(&[&["schedule"], args, &["-o", "json"]].concat())
+    world.json(&[&["schedules"], args, &["-o", "json"]].concat())
 }
 
-/// What became of the ticks of a schedule, the newest first.
+/// Ticks of a schedule, newest first.
 fn history(world: &World, name: &str) -> Vec<serde_json::Value> {
     let ticks = json(world, &["history", name, "-n", "10000"]);
     ticks.as_array().expect("a list").clone()
 }
 
 #[test]
-fn bad_input_names_itself_and_the_remedy() {
+fn invalid_input_is_named_with_advice() {
     let world = World::sqlite();
     ok(&world, &["create", "nightly", "30 2 * * *", "--task", "reports"]);
     let secret = world.path("short.secret").display().to_string();
     std::fs::write(&secret, "tooshort\n").expect("a file");
     let file = world.path("bad.toml").display().to_string();
-    let text = "[[schedule]]\nname = \"a\"\nwhen = \"0 0 31 2 *\"\ntask = { queue = \"q\" }\n\
-                [[schedule]]\nname = \"b\"\nwhen = \"every 1s\"\nevent = { topic = \"nowhere\" }\n";
+    let text = "[[schedule]]\nname = \"a\"\nexpression = \"0 0 31 2 *\"\ntask = { queue = \"q\" }\n\
+                [[schedule]]\nname = \"b\"\nexpression = \"every 1s\"\nevent = { topic = \"nowhere\" }\n";
     std::fs::write(&file, text).expect("a file");
     let topic = world.path("topic.toml").display().to_string();
     std::fs::write(
         &topic,
-        "[[schedule]]\nname = \"b\"\nwhen = \"every 1s\"\nevent = { topic = \"nowhere\" }\n",
+        "[[schedule]]\nname = \"b\"\nexpression = \"every 1s\"\nevent = { topic = \"nowhere\" }\n",
     )
     .expect("a file");
     let cases: &[(&[&str], &[&str])] = &[
-        (
-            &["create", "a", "0 25 * * *", "--task", "q"],
-            &["the hour 25 does not exist", "0 25 * * *\n", "  ^"],
-        ),
+        (&["create", "a", "0 25 * * *", "--task", "q"], &["25", "0 25 * * *\n", "  ^"]),
         (&["create", "a", "0 0 31 2 *", "--task", "q"], &["0 0 31 2 *"]),
-        (&["create", "a", "every 0s", "--task", "q"], &["interval of nothing", "1ms"]),
-        (&["create", "a", "every 1s"], &["--event", "--task", "--call"]),
+        (&["create", "a", "every 0s", "--task", "q"], &["1ms"]),
+        (&["create", "a", "every 1s"], &["--event", "--task", "--webhook"]),
         (&["create", "a", "every 1s", "--task", "q", "--event", "t"], &["cannot be used with"]),
         (
             &["create", "a", "every 1s", "--event", "nowhere"],
@@ -102,54 +102,71 @@ fn bad_input_names_itself_and_the_remedy() {
         ),
         (&["create", "two words", "every 1s", "--task", "q"], &["two words"]),
         (
-            &["create", "a", "every 1s", "--task", "q", "--zone", "Europe/Belrin"],
+            &["create", "a", "every 1s", "--task", "q", "--time-zone", "Europe/Belrin"],
             &["did you mean Europe/Berlin?"],
         ),
-        (&["create", "a", "every 1s", "--task", "q", "--misfire", "never"], &["never", "fire_all(100)"]),
-        (&["create", "a", "every 1s", "--task", "q", "--overlap", "no"], &["\"no\"", "allow, skip or queue"]),
-        (&["create", "a", "every 1s", "--event", "t", "--kind", "k"], &["--kind belongs to a task"]),
-        (&["create", "a", "every 1s", "--task", "q", "--key", "k"], &["--key belongs to an event"]),
-        (&["create", "a", "every 1s", "--task", "q", "--payload", "{to:"], &["--payload", "not JSON"]),
-        (&["create", "a", "every 1s", "--task", "q", "--start", "noon"], &["noon", "2030-01-31T09:30"]),
         (
-            &["create", "a", "every 1s", "--task", "q", "--start", "2030-01-02", "--end", "2030-01-01"],
-            &["end_ms", "exchange them"],
+            &["create", "a", "every 1s", "--task", "q", "--misfire-policy", "never"],
+            &["never", "fire_all(100)"],
         ),
-        (&["create", "a", "every 1s", "--call", "ftp://x"], &["ftp://x", "https://"]),
-        (&["create", "a", "every 1s", "--call", "http://x", "--secret-file", &secret], &["8 bytes", "16"]),
-        (&["create", "nightly", "every 1s", "--task", "q"], &["there already", "schedule set nightly"]),
-        (&["set", "nobody", "--when", "every 1s"], &["no schedule nobody", "schedule list"]),
-        (&["set", "nightly", "--key", "k"], &["--key belongs to an event"]),
-        (&["show", "nobody"], &["no schedule nobody"]),
-        (&["next"], &["<NAME>"]),
-        (&["next", "nightly", "--when", "every 1s"], &["cannot be used with"]),
-        (&["pause", "nobody"], &["no schedule nobody"]),
-        (&["trigger", "nobody"], &["no schedule nobody"]),
+        (
+            &["create", "a", "every 1s", "--task", "q", "--overlap-policy", "no"],
+            &["\"no\"", "allow, skip or queue"],
+        ),
+        (&["create", "a", "every 1s", "--event", "t", "--kind", "k"], &["--kind needs a task target"]),
+        (&["create", "a", "every 1s", "--task", "q", "--key", "k"], &["--key needs an event target"]),
+        (&["create", "a", "every 1s", "--task", "q", "--payload", "{to:"], &["--payload", "not JSON"]),
+        (&["create", "a", "every 1s", "--task", "q", "--start-at", "noon"], &["noon", "2030-01-31T09:30"]),
+        (
+            &["create", "a", "every 1s", "--task", "q", "--start-at", "2030-01-02", "--end-at", "2030-01-01"],
+            &["end_at_ms"],
+        ),
+        (&["create", "a", "every 1s", "--webhook", "ftp://x"], &["ftp://x", "https://"]),
+        (&["create", "a", "every 1s", "--webhook", "http://x", "--secret-file", &secret], &["8 bytes", "16"]),
+        (&["create", "nightly", "every 1s", "--task", "q"], &["already exists", "schedules set nightly"]),
+        (
+            &["set", "missing", "--expression", "every 1s"],
+            &["schedule missing does not exist", "schedules list"],
+        ),
+        (&["set", "nightly", "--key", "k"], &["--key needs an event target"]),
+        (&["show", "missing"], &["schedule missing does not exist"]),
+        (&["preview"], &["<SCHEDULE>"]),
+        (&["preview", "nightly", "--expression", "every 1s"], &["cannot be used with"]),
+        (&["pause", "missing"], &["schedule missing does not exist"]),
+        (&["trigger", "missing"], &["schedule missing does not exist"]),
         (&["trigger", "nightly", "--payload", "{"], &["not JSON"]),
-        (&["backfill", "nobody", "--from", "1h"], &["no schedule nobody"]),
-        (&["backfill", "nightly", "--from", "1h", "--to", "2h"], &["--to", "exchange them"]),
+        (&["backfill", "missing", "--from", "1h"], &["schedule missing does not exist"]),
+        (&["backfill", "nightly", "--from", "1h", "--to", "2h"], &["--to", "after --from"]),
         (
             &["backfill", "nightly", "--from", "1971-01-01", "--to", "2021-01-01"],
-            &["18,263 ticks", "--most 18263"],
+            &["18,263 ticks", "--max-ticks 18263"],
         ),
-        (&["history", "nobody"], &["no schedule nobody"]),
-        (&["delete", "nobody"], &["no schedule nobody"]),
+        (&["history", "missing"], &["schedule missing does not exist"]),
+        (&["delete", "missing"], &["schedule missing does not exist"]),
         (&["apply", "-f", "/no/such.toml"], &["/no/such.toml", "No such file"]),
-        (&["apply", "-f", &file], &[":3:8: a: when: ", "31", "Nothing was changed"]),
+        (&["apply", "-f", &file], &[":3:14: a: expression: ", "31", "nothing was changed"]),
         (
             &["apply", "-f", &topic],
-            &[":4:9: b: event.topic: there is no topic nowhere", "topics create nowhere"],
+            &[":4:9: b: event.topic: topic nowhere does not exist", "topics create nowhere"],
         ),
         (&["apply", "-f", &topic, "--prune"], &["source = \"billing\"", "--source"]),
         (&["run", "--lease", "1ms"], &["lease"]),
     ];
     for (args, words) in cases {
-        refused(&world, &[&["schedule"], *args].concat(), 64, words);
+        refused(&world, &[&["schedules"], *args].concat(), 64, words);
     }
     let names: Vec<_> = json(&world, &["list"]).as_array().expect("a list").clone();
-    assert_eq!(names.len(), 1, "nothing was begun: {names:?}");
-    // A key is told, a secret is not.
-    let output =
-        world.run(&["schedule", "create", "a", "every 1s", "--call", "http://x", "--secret-file", &secret]);
-    assert!(!said(&output).contains("tooshort"));
+    assert_eq!(names.len(), 1, "nothing was created: {names:?}");
+    // The error does not print the secret.
+    let output = world.run(&[
+        "schedules",
+        "create",
+        "a",
+        "every 1s",
+        "--webhook",
+        "http://x",
+        "--secret-file",
+        &secret,
+    ]);
+    assert!(!output_text(&output).contains("tooshort"));
 }

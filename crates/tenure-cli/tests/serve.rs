@@ -1,4 +1,4 @@
-//! `tenure serve` as a process: what it prints, what it refuses, how it ends, and that it keeps secrets.
+//! `tenure serve`: output, rejected options, shutdown and secrets.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -9,15 +9,15 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use tenure::backend::{self, StoreOptions};
-use tenure::port::{Credential, Proof};
-use tenure_server::access::token::Token;
+use tenure::port::{Credential, CredentialVerifier};
+use tenure::store::{self, StoreOptions};
+use tenure_server::access::access_token::AccessToken;
 use tenure_testkit::block_on;
 use tenure_testkit::rig::PgCluster;
 
 use support::{World, until};
 
-/// A `tenure serve`. Killed when dropped.
+/// A `tenure serve` process. Killed when dropped.
 struct Serving {
     process: Child,
     out: std::path::PathBuf,
@@ -38,19 +38,19 @@ fn spawn(world: &World, mut command: Command) -> Serving {
 }
 
 impl Serving {
-    fn said(&self) -> String {
+    fn output_text(&self) -> String {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         format!("{}{}", read(&self.out), read(&self.err))
     }
 
-    /// The address that it printed.
+    /// The printed address.
     fn address(&self) -> String {
         let find = || {
             let said = std::fs::read_to_string(&self.out).unwrap_or_default();
             let start = said.find("http://")? + "http://".len();
             Some(said[start..].split_whitespace().next()?.trim_end_matches(['"', ']', ',']).to_owned())
         };
-        until("it listens", || find().is_some(), || self.said());
+        until("it listens", || find().is_some(), || self.output_text());
         find().expect("an address")
     }
 
@@ -73,7 +73,7 @@ impl Drop for Serving {
     }
 }
 
-/// Sends a request as it is; the whole answer.
+/// Sends a raw request. Returns the whole response.
 fn ask(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connected");
     stream.write_all(request.as_bytes()).expect("sent");
@@ -87,44 +87,44 @@ fn get(address: &str, path: &str, headers: &str) -> String {
 }
 
 #[test]
-fn it_prints_where_it_is_and_what_to_try_and_ends_in_good_order() {
+fn it_prints_its_address_and_an_example_and_shuts_down_cleanly() {
     let world = World::sqlite();
     let mut serving = serve(&world, &["--listen", "127.0.0.1:0", "--name", "node-1"]);
     let address = serving.address();
     assert!(get(&address, "/healthz", "").starts_with("HTTP/1.1 200 "));
-    let said = serving.said();
+    let said = serving.output_text();
     assert!(said.contains(&format!("tenure run hello --store http://{address}")), "{said}");
     let replicas = get(&address, "/v1/replicas", "");
     assert!(replicas.contains("node-1") && replicas.contains(&address), "{replicas}");
     serving.signal("TERM");
-    assert_eq!(serving.code(), Some(0), "{}", serving.said());
-    assert!(!serving.said().contains("cut off"), "{}", serving.said());
-    // It has left: nobody stands among the servers any more.
-    let left = world.json(&["leader", "show", "servers", "--namespace", "tenure", "-o", "json"]);
+    assert_eq!(serving.code(), Some(0), "{}", serving.output_text());
+    assert!(!serving.output_text().contains("cut off"), "{}", serving.output_text());
+    // It has left the coordinator election.
+    let left = world.json(&["elections", "show", "coordinator", "--namespace", "tenure", "-o", "json"]);
     assert_eq!(left["leader"], serde_json::Value::Null, "{left}");
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_stops_it_at_once() {
     let world = World::sqlite();
-    let mut serving = serve(&world, &["--listen", "127.0.0.1:0", "--drain", "1h"]);
+    let mut serving = serve(&world, &["--listen", "127.0.0.1:0", "--drain-timeout", "1h"]);
     let address = serving.address();
-    // A request that will not end by itself before its own bound.
+    // A request that stays open until its own timeout.
     let mut half = TcpStream::connect(&address).expect("connected");
     let head = format!(
-        "POST /v1/sessions HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
+        "POST /internal/v1/open-session HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"
     );
     half.write_all(head.as_bytes()).expect("sent");
     assert!(get(&address, "/healthz", "").starts_with("HTTP/1.1 200 "));
     serving.signal("INT");
-    until("it drains", || serving.said().contains("ending:"), || serving.said());
+    until("it drains", || serving.output_text().contains("shutting down"), || serving.output_text());
     serving.signal("INT");
-    assert_eq!(serving.code(), Some(0), "{}", serving.said());
-    assert!(serving.said().contains("ending at once"), "{}", serving.said());
+    assert_eq!(serving.code(), Some(0), "{}", serving.output_text());
+    assert!(serving.output_text().contains("stopping at once"), "{}", serving.output_text());
 }
 
 #[test]
-fn it_refuses_what_it_can_not_do_and_says_how_it_could() {
+fn invalid_listen_options_are_rejected_with_advice() {
     let world = World::sqlite();
     let running = serve(&world, &["--listen", "127.0.0.1:0"]);
     let address = running.address();
@@ -132,9 +132,9 @@ fn it_refuses_what_it_can_not_do_and_says_how_it_could() {
     let none = none.to_str().expect("a path");
     let tls = ["--listen", "0.0.0.0:0", "--auth", "--tls-cert", none, "--tls-key", none];
     let cases: [(&[&str], i32, &str); 7] = [
-        (&["--listen", &address], 125, "already"),
+        (&["--listen", &address], 125, "in use"),
         (&["--listen", "0.0.0.0:0"], 64, "--tls-cert"),
-        (&["--listen", "0.0.0.0:0", "--auth"], 64, "tenure token create"),
+        (&["--listen", "0.0.0.0:0", "--auth"], 64, "tenure credentials create"),
         (&tls, 125, "none.pem"),
         (&["--listen", "nonsense"], 64, "nonsense"),
         (&["--tls-cert", none], 64, "--tls-key"),
@@ -149,7 +149,7 @@ fn it_refuses_what_it_can_not_do_and_says_how_it_could() {
 }
 
 #[test]
-fn a_database_without_tables_is_told_at_once() {
+fn a_database_without_tables_is_an_error() {
     let cluster = PgCluster::shared().expect("a cluster");
     let name = format!("empty_{:x}", tenure::runtime::random());
     let mut world = World::sqlite();
@@ -160,13 +160,13 @@ fn a_database_without_tables_is_told_at_once() {
     assert!(said.contains("tenure migrate up"), "{said}");
 }
 
-/// Makes a principal; its token.
-fn principal(url: &str, name: &str, grant: &str) -> Token {
-    let token = Token::generate(tenure::runtime::random);
+/// Creates a credential. Returns its access token.
+fn principal(url: &str, name: &str, grant: &str) -> AccessToken {
+    let token = AccessToken::generate(tenure::runtime::random);
     let credential = Credential {
         id: token.id.clone(),
         name: name.into(),
-        proof: Proof::Token { digest: token.digest.clone() },
+        verifier: CredentialVerifier::AccessToken { digest: token.digest.clone() },
         grants: vec![grant.parse().expect("a grant")],
         created_at_ms: tenure::runtime::wall_ms(),
         created_by: "the test".into(),
@@ -175,13 +175,13 @@ fn principal(url: &str, name: &str, grant: &str) -> Token {
     };
     block_on(async {
         let options = StoreOptions { url: url.into(), ..StoreOptions::default() };
-        backend::open(&options).await.expect("a store").put_credential(&credential).await.expect("kept");
+        store::open(&options).await.expect("a store").put_credential(&credential).await.expect("kept");
     });
     token
 }
 
 #[test]
-fn no_secret_reaches_a_log_or_an_answer() {
+fn no_secret_reaches_a_log_or_a_response() {
     let cluster = PgCluster::builder().password("canary-password").start().expect("a cluster");
     let mut world = World::sqlite();
     world.store = cluster.url();
@@ -195,13 +195,13 @@ fn no_secret_reaches_a_log_or_an_answer() {
     for format in ["text", "json"] {
         let mut command =
             world.command(&["serve", "--listen", "127.0.0.1:0", "--auth", "-vv", "--log-format", format]);
-        command.env("TENURE_LOG", "trace");
+        command.env("TENURE_LOG_FILTER", "trace");
         let mut serving = spawn(&world, command);
         let address = serving.address();
         let good = format!("authorization: Bearer {}\r\n", admin.text);
         let mut answers = vec![
             get(&address, "/v1/elections", &good),
-            get(&address, "/v1/tokens", &good),
+            get(&address, "/v1/credentials", &good),
             get(&address, "/v1/audit", &good),
             get(&address, "/metrics", &good),
             get(&address, "/v1/store", &good),
@@ -211,15 +211,16 @@ fn no_secret_reaches_a_log_or_an_answer() {
             get(&address, "/v1/elections", &format!("{good}x-request-id: {}\r\n", admin.text)),
             get(&address, "/readyz", ""),
         ];
-        // Whole tokens where only their ids belong.
-        for path in
-            [format!("/v1/tokens/{}", admin.text), format!("/nowhere/{}", admin.text.replace('_', "%5F"))]
-        {
+        // Access tokens in place of credential ids.
+        for path in [
+            format!("/v1/credentials/{}", admin.text),
+            format!("/nowhere/{}", admin.text.replace('_', "%5F")),
+        ] {
             answers.push(get(&address, &path, &good));
         }
         assert!(answers[0].starts_with("HTTP/1.1 200 "), "{}", answers[0]);
         assert!(answers[6].starts_with("HTTP/1.1 401 "), "{}", answers[6]);
-        let form = format!("token={wrong}&next=/");
+        let form = format!("access_token={wrong}&next=/");
         answers.push(ask(
             &address,
             &format!(
@@ -227,41 +228,41 @@ fn no_secret_reaches_a_log_or_an_answer() {
                 form.len()
             ),
         ));
-        // One that the server makes: shown to whoever asked for it, and nowhere else.
-        let body = r#"{"name":"worker","grants":[{"namespace":"prod","verbs":["read"]}]}"#;
+        // An access token created by the server: only in the response to its creation.
+        let body = r#"{"name":"worker","grants":[{"namespace":"prod","permissions":["read"]}]}"#;
         let made = ask(
             &address,
             &format!(
-                "POST /v1/tokens HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{good}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                "POST /v1/credentials HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{good}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
                 body.len()
             ),
         );
         let fresh = made.split('"').find(|part| part.starts_with("tenure_")).expect("a token").to_owned();
-        answers.push(get(&address, "/v1/tokens", &good));
-        let said = serving.said();
-        assert!(said.contains("principal") && said.contains("ops"), "the log says who asked: {said}");
-        // What is said on the way is said within the span of its request.
+        answers.push(get(&address, "/v1/credentials", &good));
+        let said = serving.output_text();
+        assert!(said.contains("principal") && said.contains("ops"), "the log has the principal: {said}");
+        // Log lines have the span of their request.
         let login =
-            said.lines().find(|line| line.contains("a login failed")).expect("a failed login is logged");
+            said.lines().find(|line| line.contains("login failed")).expect("a failed login is logged");
         assert!(login.contains("POST /login") && login.contains("127.0.0.1"), "{login}");
         serving.signal("TERM");
         assert_eq!(serving.code(), Some(0));
         let fresh = fresh.rsplit('_').next().expect("a secret");
         for canary in canaries.iter().copied().chain([fresh]) {
-            assert!(!serving.said().contains(canary), "the log has {canary}");
+            assert!(!serving.output_text().contains(canary), "the log has {canary}");
             for answer in &answers {
                 assert!(!answer.contains(canary), "an answer has {canary}: {answer}");
             }
         }
     }
-    // Nor does it when the database does not answer, or refuses.
+    // Nor if the database does not answer or rejects the password.
     for url in [
         "postgres://app:canary-password@127.0.0.1:1/x".to_owned(),
         world.store.replace("canary-password", "canary-password-2"),
     ] {
         world.store = url;
         let output =
-            world.command(&["serve", "-vv"]).env("TENURE_LOG", "trace").output().expect("tenure runs");
+            world.command(&["serve", "-vv"]).env("TENURE_LOG_FILTER", "trace").output().expect("tenure runs");
         assert!(!output.status.success());
         let said =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -270,7 +271,7 @@ fn no_secret_reaches_a_log_or_an_answer() {
 }
 
 #[test]
-fn json_logs_are_json_line_by_line_with_the_request_id() {
+fn json_logs_are_ndjson_with_the_request_id() {
     let world = World::sqlite();
     let serving = serve(&world, &["--listen", "127.0.0.1:0", "--log-format", "json"]);
     let address = serving.address();

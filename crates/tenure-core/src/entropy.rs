@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// A source of random numbers. The rules never make their own.
+/// A source of random numbers, supplied by the caller.
 pub trait Entropy {
     /// The next 64 random bits.
     fn next_u64(&mut self) -> u64;
 
-    /// `d`, lengthened by up to a quarter at random, so that replicas do not march in step.
+    /// `d`, extended at random by up to a quarter, so that replicas do not act in lockstep.
     fn jitter(&mut self, d: Duration) -> Duration {
         let quarter = u64::try_from(d.as_nanos() / 4).unwrap_or(u64::MAX);
         if quarter == 0 { d } else { d + Duration::from_nanos(self.next_u64() % quarter) }
     }
 }
 
-/// A small seeded generator (SplitMix64), for tests and simulations. Not for secrets.
+/// A small seeded generator (SplitMix64) for tests and simulations. Not for secrets.
 ///
 /// ```
 /// use tenure_core::{Entropy, SplitMix};
@@ -24,7 +24,7 @@ pub trait Entropy {
 pub struct SplitMix(u64);
 
 impl SplitMix {
-    /// A generator that always yields the same numbers for the same seed.
+    /// Creates a generator that yields the same numbers for the same seed.
     pub const fn new(seed: u64) -> Self {
         SplitMix(seed)
     }

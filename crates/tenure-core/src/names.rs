@@ -1,4 +1,4 @@
-//! Names that people choose, and identities that nobody chooses.
+//! Names chosen by users, and random session ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::Entropy;
 
-/// The longest name, in bytes.
+/// Maximum length of a name, in bytes.
 const NAME_MAX: usize = 128;
 
-/// The name of a namespace or an election: 1 to 128 letters, digits, `.`, `_`, `:` or `-`, the first a letter or digit.
+/// A name of a namespace, election, queue, pool, topic, group or schedule: 1 to 128 letters, digits, `.`, `_`, `:` or
+/// `-`, starting with a letter or digit.
 ///
 /// ```
 /// use tenure_core::Name;
@@ -26,25 +27,25 @@ const NAME_MAX: usize = 128;
 #[cfg_attr(feature = "schema", schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$", example = "nightly"))]
 pub struct Name(Arc<str>);
 
-/// Why a name was refused. Nothing was done.
+/// Why a name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
     /// The name has no characters.
-    #[error("the name is empty; give 1 to {NAME_MAX} letters, digits, '.', '_', ':' or '-'")]
+    #[error("the name is empty; use 1 to {NAME_MAX} letters, digits, '.', '_', ':' or '-'")]
     Empty,
     /// The name has too many bytes.
     #[error("the name has {0} bytes; at most {NAME_MAX} are allowed")]
     TooLong(usize),
-    /// The name has a character that is not allowed, or not allowed as the first.
+    /// The name has a character that is not allowed, or not allowed in the first place.
     #[error(
-        "{name:?} has {found:?} at position {position}; use letters, digits, '.', '_', ':' or '-', \
-         beginning with a letter or digit"
+        "name {name:?} has {found:?} at position {position}; use letters, digits, '.', '_', ':' or '-', \
+         starting with a letter or digit"
     )]
     Character {
-        /// The refused name.
+        /// The invalid name.
         name: String,
-        /// The character.
+        /// The invalid character.
         found: char,
         /// Its position, counted from 1.
         position: usize,
@@ -52,7 +53,7 @@ pub enum NameError {
 }
 
 impl Name {
-    /// The namespace that is used when none is named.
+    /// The default namespace.
     pub fn default_namespace() -> Name {
         Name("default".into())
     }
@@ -100,13 +101,13 @@ impl fmt::Display for Name {
     }
 }
 
-/// Which election: a name within a namespace.
+/// Identity of an election: a name in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ElectionKey {
-    /// The tenant.
+    /// Namespace.
     pub namespace: Name,
-    /// The election's name in it.
+    /// Name of the election.
     pub name: Name,
 }
 
@@ -127,10 +128,10 @@ impl fmt::Display for ElectionKey {
     }
 }
 
-/// The identity of one start of one process: 128 random bits, never a hostname.
+/// Id of a session: 128 random bits that identify one run of one process.
 ///
-/// Identities that people choose repeat (every replica of a deployment may carry one `NODE_ID`), and a lease keyed on
-/// them would be held by all of them at once. People see the candidate's id; the rules compare only sessions.
+/// Names chosen by users may repeat: all replicas of a deployment may have the same node name, and a lease keyed by
+/// it would be held by all of them. Users see the candidate's name; the rules compare only session ids.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -138,22 +139,22 @@ impl fmt::Display for ElectionKey {
 pub struct SessionId(Arc<str>);
 
 impl SessionId {
-    /// A new identity.
+    /// Generates a random id.
     pub fn generate(entropy: &mut (impl Entropy + ?Sized)) -> Self {
         SessionId(format!("{:016x}{:016x}", entropy.next_u64(), entropy.next_u64()).into())
     }
 
-    /// An identity as a store returned it.
+    /// Creates an id from its stored text.
     pub fn from_stored(id: &str) -> Self {
         SessionId(id.into())
     }
 
-    /// The identity as text.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The first eight characters, enough for people.
+    /// The first eight characters, for display.
     pub fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)
     }

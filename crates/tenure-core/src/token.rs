@@ -1,21 +1,22 @@
-//! The fencing token.
+//! Fencing tokens and epochs.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The greatest epoch: tokens and event numbers are JSON numbers, which are exact below 2^53.
+/// Maximum epoch. Tokens and event ids are JSON numbers, which are exact below 2^53.
 pub const EPOCH_MAX: u32 = (1 << 13) - 1;
 
 /// 2026-01-01, in days since 1970.
 const EPOCH_DAY_ZERO: i64 = 20_454;
 
-/// The least epoch that may follow `stored`, by the wall clock in milliseconds since 1970.
+/// The lowest epoch that may follow `stored`. `wall_ms` is the wall clock in milliseconds since 1970.
 ///
-/// The days since 2026 are in it so that a copy that is older than the last change of the epoch still gets a greater one, unless
-/// both happened on the same day. The clock only ever makes the epoch larger: a wrong clock costs numbers, not safety. The
-/// result is at least 2, since a first epoch (0, or 1 on PostgreSQL) follows none.
+/// The epoch includes the days since 2026, so that a copy that is older than the last change of the epoch still gets
+/// a greater one, unless both changes happened on the same day. The clock only makes the epoch larger, so a wrong
+/// clock wastes numbers but is safe. The result is at least 2, because a first epoch (0, or 1 on PostgreSQL) follows
+/// no other.
 ///
 /// ```
 /// use tenure_core::next_epoch;
@@ -40,13 +41,14 @@ pub const fn next_epoch(stored: u32, wall_ms: i64) -> u32 {
     if next > days { next } else { days }
 }
 
-/// How many low bits of a token count grants; the bits above hold the store's epoch.
+/// Number of low bits that count grants. The bits above hold the epoch of the store.
 const GRANT_BITS: u32 = 40;
 
-/// A fencing token: greater with every grant of a lease, for ever.
+/// A fencing token. It grows with every grant of a lease.
 ///
-/// A store that was restored, copied or promoted may not know the last grants. So its *epoch*, which grows whenever that
-/// may have happened, stands in the high bits. People see `epoch.grant`, or the bare number in epoch 0.
+/// A store that was restored, copied or promoted may not know the latest grants. Its *epoch* grows whenever that may
+/// have happened, and occupies the high bits of the token. The text form is `epoch.grant`, or the bare number in
+/// epoch 0.
 ///
 /// ```
 /// use tenure_core::Token;
@@ -68,34 +70,34 @@ impl Token {
     /// The token of a lease that was never granted.
     pub const ZERO: Token = Token(0);
 
-    /// A token from its number, as a store keeps it and a fence compares it.
+    /// Creates a token from its number, the form in which stores keep it and fences compare it.
     pub const fn from_u64(n: u64) -> Self {
         Token(n)
     }
 
-    /// The number, as a store keeps it and a fence compares it.
+    /// The number of the token, the form in which stores keep it and fences compare it.
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 
-    /// The token of a lease that was not yet granted, on a store whose epoch is `epoch`.
+    /// The token of a lease that was never granted, on a store with this epoch.
     pub const fn first(epoch: u32) -> Self {
         Token((epoch as u64) << GRANT_BITS)
     }
 
-    /// The token of the next grant, on a store whose epoch is `epoch` (0: it has none).
+    /// The token of the next grant, on a store with this epoch (0 if it has none).
     #[must_use]
     pub const fn next(self, epoch: u32) -> Token {
         let floor = Token::first(epoch).0;
         Token(if self.0 > floor { self.0 } else { floor } + 1)
     }
 
-    /// The store's epoch when this token was granted, 0 if it has none.
+    /// Epoch of the store at the time of the grant; 0 if it has none.
     pub const fn epoch(self) -> u32 {
         (self.0 >> GRANT_BITS) as u32
     }
 
-    /// The grant within its epoch.
+    /// Number of the grant in its epoch.
     pub const fn grant(self) -> u64 {
         self.0 & ((1 << GRANT_BITS) - 1)
     }
@@ -110,7 +112,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// `epoch.grant` or the bare number; neither form is mistaken for the other.
+/// Parses `epoch.grant` or a bare number. The two forms cannot be confused.
 impl FromStr for Token {
     type Err = std::num::ParseIntError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {

@@ -1,77 +1,77 @@
-//! What every handler can reach.
+//! Shared state of all handlers.
 
 use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use axum::extract::DefaultBodyLimit;
-use tenure::backend::gossip::Gossip;
-use tenure::port::{Backend, QueueKey};
+use tenure::port::{QueueKey, Store};
 use tenure::runtime::Runtime;
-use tenure::{Claims, ElectionKey, Error, Name, Tenure};
+use tenure::store::gossip::Gossip;
+use tenure::{ElectionKey, Error, Name, TaskClient, Tenure};
 use tokio::sync::{OnceCell, watch};
 
-use crate::access::{Access, Owners};
-use crate::agenda::Agenda;
-use crate::board::Board;
-use crate::calendar::Calendar;
-use crate::envelope;
-use crate::floor::Floor;
-use crate::gauge::Gauge;
+use crate::access::{AccessMode, SessionOwners};
 use crate::limits::Limiter;
-use crate::quota::{Made, Quotas};
+use crate::middleware;
+use crate::quota::{Quotas, RecentlyCreated};
 use crate::route::Routes;
 use crate::settings::{Limits, Settings, Timeouts};
-use crate::tails::Tails;
+use crate::snapshot::elections::ElectionCache;
+use crate::snapshot::events::EventCache;
+use crate::snapshot::queues::QueueCache;
+use crate::snapshot::schedule_stats::ScheduleStatsCache;
+use crate::snapshot::schedules::ScheduleCache;
+use crate::topic_broadcast::TopicBroadcasts;
 
-/// The election in which the servers of a store stand: who they are, and which of them keeps house.
-pub(crate) static SERVERS: LazyLock<ElectionKey> = LazyLock::new(|| {
-    let name = |text: &str| text.parse::<Name>().expect("a name");
-    ElectionKey::new(name("tenure"), name("servers"))
+/// Election of the servers on one store. Its candidates are the replicas; its leader is the coordinator.
+pub(crate) static COORDINATOR_ELECTION: LazyLock<ElectionKey> = LazyLock::new(|| {
+    let name = |text: &str| text.parse::<Name>().expect("a valid name");
+    ElectionKey::new(name("tenure"), name("coordinator"))
 });
 
-/// What every handler can reach. Clones share it, and cost one count.
+/// Shared state of all handlers. Clones share it.
 #[derive(Clone)]
-pub struct App(Arc<Inside>);
+pub struct App(Arc<AppInner>);
 
-/// What is shared.
-pub struct Inside {
-    pub(crate) store: Arc<dyn Backend>,
-    pub(crate) board: Arc<Board>,
-    pub(crate) floor: Arc<Floor>,
-    pub(crate) gauge: Arc<Gauge>,
-    pub(crate) agenda: Agenda,
-    pub(crate) calendar: Calendar,
-    pub(crate) access: Arc<Access>,
+/// The shared state itself.
+pub struct AppInner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) elections: Arc<ElectionCache>,
+    pub(crate) queues: Arc<QueueCache>,
+    pub(crate) events: Arc<EventCache>,
+    pub(crate) schedules: ScheduleCache,
+    pub(crate) schedule_stats: ScheduleStatsCache,
+    pub(crate) access: Arc<AccessMode>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) replica: OnceLock<Tenure>,
     pub(crate) closing: watch::Sender<bool>,
-    pub(crate) owners: Arc<Owners>,
+    pub(crate) owners: Arc<SessionOwners>,
     pub(crate) limits: Arc<Limiter>,
     pub(crate) timeouts: Timeouts,
     pub(crate) bodies: Bodies,
     pub(crate) quotas: Quotas,
-    pub(crate) made: Made,
-    claims: OnceCell<Claims>,
-    pub(crate) tails: Tails,
-    /// The cluster that this server has joined by gossip, if any.
+    pub(crate) recently_created: RecentlyCreated,
+    claims: OnceCell<TaskClient>,
+    pub(crate) topic_broadcasts: TopicBroadcasts,
+    /// Gossip cluster of this server, if any.
     pub(crate) gossip: Option<Gossip>,
-    /// Whether events may be pushed to private addresses.
-    pub(crate) push_private: bool,
-    /// Queues that were found to be exclusive: asked for through the leader from then on, whatever becomes of them.
-    pub(crate) routed: Routed,
+    /// Whether webhooks to private addresses are allowed.
+    pub(crate) allow_private_webhooks: bool,
+    /// Queues known to be exclusive; claims on them go through the broker from then on.
+    pub(crate) exclusive_queues: ExclusiveQueues,
 }
 
-/// How large and how slow the bodies of requests may be.
+/// Size and rate limits of request bodies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bodies {
-    /// Bytes of most bodies.
+    /// Maximum size of most bodies, in bytes.
     pub(crate) small: usize,
-    /// Bytes of bodies that carry payloads.
+    /// Maximum size of bodies with payloads, in bytes.
     pub(crate) large: usize,
-    /// Bytes of bodies of clients that have not authenticated.
+    /// Maximum size of bodies of unauthenticated clients, in bytes.
     pub(crate) unauthenticated: usize,
-    /// Bytes in a second, at least.
+    /// Minimum rate in bytes per second.
     pub(crate) rate: usize,
 }
 
@@ -82,12 +82,12 @@ impl Bodies {
     }
 }
 
-/// Queues that are not asked for directly any more.
+/// Queues whose claims go through the broker.
 #[derive(Debug, Default)]
-pub(crate) struct Routed(Mutex<HashSet<QueueKey>>);
+pub(crate) struct ExclusiveQueues(Mutex<HashSet<QueueKey>>);
 
-impl Routed {
-    /// How many are remembered; then it begins anew.
+impl ExclusiveQueues {
+    /// Maximum number of remembered queues; beyond it the set is cleared.
     const KEPT: usize = 1024;
 
     pub(crate) fn contains(&self, queue: &QueueKey) -> bool {
@@ -104,34 +104,34 @@ impl Routed {
 }
 
 impl Deref for App {
-    type Target = Inside;
-    fn deref(&self) -> &Inside {
+    type Target = AppInner;
+    fn deref(&self) -> &AppInner {
         &self.0
     }
 }
 
 impl App {
-    /// A server's inside, without its sockets and without a place among the replicas.
-    pub fn new(store: Arc<dyn Backend>, access: Access, runtime: Arc<dyn Runtime>) -> App {
+    /// Create the state of a server without sockets that is not a replica.
+    pub fn new(store: Arc<dyn Store>, access: AccessMode, runtime: Arc<dyn Runtime>) -> App {
         App::with(store, access, &Settings { runtime, ..Settings::default() })
     }
 
-    /// A server's inside, set up like this.
-    pub fn with(store: Arc<dyn Backend>, access: Access, settings: &Settings) -> App {
+    /// Create the state of a server with the given settings.
+    pub fn with(store: Arc<dyn Store>, access: AccessMode, settings: &Settings) -> App {
         let runtime = settings.runtime.clone();
-        let board = Board::watching(store.clone(), runtime.clone());
-        let floor = Floor::watching(store.clone(), runtime.clone());
-        let gauge = Gauge::watching(store.clone(), runtime.clone());
-        let agenda = Agenda::new(store.clone(), runtime.clone());
-        let calendar = Calendar::new(store.clone(), runtime.clone());
+        let elections = ElectionCache::start(store.clone(), runtime.clone());
+        let queues = QueueCache::start(store.clone(), runtime.clone());
+        let events = EventCache::start(store.clone(), runtime.clone());
+        let schedules = ScheduleCache::new(store.clone(), runtime.clone());
+        let schedule_stats = ScheduleStatsCache::new(store.clone(), runtime.clone());
         let closing = watch::Sender::new(false);
-        App(Arc::new(Inside {
+        App(Arc::new(AppInner {
             store,
-            board,
-            floor,
-            gauge,
-            agenda,
-            calendar,
+            elections,
+            queues,
+            events,
+            schedules,
+            schedule_stats,
             access: Arc::new(access),
             runtime,
             replica: OnceLock::new(),
@@ -141,55 +141,56 @@ impl App {
             timeouts: settings.timeouts,
             bodies: Bodies::of(&settings.limits),
             quotas: settings.quotas,
-            made: Made::default(),
+            recently_created: RecentlyCreated::default(),
             claims: OnceCell::new(),
-            tails: Tails::default(),
+            topic_broadcasts: TopicBroadcasts::default(),
             gossip: settings.gossip.clone(),
-            push_private: settings.push_private,
-            routed: Routed::default(),
+            allow_private_webhooks: settings.allow_private_webhooks,
+            exclusive_queues: ExclusiveQueues::default(),
         }))
     }
 
-    /// How many bytes of answers this server keeps for a principal that has not read them yet.
+    /// Bytes of responses that this principal has not read yet.
     pub fn unread_bytes(&self, principal: &str) -> usize {
         self.limits.unread(principal)
     }
 
-    /// What this server knows of its store.
-    pub fn board(&self) -> &Arc<Board> {
-        &self.board
+    /// Snapshot of elections.
+    pub fn elections(&self) -> &Arc<ElectionCache> {
+        &self.elections
     }
 
-    /// Every route of this server, with what it needs.
+    /// All routes of this server with their required permissions.
     pub fn routes(&self) -> Routes {
         Routes::new()
             .merge(crate::health::routes())
             .merge(crate::metrics::routes())
             .merge(crate::api::routes())
-            .merge(crate::pages::routes())
+            .merge(crate::web::routes())
     }
 
-    /// The service that answers requests.
+    /// The HTTP service.
     pub fn router(&self) -> axum::Router {
-        // Installed by the first router, so that everything is counted from the first request on.
+        // Install the metrics recorder first, so that every request is counted.
         let _ = crate::metrics::recorder();
         let (nowhere, no_such_method) = (self.clone(), self.clone());
         self.routes()
             .into_router(self.clone())
-            .fallback(move |request| envelope::nowhere(nowhere, request))
-            .method_not_allowed_fallback(move |request| envelope::no_such_method(no_such_method, request))
-            // The gate bounds bodies.
+            .fallback(move |request| middleware::unknown_route(nowhere, request))
+            .method_not_allowed_fallback(move |request| middleware::unknown_method(no_such_method, request))
+            // The access middleware limits bodies.
             .layer(DefaultBodyLimit::disable())
-            .layer(axum::middleware::from_fn_with_state(self.clone(), envelope::envelope))
+            .layer(axum::middleware::from_fn_with_state(self.clone(), middleware::wrap))
     }
 
-    /// This server's own session, if it stands among the replicas.
+    /// Session of this server, if it is a replica.
     pub fn tenure(&self) -> Option<&Tenure> {
         self.replica.get()
     }
 
-    /// Tasks and resources of the store: through this server's own session, or one that is opened for it where it has none.
-    pub(crate) async fn claims(&self) -> Result<&Claims, Error> {
+    /// Task and pool operations of the store: through this server's session, or through one that is opened on
+    /// first use.
+    pub(crate) async fn claims(&self) -> Result<&TaskClient, Error> {
         let begin = async || {
             let tenure = match self.tenure() {
                 Some(tenure) => tenure.clone(),
@@ -198,19 +199,19 @@ impl App {
                     builder.runtime(self.runtime.clone()).open().await?
                 }
             };
-            Ok(tenure.claims())
+            Ok(tenure.tasks())
         };
         self.claims.get_or_try_init(begin).await
     }
 
-    pub(crate) fn serve_as(&self, tenure: Tenure) {
-        // Said once, when the server starts.
+    pub(crate) fn set_replica(&self, tenure: Tenure) {
+        // Called once at the start of the server.
         let _ = self.replica.set(tenure);
     }
 
-    /// The server is about to end: streams end, and nobody new is sent here.
+    /// Start the shutdown: streams end and the server is no longer ready.
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
-        self.board.close();
+        self.elections.close();
     }
 }

@@ -1,15 +1,15 @@
-//! Who did what: written down in the store.
+//! Writing audit entries to the store.
 
 use tenure::Name;
-use tenure::port::Deed;
+use tenure::port::AuditEntry;
 
 use crate::access::Principal;
 use crate::metrics::names;
 use crate::{App, RequestId};
 
 impl App {
-    /// Records what somebody did. It was done whether or not it can be recorded: then the log has it, and a metric counts
-    /// it, but the request does not fail.
+    /// Record a change that a principal made. If the store rejects the entry, it is logged and counted, and
+    /// the request still succeeds.
     pub async fn audit(
         &self,
         principal: &Principal,
@@ -19,9 +19,9 @@ impl App {
         detail: impl Into<String>,
         request: &RequestId,
     ) {
-        let deed = Deed {
-            n: 0,
-            at_ms: self.runtime.wall_ms(),
+        let entry = AuditEntry {
+            seq: 0,
+            recorded_at_ms: self.runtime.wall_ms(),
             principal: principal.name.to_string(),
             action: action.into(),
             namespace: namespace.cloned(),
@@ -29,25 +29,23 @@ impl App {
             detail: detail.into(),
             request_id: request.0.to_string(),
         };
-        self.record(&deed).await;
+        self.record(&entry).await;
     }
 
-    /// Records a deed.
-    pub(crate) async fn record(&self, deed: &Deed) {
-        let namespace = deed.namespace.as_ref().map_or("*", Name::as_str);
-        let Deed { principal, action, target, detail, request_id: id, .. } = deed;
+    /// Write an audit entry.
+    pub(crate) async fn record(&self, entry: &AuditEntry) {
+        let namespace = entry.namespace.as_ref().map_or("*", Name::as_str);
+        let AuditEntry { principal, action, target, detail, request_id: id, .. } = entry;
         tracing::info!(target: "tenure_server::audit", id, principal, action, namespace, what = target, detail);
-        if let Err(error) = self.store.record(deed).await {
-            ::metrics::counter!(names::AUDIT_FAILURES).increment(1);
+        if let Err(error) = self.store.append_audit(entry).await {
+            ::metrics::counter!(names::AUDIT_WRITE_FAILURES).increment(1);
             tracing::error!(
                 id,
                 principal,
                 action,
                 namespace,
                 what = target,
-                detail,
-                "not recorded in the audit: {error}"
-            );
+                detail,%error, "writing an audit entry failed");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Compresses answers for clients that read gzip: pages, style sheets, scripts and JSON.
+//! Compression of responses for clients that accept gzip: pages, style sheets, scripts and JSON.
 //!
-//! Only answers to GET whose whole body is at hand are compressed; streams are not. The length of a compressed answer tells
-//! something about its content to an attacker who chooses a part of it and sees the traffic (BREACH). Pages carry no CSRF tokens,
-//! the cookies are `SameSite=Strict`, so that another site cannot request pages as the visitor, and an answer that shows a secret
-//! is marked with [`Secret`] and stays as it is.
+//! Only complete responses to GET are compressed, not streams. The length of a compressed response reveals
+//! something about its content to an attacker who controls a part of it and observes the traffic (BREACH).
+//! Pages contain no CSRF tokens, cookies are `SameSite=Strict`, so another site cannot request pages as the
+//! user, and responses with a secret are marked with [`Secret`] and stay uncompressed.
 
 use std::io::Write as _;
 
@@ -16,13 +16,13 @@ use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 
-use crate::envelope::Secret;
+use crate::middleware::Secret;
 
-/// Shorter bodies do not get shorter by it.
+/// Minimum size; smaller bodies do not shrink.
 const LEAST: u64 = 860;
-/// Longer ones are not held in memory twice.
+/// Maximum size, because the body is held in memory twice.
 const MOST: u64 = 8 << 20;
-/// What is compressed; images and binary payloads are not.
+/// Compressed content types; images and binary payloads are not compressed.
 const KINDS: [&str; 6] = [
     "text/html",
     "text/css",
@@ -32,7 +32,7 @@ const KINDS: [&str; 6] = [
     "image/svg+xml",
 ];
 
-/// Whether a client reads gzip.
+/// Whether a client accepts gzip.
 pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     let all = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     all.flat_map(|value| value.split(',')).any(|one| {
@@ -42,7 +42,7 @@ pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The answer, compressed if that is possible and wanted.
+/// Compress a response if possible and accepted.
 pub(crate) async fn compressed(response: Response, accepted: bool) -> Response {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -59,7 +59,7 @@ pub(crate) async fn compressed(response: Response, accepted: bool) -> Response {
     if !accepted {
         return Response::from_parts(parts, body);
     }
-    // Its length is known: it is in memory already.
+    // The length is known, so the body is already in memory.
     let Ok(whole) = body.collect().await else { return Response::from_parts(parts, Body::empty()) };
     let whole = whole.to_bytes();
     let mut encoder = GzEncoder::new(Vec::with_capacity(whole.len() / 4), Compression::new(4));
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_says_what_it_reads() {
+    fn accept_encoding_is_parsed() {
         let says = |text: &'static str| {
             is_accepted(&HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(text))]))
         };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_are_compressed_and_secrets_and_streams_are_not() {
+    async fn pages_are_compressed_but_not_secrets_and_streams() {
         let page = "<p>the same words again and again</p>".repeat(500);
         let answer = || ([(CONTENT_TYPE, "text/html; charset=utf-8")], page.clone()).into_response();
         let short = compressed(answer(), true).await;

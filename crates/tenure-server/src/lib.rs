@@ -1,48 +1,44 @@
-//! Tenure over HTTP: `tenure serve`.
+//! HTTP API and dashboard of Tenure: `tenure serve`.
 //!
-//! A server has no truth of its own. Everything that it says comes from the store, so any replica can answer anything,
-//! and a replica that dies takes nothing with it.
+//! A server keeps no state of its own. Every response comes from the store, so any replica can serve any
+//! request, and the loss of a replica loses nothing.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | [`Server`] | a running one: its sockets, its replica, its end |
-//! | [`settings`] | how it is set up, and its bounds |
-//! | [`listen`] | sockets, TLS, time-outs, shutting down |
-//! | [`access`] | who asks, and whether they may: one gate for every route |
-//! | [`board`] | what the store looks like, watched and kept in memory |
-//! | [`api`] | `/v1`, and the document that describes it |
+//! | [`Server`] | a running server: sockets, replica, shutdown |
+//! | [`settings`] | settings and limits |
+//! | [`listen`] | sockets, TLS, timeouts, shutdown |
+//! | [`access`] | authentication and authorization of every route |
+//! | [`snapshot`] | cached copies of the store |
+//! | [`api`] | `/v1` and the OpenAPI document |
 //! | [`pages`] | the dashboard |
-//! | [`problem`] | what went wrong, for programs and for people |
-//! | [`route`] | the table of all routes, each with what it needs |
+//! | [`problem`] | error responses |
+//! | [`route`] | the table of all routes with their required permissions |
 
 pub mod access;
-mod agenda;
 pub mod api;
 mod app;
 mod audit;
-pub mod board;
-mod bounded;
-mod calendar;
 mod compress;
-mod envelope;
-mod floor;
-mod gauge;
 mod health;
 mod limits;
 pub mod listen;
 pub mod metrics;
-pub mod pages;
+mod middleware;
 pub mod problem;
 pub mod quota;
 pub mod replica;
 pub mod route;
 mod server;
 pub mod settings;
-mod tails;
+pub mod snapshot;
+mod timeout_store;
+mod topic_broadcast;
+pub mod web;
 mod webhooks;
 
 pub use crate::app::App;
-pub use crate::envelope::RequestId;
+pub use crate::middleware::RequestId;
 pub use crate::server::{Server, StartError};
 pub use crate::settings::Settings;
 pub use crate::webhooks::host_is_private;

@@ -1,12 +1,12 @@
 //! Limits per principal and in total.
 //!
-//! Every principal has an account: connections, requests, heartbeats, bodies that are being read, streams, bytes that the
-//! server keeps for it, and buckets that limit how often it may ask. A client without a name has the account of its
-//! address. A request beyond a limit is refused at once with the time after which to retry; only for a slot a few requests
-//! wait, and not for long.
+//! Every principal has an account: connections, requests, heartbeats, bodies being read, streams, bytes kept
+//! for it, and rate limits. An unauthenticated client has the account of its address. A request beyond a
+//! limit is rejected at once with the time after which to retry; only a few requests wait for a permit, and
+//! only briefly.
 //!
-//! Request slots come from three pools, so that one class of requests cannot starve another: clients that have not
-//! authenticated have a small pool, heartbeats have a pool that nothing else uses, and everything else has the rest.
+//! Permits come from three pools, so that one class of requests cannot starve another: unauthenticated
+//! clients have a small pool, heartbeats have a pool of their own, and everything else has the rest.
 
 mod bucket;
 mod pool;
@@ -17,16 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-use tenure::Moment;
+use tenure::BootInstant;
 use tokio::sync::OwnedSemaphorePermit;
 
-pub(crate) use self::bucket::Bucket;
+pub(crate) use self::bucket::RateBucket;
 use self::pool::{Pool, busy};
-use crate::metrics::{Gauged, Reason, names, refused};
+use crate::metrics::{ActiveMetric, RejectReason, names, rejected};
 use crate::problem::Problem;
 use crate::settings::{Limits, Timeouts};
 
-/// From how many accounts on those that hold nothing are cleared away.
+/// Number of accounts from which on empty ones are removed.
 const ACCOUNTS_KEPT: usize = 1024;
 
 /// All accounts.
@@ -45,20 +45,20 @@ pub(crate) struct Limiter {
 #[derive(Debug, Default)]
 struct Accounts {
     of: HashMap<Arc<str>, Account>,
-    /// The bytes of all accounts together, by [`Side`].
+    /// Bytes of all accounts, by [`Side`].
     bytes: [usize; 2],
-    /// At how many accounts those that hold nothing are cleared away; doubled, so that clearing costs little for each new
-    /// one.
+    /// Number of accounts at which empty ones are removed; doubled each time, so that the cost per new
+    /// account stays low.
     clear_at: usize,
 }
 
 #[derive(Debug, Default)]
 struct Account {
-    bucket: Option<Bucket>,
-    heartbeats: Option<Bucket>,
-    /// How many of each [`Kind`].
+    bucket: Option<RateBucket>,
+    heartbeats: Option<RateBucket>,
+    /// Number of objects of each [`Kind`].
     counts: [usize; KINDS],
-    /// How many bytes are kept, by [`Side`].
+    /// Bytes kept, by [`Side`].
     bytes: [usize; 2],
 }
 
@@ -68,13 +68,13 @@ impl Account {
     }
 }
 
-/// What is counted.
+/// Counted objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Connection,
     Request,
     Heartbeat,
-    /// A body that is being read.
+    /// Body that is being read.
     Body,
     LargeBody,
     Stream,
@@ -82,28 +82,28 @@ enum Kind {
 
 const KINDS: usize = 6;
 
-/// The pool from which a request takes its slot.
+/// Pool from which a request takes its permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
-    /// Requests of known principals.
+pub(crate) enum RequestLane {
+    /// Requests of authenticated principals.
     Ordinary,
-    /// Requests that renew a session or a claim. A client that cannot send them loses what it holds, so their slots are
-    /// reserved.
+    /// Heartbeats of sessions and claims. A client that cannot send them loses its leases, so permits are
+    /// reserved for them.
     Heartbeat,
-    /// Requests of clients that have not authenticated.
+    /// Requests of unauthenticated clients.
     Unauthenticated,
 }
 
 /// Bytes that the server keeps for a principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Bodies of requests, until the request is answered.
+    /// Request bodies, until the request is answered.
     Request,
-    /// Answers that the client has not taken yet.
+    /// Responses that the client has not read yet.
     Response,
 }
 
-/// Something that is counted while it lives.
+/// Object that is counted while it exists.
 #[derive(Debug)]
 pub(crate) struct Permit {
     limiter: Arc<Limiter>,
@@ -111,23 +111,23 @@ pub(crate) struct Permit {
     kind: Kind,
 }
 
-/// A request's slot, from its beginning to the last byte of its answer.
+/// Permit of a request, from its start to the last byte of the response.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct RequestPermit {
     held: Permit,
-    /// Given back by a request that only waits.
-    turn: Option<OwnedSemaphorePermit>,
-    _gauged: Gauged,
+    /// Returned by a request that only waits.
+    permit: Option<OwnedSemaphorePermit>,
+    _gauged: ActiveMetric,
 }
 
-/// A large body's place, while it is in memory.
+/// Permit of a large body while it is in memory.
 #[derive(Debug)]
 pub(crate) struct LargeBody {
     _held: Permit,
     _place: OwnedSemaphorePermit,
 }
 
-/// Bytes on a principal's account. Given back when dropped.
+/// Bytes charged to a principal's account, released on drop.
 #[derive(Debug)]
 pub(crate) struct Bytes {
     limiter: Arc<Limiter>,
@@ -138,94 +138,99 @@ pub(crate) struct Bytes {
 
 impl Limiter {
     pub(crate) fn new(limits: Limits, timeouts: &Timeouts) -> Arc<Limiter> {
-        let pool = |slots, queue| Pool::new(slots, queue, timeouts.queue);
+        let pool = |permits, queue| Pool::new(permits, queue, timeouts.queue);
         Arc::new(Limiter {
             limits,
             requests: pool(limits.requests, limits.queue),
             heartbeats: pool(limits.heartbeats, limits.queue),
             unauthenticated: pool(limits.unauthenticated_requests, 0),
             large: pool(limits.large_bodies, limits.queue),
-            large_answers: pool(limits.large_answers, limits.queue),
+            large_answers: pool(limits.large_responses, limits.queue),
             accounts: Mutex::default(),
             streams: AtomicUsize::new(0),
         })
     }
 
-    /// Counts a request against how often this principal may ask. Heartbeats have a bucket of their own, so that other
-    /// requests of the principal do not use it up.
-    pub(crate) fn ask(&self, name: &Arc<str>, heartbeat: bool, now: Moment) -> Result<(), Problem> {
+    /// Count a request against the principal's rate limit. Heartbeats have their own limit, so that other
+    /// requests do not exhaust it.
+    pub(crate) fn count_request(
+        &self,
+        name: &Arc<str>,
+        heartbeat: bool,
+        now: BootInstant,
+    ) -> Result<(), Problem> {
         let (rate, burst) = (self.limits.rate_per_principal, self.limits.burst_per_principal);
         let waited = self.with(name, now, |account| {
             let bucket = if heartbeat { &mut account.heartbeats } else { &mut account.bucket };
-            bucket.get_or_insert_with(|| Bucket::full(burst, now)).take(rate, burst, now)
+            bucket.get_or_insert_with(|| RateBucket::full(burst, now)).take(rate, burst, now)
         });
         waited.map_err(|wait| {
-            refused(Reason::Rate);
-            let detail = format!("more than {rate} requests in a second came from {name}");
-            too_many(detail, whole_seconds(wait))
-                .remedy("ask less often, or watch instead of asking again and again")
+            rejected(RejectReason::Rate);
+            let detail = format!("{name} sent more than {rate} requests per second");
+            too_many(detail, whole_seconds(wait)).remedy("send fewer requests, or watch instead of polling")
         })
     }
 
-    /// Puts a connection on an account.
-    pub(crate) fn connection(self: &Arc<Self>, name: &Arc<str>, now: Moment) -> Result<Permit, Problem> {
+    /// Count a connection of an account.
+    pub(crate) fn connection(self: &Arc<Self>, name: &Arc<str>, now: BootInstant) -> Result<Permit, Problem> {
         self.count(name, Kind::Connection, self.limits.connections_per_principal, now, || {
-            too_many(format!("{name} has as many connections as one principal may have"), 1)
-                .remedy("close some, or send several requests over one")
+            too_many(format!("{name} has reached the maximum number of connections"), 1)
+                .remedy("close some, or reuse connections")
         })
     }
 
-    /// Takes a request slot from the pool of its lane.
+    /// Take a permit from the pool of a lane.
     pub(crate) async fn request(
         self: &Arc<Self>,
         name: &Arc<str>,
-        lane: Lane,
-        now: Moment,
-    ) -> Result<Turn, Problem> {
+        lane: RequestLane,
+        now: BootInstant,
+    ) -> Result<RequestPermit, Problem> {
         let (kind, most, pool) = match lane {
-            Lane::Ordinary => (Kind::Request, self.limits.requests_per_principal, &self.requests),
-            Lane::Heartbeat => (Kind::Heartbeat, self.limits.heartbeats_per_principal, &self.heartbeats),
-            Lane::Unauthenticated => {
+            RequestLane::Ordinary => (Kind::Request, self.limits.requests_per_principal, &self.requests),
+            RequestLane::Heartbeat => {
+                (Kind::Heartbeat, self.limits.heartbeats_per_principal, &self.heartbeats)
+            }
+            RequestLane::Unauthenticated => {
                 (Kind::Request, self.limits.unauthenticated_requests_per_peer, &self.unauthenticated)
             }
         };
         let held = self.count(name, kind, most, now, || {
-            too_many(format!("{name} has as many requests under way as one principal may have"), 1)
-                .remedy("wait for their answers")
+            too_many(format!("{name} has reached the maximum number of concurrent requests"), 1)
+                .remedy("wait for responses before sending more")
         })?;
-        let turn = Some(pool.take().await?);
-        Ok(Turn { held, turn, _gauged: Gauged::new(names::IN_FLIGHT) })
+        let permit = Some(pool.take().await?);
+        Ok(RequestPermit { held, permit, _gauged: ActiveMetric::new(names::IN_FLIGHT) })
     }
 
-    /// Counts a body that is being read.
-    pub(crate) fn body(self: &Arc<Self>, name: &Arc<str>, now: Moment) -> Result<Permit, Problem> {
+    /// Count a body that is being read.
+    pub(crate) fn body(self: &Arc<Self>, name: &Arc<str>, now: BootInstant) -> Result<Permit, Problem> {
         self.count(name, Kind::Body, self.limits.bodies_per_principal, now, || {
-            too_many(format!("{name} sends as many bodies at once as one principal may"), 1)
-                .remedy("finish sending some of them first")
+            too_many(format!("{name} has reached the maximum number of concurrent bodies"), 1)
+                .remedy("finish sending some first")
         })
     }
 
-    /// Takes a place among the large bodies that are in memory.
+    /// Take a permit for a large body in memory.
     pub(crate) async fn large_body(
         self: &Arc<Self>,
         name: &Arc<str>,
-        now: Moment,
+        now: BootInstant,
     ) -> Result<LargeBody, Problem> {
         let most = self.limits.large_bodies_per_principal;
         let held = self.count(name, Kind::LargeBody, most, now, || {
-            too_many(format!("{name} sends {most} large bodies already"), 1)
-                .remedy("send fewer of them at once")
+            too_many(format!("{name} already sends {most} large bodies"), 1).remedy("send fewer at once")
         })?;
         Ok(LargeBody { _held: held, _place: self.large.take().await? })
     }
 
-    /// An empty count of bytes on a principal's account.
+    /// Create an empty byte counter of an account.
     pub(crate) fn bytes(self: &Arc<Self>, name: &Arc<str>, side: Side) -> Bytes {
         Bytes { limiter: self.clone(), name: name.clone(), side, count: 0 }
     }
 
-    /// Refuses a request of a client that leaves its answers unread, before anything is done for it.
-    pub(crate) fn reads_its_answers(&self, name: &Arc<str>) -> Result<(), Problem> {
+    /// Reject a request of a client that does not read its responses, before any work is done.
+    pub(crate) fn check_unread_responses(&self, name: &Arc<str>) -> Result<(), Problem> {
         let unread = self.unread(name);
         match unread < self.limits.response_bytes_per_principal {
             true => Ok(()),
@@ -233,17 +238,17 @@ impl Limiter {
         }
     }
 
-    /// How many bytes of answers a principal has not read yet.
+    /// Bytes of responses that a principal has not read yet.
     pub(crate) fn unread(&self, name: &str) -> usize {
         self.accounts().of.get(name).map_or(0, |account| account.bytes[Side::Response as usize])
     }
 
-    /// Waits for a place among the large answers that are being made.
-    pub(crate) async fn large_answer(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    /// Wait for a permit to build a large response.
+    pub(crate) async fn large_response(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.large_answers.take().await
     }
 
-    /// How many bytes a principal's account may have, and all accounts together.
+    /// Maximum bytes of one account, and of all accounts.
     fn most_bytes(&self, side: Side) -> (usize, usize) {
         let limits = &self.limits;
         match side {
@@ -257,7 +262,7 @@ impl Limiter {
         name: &Arc<str>,
         kind: Kind,
         limit: usize,
-        now: Moment,
+        now: BootInstant,
         problem: impl FnOnce() -> Problem,
     ) -> Result<Permit, Problem> {
         let free = self.with(name, now, |account| {
@@ -267,7 +272,7 @@ impl Limiter {
             free
         });
         if !free {
-            refused(Reason::Principal);
+            rejected(RejectReason::Principal);
             return Err(problem());
         }
         Ok(Permit { limiter: self.clone(), name: name.clone(), kind })
@@ -277,11 +282,11 @@ impl Limiter {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(&self, name: &Arc<str>, now: Moment, act: impl FnOnce(&mut Account) -> T) -> T {
+    fn with<T>(&self, name: &Arc<str>, now: BootInstant, act: impl FnOnce(&mut Account) -> T) -> T {
         let mut accounts = self.accounts();
         if accounts.of.len() >= accounts.clear_at.max(ACCOUNTS_KEPT) && !accounts.of.contains_key(name) {
             let (rate, burst) = (self.limits.rate_per_principal, self.limits.burst_per_principal);
-            let spent = |bucket: Option<Bucket>| bucket.is_some_and(|b| !b.is_full(rate, burst, now));
+            let spent = |bucket: Option<RateBucket>| bucket.is_some_and(|b| !b.is_full(rate, burst, now));
             accounts.of.retain(|_, account| {
                 !account.holds_nothing() || spent(account.bucket) || spent(account.heartbeats)
             });
@@ -292,7 +297,7 @@ impl Limiter {
 }
 
 impl Accounts {
-    /// Forgets an account that says nothing.
+    /// Remove an empty account.
     fn tidy(&mut self, name: &Arc<str>) {
         let idle = |account: &Account| {
             account.holds_nothing() && account.bucket.is_none() && account.heartbeats.is_none()
@@ -304,8 +309,8 @@ impl Accounts {
 }
 
 impl Bytes {
-    /// Adds bytes, unless the principal or all principals together then have too many. An account that has none may
-    /// always have one piece, however large: each piece has a limit of its own.
+    /// Add bytes, unless the account or all accounts then exceed their maximum. An empty account may always
+    /// hold one piece: each piece has its own limit.
     pub(crate) fn grow(&mut self, by: usize) -> Result<(), Problem> {
         let side = self.side as usize;
         let (most, most_in_all) = self.limiter.most_bytes(self.side);
@@ -315,11 +320,11 @@ impl Bytes {
         let before = account.bytes[side];
         if before > 0 && before + by > most {
             drop(accounts);
-            refused(Reason::Principal);
+            rejected(RejectReason::Principal);
             return Err(match self.side {
                 Side::Request => {
-                    let detail = format!("{} sends more than {most} bytes of bodies at once", self.name);
-                    too_many(detail, 1).remedy("send less at once")
+                    let detail = format!("{} sends more than {most} bytes of bodies concurrently", self.name);
+                    too_many(detail, 1).remedy("send fewer bytes at once")
                 }
                 Side::Response => unread_answers(&self.name, before, most),
             });
@@ -335,7 +340,7 @@ impl Bytes {
         Ok(())
     }
 
-    /// Adds bytes whatever the limits say: they are in memory already, and cannot be refused any more.
+    /// Add bytes that are in memory already, regardless of the limits.
     pub(crate) fn grow_anyway(&mut self, by: usize) {
         let side = self.side as usize;
         let mut accounts = self.limiter.accounts();
@@ -344,7 +349,7 @@ impl Bytes {
         self.count += by;
     }
 
-    /// Gives all bytes back.
+    /// Release all bytes.
     pub(crate) fn clear(&mut self) {
         if self.count == 0 {
             return;
@@ -366,38 +371,37 @@ impl Drop for Bytes {
     }
 }
 
-impl Turn {
-    /// Declares that the request only waits from now on: a stream, or a long poll. It is counted among the streams, which
-    /// have a limit of their own, and gives its slot back.
-    pub(crate) fn lengthen(&mut self, now: Moment) -> Result<(), Problem> {
-        if self.turn.is_none() {
+impl RequestPermit {
+    /// Mark the request as a stream or long poll: it counts among the streams and returns its permit.
+    pub(crate) fn mark_as_stream(&mut self, now: BootInstant) -> Result<(), Problem> {
+        if self.permit.is_none() {
             return Ok(());
         }
         let limiter = self.held.limiter.clone();
         let before = limiter.streams.fetch_add(1, Ordering::Relaxed);
         let most = limiter.limits.streams;
         let stream = if before >= most {
-            refused(Reason::Streams);
+            rejected(RejectReason::Streams);
             Err(Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "too-many-watchers",
-                format!("{most} watch already"),
+                "too-many-streams",
+                format!("the server has {most} open streams, the maximum"),
             )
-            .remedy("ask another replica")
+            .remedy("use another replica")
             .retry_after(5))
         } else {
             let name = self.held.name.clone();
             limiter.count(&name, Kind::Stream, limiter.limits.streams_per_principal, now, || {
-                too_many(format!("{name} watches as much as one principal may"), 5)
+                too_many(format!("{name} has reached the maximum number of streams"), 5)
                     .remedy("close some of the streams")
             })
         };
-        // Either the permit gives this back, or there is none.
+        // On failure there is no permit that would release this count.
         self.held = stream.inspect_err(|_| {
             limiter.streams.fetch_sub(1, Ordering::Relaxed);
         })?;
-        self.turn = None;
-        self._gauged = Gauged::new(names::STREAMS);
+        self.permit = None;
+        self._gauged = ActiveMetric::new(names::OPEN_STREAMS);
         Ok(())
     }
 }
@@ -416,8 +420,8 @@ impl Drop for Permit {
 }
 
 fn unread_answers(name: &str, unread: usize, most: usize) -> Problem {
-    let detail = format!("{name} has {unread} bytes of answers that it has not read; {most} are the most");
-    too_many(detail, 1).remedy("read the answers, or ask for less at once")
+    let detail = format!("{name} has {unread} bytes of unread responses; the maximum is {most}");
+    too_many(detail, 1).remedy("read the responses, or request less at once")
 }
 
 fn too_many(detail: String, retry_after: u32) -> Problem {
@@ -432,8 +436,8 @@ fn whole_seconds(wait: Duration) -> u32 {
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment::from_nanos(ms * 1_000_000)
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::from_nanos(ms * 1_000_000)
     }
 
     fn limiter(limits: Limits) -> Arc<Limiter> {
@@ -441,38 +445,38 @@ mod tests {
         Limiter::new(limits, &timeouts)
     }
 
-    async fn ordinary(limiter: &Arc<Limiter>, name: &Arc<str>) -> Result<Turn, Problem> {
-        limiter.request(name, Lane::Ordinary, at(0)).await
+    async fn ordinary(limiter: &Arc<Limiter>, name: &Arc<str>) -> Result<RequestPermit, Problem> {
+        limiter.request(name, RequestLane::Ordinary, at(0)).await
     }
 
     #[test]
-    fn rates_are_counted_for_each_principal() {
+    fn rate_limits_are_per_principal() {
         let limits = Limits { rate_per_principal: 1, burst_per_principal: 1, ..Limits::default() };
         let (limiter, a, b) = (limiter(limits), "a".into(), "b".into());
-        assert!(limiter.ask(&a, false, at(0)).is_ok());
-        let problem = limiter.ask(&a, false, at(0)).expect_err("too often");
-        assert_eq!((problem.status.as_u16(), problem.retry_after), (429, Some(1)));
-        assert!(limiter.ask(&b, false, at(0)).is_ok(), "one principal must not use up another's");
-        assert!(limiter.ask(&a, true, at(0)).is_ok(), "heartbeats are counted apart");
-        assert!(limiter.ask(&a, false, at(1000)).is_ok());
+        assert!(limiter.count_request(&a, false, at(0)).is_ok());
+        let problem = limiter.count_request(&a, false, at(0)).expect_err("too often");
+        assert_eq!((problem.status.as_u16(), problem.retry_after_ms), (429, Some(1000)));
+        assert!(limiter.count_request(&b, false, at(0)).is_ok(), "one principal must not use up another's");
+        assert!(limiter.count_request(&a, true, at(0)).is_ok(), "heartbeats are counted apart");
+        assert!(limiter.count_request(&a, false, at(1000)).is_ok());
     }
 
     #[test]
-    fn accounts_of_strangers_are_cleared_away() {
+    fn empty_accounts_are_removed() {
         let limiter =
             limiter(Limits { rate_per_principal: 10, burst_per_principal: 10, ..Limits::default() });
         for n in 0..100_000u32 {
-            let _ = limiter.ask(&format!("10.0.0.{n}").into(), false, at(u64::from(n)));
+            let _ = limiter.count_request(&format!("10.0.0.{n}").into(), false, at(u64::from(n)));
         }
         let kept = limiter.accounts.lock().expect("sound").of.len();
         assert!(kept <= 2 * ACCOUNTS_KEPT, "{kept} accounts are kept");
     }
 
     #[tokio::test]
-    async fn requests_of_one_principal_are_bounded_until_they_end() {
+    async fn concurrent_requests_are_limited_per_principal() {
         let limiter = limiter(Limits { requests_per_principal: 1, ..Limits::default() });
         let (a, b) = ("a".into(), "b".into());
-        let first = ordinary(&limiter, &a).await.expect("a slot");
+        let first = ordinary(&limiter, &a).await.expect("a permit");
         assert_eq!(ordinary(&limiter, &a).await.expect_err("refused").status.as_u16(), 429);
         assert!(ordinary(&limiter, &b).await.is_ok());
         drop(first);
@@ -480,22 +484,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_requests_together_are_bounded_and_streams_give_their_turn_back() {
+    async fn concurrent_requests_are_limited_and_streams_return_their_permit() {
         let limiter = limiter(Limits { requests: 1, streams: 1, ..Limits::default() });
         let a = "a".into();
-        let mut first = ordinary(&limiter, &a).await.expect("a slot");
+        let mut first = ordinary(&limiter, &a).await.expect("a permit");
         let problem = ordinary(&limiter, &a).await.expect_err("refused");
         assert_eq!((problem.status.as_u16(), problem.code), (503, "overloaded"));
-        first.lengthen(at(0)).expect("a stream");
-        first.lengthen(at(0)).expect("is one already");
-        let mut second = ordinary(&limiter, &a).await.expect("the slot was given back");
-        assert_eq!(second.lengthen(at(0)).expect_err("full").code, "too-many-watchers");
+        first.mark_as_stream(at(0)).expect("a stream");
+        first.mark_as_stream(at(0)).expect("is one already");
+        let mut second = ordinary(&limiter, &a).await.expect("the permit was returned");
+        assert_eq!(second.mark_as_stream(at(0)).expect_err("full").code, "too-many-streams");
         drop(first);
-        second.lengthen(at(0)).expect("the stream's place was given back");
+        second.mark_as_stream(at(0)).expect("the stream permit was released");
     }
 
     #[tokio::test]
-    async fn no_lane_takes_the_slots_of_another() {
+    async fn lanes_do_not_share_permits() {
         let limits = Limits {
             requests: 1,
             requests_per_principal: 1,
@@ -504,16 +508,20 @@ mod tests {
             ..Limits::default()
         };
         let limiter = limiter(limits);
-        let (a, stranger) = ("a".into(), "strangers from 192.0.2.7".into());
-        let _login = limiter.request(&stranger, Lane::Unauthenticated, at(0)).await.expect("a slot");
-        assert!(limiter.request(&stranger, Lane::Unauthenticated, at(0)).await.is_err());
-        let _ordinary = ordinary(&limiter, &a).await.expect("logins take no slot of others");
+        let (a, anonymous) = ("a".into(), "anonymous from 192.0.2.7".into());
+        let _login =
+            limiter.request(&anonymous, RequestLane::Unauthenticated, at(0)).await.expect("a permit");
+        assert!(limiter.request(&anonymous, RequestLane::Unauthenticated, at(0)).await.is_err());
+        let _ordinary = ordinary(&limiter, &a).await.expect("logins take no permit of others");
         assert!(ordinary(&limiter, &a).await.is_err());
-        limiter.request(&a, Lane::Heartbeat, at(0)).await.expect("a slot is reserved for heartbeats");
+        limiter
+            .request(&a, RequestLane::Heartbeat, at(0))
+            .await
+            .expect("a permit is reserved for heartbeats");
     }
 
     #[test]
-    fn bytes_are_bounded_for_each_principal_and_in_total() {
+    fn bytes_are_limited_per_principal_and_in_total() {
         let limits = Limits { response_bytes_per_principal: 100, response_bytes: 150, ..Limits::default() };
         let limiter = limiter(limits);
         let (a, b, c) = ("a".into(), "b".into(), "c".into());
@@ -525,7 +533,7 @@ mod tests {
         other.grow(30).expect("another's account");
         assert_eq!(limiter.bytes(&c, Side::Response).grow(1).expect_err("full").status.as_u16(), 503);
         drop(large);
-        limiter.bytes(&a, Side::Response).grow(100).expect("given back");
+        limiter.bytes(&a, Side::Response).grow(100).expect("released");
         drop(other);
         assert!(limiter.accounts.lock().expect("sound").of.is_empty(), "nothing is left behind");
     }

@@ -1,4 +1,4 @@
-//! What went wrong, as `application/problem+json` (RFC 9457): for programs a stable `code`, for people a remedy.
+//! Error responses as `application/problem+json` (RFC 9457), with a stable `code` and a remedy.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use tenure::Error;
-use tenure::port::{StoreError, Trouble};
+use tenure::port::{ErrorKind, StoreError};
 use utoipa::ToSchema;
 
-/// Something that went wrong.
+/// Error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema, thiserror::Error)]
 #[error("{detail}")]
 pub struct Problem {
@@ -18,44 +18,44 @@ pub struct Problem {
     #[serde(rename = "type")]
     #[schema(value_type = String, example = "urn:tenure:no-such-election")]
     pub kind: Box<str>,
-    /// The status in words.
+    /// Name of the status.
     pub title: &'static str,
-    /// The status.
+    /// HTTP status.
     #[serde(serialize_with = "number")]
     #[schema(value_type = u16, example = 404)]
     pub status: StatusCode,
-    /// What happened, in a word that never changes.
+    /// Stable error code.
     #[schema(example = "no-such-election")]
     pub code: &'static str,
-    /// What happened, for people.
+    /// What failed and why.
     #[schema(value_type = String)]
     pub detail: Box<str>,
-    /// The field or parameter that is to blame, if one is.
+    /// Invalid field or parameter, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "election")]
     pub field: Option<Box<str>>,
-    /// What to do about it.
+    /// What to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub remedy: Option<Box<str>>,
-    /// After how many seconds it makes sense to try again.
+    /// Time after which to retry.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub retry_after: Option<u32>,
-    /// What the store said. For the log: it names hosts, files and users, which are nobody's business.
+    pub retry_after_ms: Option<u32>,
+    /// Error of the store, only for the log: it may contain host, file and user names.
     #[serde(skip)]
     pub(crate) cause: Option<Arc<String>>,
 }
 
-/// What the store said. On an answer, for the log.
+/// Error of the store. Response extension, for the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Cause(pub(crate) Arc<String>);
+pub(crate) struct ProblemCause(pub(crate) Arc<String>);
 
 fn number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u16(status.as_u16())
 }
 
 impl Problem {
-    /// A problem.
+    /// Create a problem.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Problem {
         Problem {
             kind: format!("urn:tenure:{code}").into(),
@@ -65,89 +65,91 @@ impl Problem {
             detail: detail.into().into(),
             field: None,
             remedy: None,
-            retry_after: None,
+            retry_after_ms: None,
             cause: None,
         }
     }
 
-    /// A problem as the stores and the core tell theirs: what is wrong; and what to do about it.
-    pub(crate) fn told(status: StatusCode, code: &'static str, message: &str) -> Problem {
+    /// Create a problem from a message of the core or a store: the detail, then `; ` and the remedy.
+    pub(crate) fn from_message(status: StatusCode, code: &'static str, message: &str) -> Problem {
         match message.rsplit_once("; ") {
             Some((detail, remedy)) => Problem::new(status, code, detail).remedy(remedy),
-            None => {
-                Problem::new(status, code, message).remedy("change what is wrong with it, and send it again")
-            }
+            None => Problem::new(status, code, message).remedy("correct the request and send it again"),
         }
     }
 
-    /// Names the field that is to blame.
+    /// Set the invalid field.
     #[must_use]
     pub fn field(mut self, field: impl Into<Box<str>>) -> Problem {
         self.field = Some(field.into());
         self
     }
 
-    /// Says what to do.
+    /// Set the remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<Box<str>>) -> Problem {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// Says when to try again.
+    /// Set the time after which to retry, in seconds.
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Problem {
-        self.retry_after = Some(seconds);
+        self.retry_after_ms = Some(seconds.saturating_mul(1000));
         self
     }
 }
 
 impl Problem {
-    /// Puts what only the log is told on an answer.
-    pub(crate) fn note(&self, response: &mut Response) {
+    /// Attach the store error to a response, for the log.
+    pub(crate) fn attach_cause(&self, response: &mut Response) {
         if let Some(cause) = &self.cause {
-            response.extensions_mut().insert(Cause(cause.clone()));
+            response.extensions_mut().insert(ProblemCause(cause.clone()));
         }
     }
 }
 
 impl Problem {
-    /// Whether the store failed, or did not answer, rather than anything about the request.
-    pub(crate) fn is_about_the_store(&self) -> bool {
+    /// Whether the store failed or did not respond, as opposed to an error of the request.
+    pub(crate) fn is_store_error(&self) -> bool {
         matches!(self.code, "store-timeout" | "store-unavailable")
     }
 }
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
-        let again = "whether it happened is unknown; try again; the server's log says more";
+        let again = "the outcome is unknown; retry; see the server's log";
         let problem = match error.kind {
-            // About what was asked, and so for whoever asked it.
-            Trouble::Request => {
-                return Problem::told(StatusCode::UNPROCESSABLE_ENTITY, "refused-by-store", &error.message);
+            // About the request, so the client may see it.
+            ErrorKind::Request => {
+                return Problem::from_message(
+                    StatusCode::UNPROCESSABLE_ENTITY,
+                    "rejected-by-store",
+                    &error.message,
+                );
             }
-            // About what the store is for, which is no secret and does not pass.
-            Trouble::Unsupported => {
-                return Problem::told(StatusCode::NOT_IMPLEMENTED, "unsupported", &error.message);
+            // About the features of the store: not secret, and permanent.
+            ErrorKind::Unsupported => {
+                return Problem::from_message(StatusCode::NOT_IMPLEMENTED, "unsupported", &error.message);
             }
-            Trouble::Timeout => {
-                let detail = "the store did not answer the server in time";
+            ErrorKind::Timeout => {
+                let detail = "the store did not respond in time";
                 Problem::new(StatusCode::GATEWAY_TIMEOUT, "store-timeout", detail)
                     .remedy(again)
                     .retry_after(1)
             }
-            Trouble::Unreachable | Trouble::Unavailable => {
-                let detail = "the server has no store to work with at the moment";
+            ErrorKind::Unreachable | ErrorKind::Unavailable => {
+                let detail = "the store is unavailable";
                 Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store-unavailable", detail)
                     .remedy(again)
                     .retry_after(1)
             }
             _ => Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "store-unfit",
-                "the server's store is not as it must be",
+                "store-misconfigured",
+                "the store is misconfigured",
             )
-            .remedy("the server's log says more, and so does `tenure doctor` on its machine"),
+            .remedy("see the server's log, or run `tenure doctor` on its machine"),
         };
         Problem { cause: Some(Arc::new(error.message)), ..problem }
     }
@@ -157,13 +159,15 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         match error {
             Error::Store(error) => error.into(),
-            Error::Closed | Error::NotClosed(_) | Error::Unconfirmed(..) => {
-                let detail = "this server is shutting down";
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "closing", detail)
-                    .remedy("ask another replica")
+            Error::Closed | Error::NotClosed(_) | Error::LeaveUnconfirmed(..) => {
+                let detail = "the server is shutting down";
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "shutting-down", detail)
+                    .remedy("use another replica")
                     .retry_after(1)
             }
-            error => Problem::told(StatusCode::UNPROCESSABLE_ENTITY, "unfit", &error.to_string()),
+            error => {
+                Problem::from_message(StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", &error.to_string())
+            }
         }
     }
 }
@@ -174,10 +178,10 @@ impl IntoResponse for Problem {
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(seconds) = self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        if let Some(ms) = self.retry_after_ms {
+            headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
         }
-        self.note(&mut response);
+        self.attach_cause(&mut response);
         response
     }
 }
@@ -187,25 +191,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_store_says_of_itself_is_for_the_log_only() {
-        for kind in [Trouble::Timeout, Trouble::Unreachable, Trouble::Unavailable, Trouble::Unfit] {
+    fn store_errors_are_only_logged() {
+        for kind in
+            [ErrorKind::Timeout, ErrorKind::Unreachable, ErrorKind::Unavailable, ErrorKind::Misconfigured]
+        {
             let problem = Problem::from(StoreError::new(kind, "no route to db-7 for user app"));
             let told = serde_json::to_string(&problem).expect("JSON");
             assert!(!told.contains("db-7") && problem.remedy.is_some(), "{told}");
             let answer = problem.into_response();
-            let noted = answer.extensions().get::<Cause>().expect("a cause for the log");
+            let noted = answer.extensions().get::<ProblemCause>().expect("a cause for the log");
             assert!(noted.0.contains("db-7"));
         }
-        // What the store is not for does not pass: no status that a client would try again after.
-        let problem = Problem::from(StoreError::new(Trouble::Unsupported, "no tasks here; use sqlite:"));
-        assert_eq!((problem.status.as_u16(), problem.code, problem.retry_after), (501, "unsupported", None));
+        // A permanent error has no status that clients would retry.
+        let problem = Problem::from(StoreError::new(ErrorKind::Unsupported, "no tasks here; use sqlite:"));
+        assert_eq!(
+            (problem.status.as_u16(), problem.code, problem.retry_after_ms),
+            (501, "unsupported", None)
+        );
         assert_eq!((&*problem.detail, problem.remedy.as_deref()), ("no tasks here", Some("use sqlite:")));
-        // What was wrong with the request is for whoever sent it.
-        let problem = Problem::from(StoreError::new(Trouble::Request, "a lease is at most an hour"));
+        // Errors of the request are for the client.
+        let problem = Problem::from(StoreError::new(ErrorKind::Request, "a lease is at most an hour"));
         assert_eq!((&*problem.detail, &problem.cause), ("a lease is at most an hour", &None));
         assert!(problem.remedy.is_some());
         let problem =
-            Problem::from(StoreError::new(Trouble::Request, "its key \"a; b\" is taken; use another"));
+            Problem::from(StoreError::new(ErrorKind::Request, "its key \"a; b\" is taken; use another"));
         assert_eq!(
             (&*problem.detail, problem.remedy.as_deref()),
             ("its key \"a; b\" is taken", Some("use another"))

@@ -1,8 +1,8 @@
-//! How many objects of each kind a namespace may have through servers.
+//! Quotas of objects per namespace.
 //!
-//! Objects are made by naming them, so a tenant could make as many as it can think of names, and each costs every server
-//! memory and every scrape a line. The count is that of the server's last look at the store, together with what was made
-//! through this server since; other replicas, and programs that use the store itself, may add a few meanwhile.
+//! Objects are created by naming them, so a client could create any number, and each costs every server
+//! memory and every scrape a line. Objects are counted in the snapshot, plus those created through this
+//! server since; other replicas and direct clients of the store may add some meanwhile.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,28 +12,28 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tenure::port::{GroupKey, PoolKey, QueueKey, ScheduleKey, TopicKey};
-use tenure::{ElectionKey, Moment, Name};
+use tenure::{BootInstant, ElectionKey, Name};
 
 use crate::App;
 use crate::problem::Problem;
 
-/// For how long an object that was made here is counted, though no look has shown it.
+/// How long an object created here is counted although no snapshot contains it.
 const RECENT: Duration = Duration::from_secs(30);
 
-/// How many objects of each kind one namespace may have.
+/// Maximum number of objects of each kind per namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas([usize; Kind::ALL.len()]);
 
-/// Kinds of objects.
+/// Kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Elections, names and singletons included.
+    /// Elections, including registered names and singletons.
     Elections,
     /// Queues.
     Queues,
     /// Topics.
     Topics,
-    /// Consumer groups, of all topics.
+    /// Consumer groups of all topics.
     Groups,
     /// Schedules.
     Schedules,
@@ -42,7 +42,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 6] =
         [Kind::Elections, Kind::Queues, Kind::Topics, Kind::Groups, Kind::Schedules, Kind::Pools];
 
@@ -78,23 +78,23 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// How many of a kind.
+    /// Quota of a kind.
     pub fn of(&self, kind: Kind) -> usize {
         self.0[kind as usize]
     }
 
-    /// Sets how many of a kind.
+    /// Set the quota of a kind.
     pub fn set(&mut self, Quota { kind, most }: Quota) {
         self.0[kind as usize] = most;
     }
 }
 
-/// A quota of one kind, as it is written: `queues=2000`.
+/// Quota of one kind, written `queues=2000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Of what.
+    /// Kind.
     pub kind: Kind,
-    /// How many in one namespace.
+    /// Maximum number per namespace.
     pub most: usize,
 }
 
@@ -108,14 +108,14 @@ impl FromStr for Quota {
             _ => {
                 let kinds = Kind::ALL.map(Kind::plural).join(", ");
                 Err(format!(
-                    "{text:?} is no quota; write KIND=NUMBER with one of {kinds}, such as queues=2000"
+                    "{text:?} is not a quota; use KIND=NUMBER with one of {kinds}, such as queues=2000"
                 ))
             }
         }
     }
 }
 
-/// An object that is about to be made, or to be changed.
+/// Object to create or change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Object<'a> {
     Election(&'a ElectionKey),
@@ -126,26 +126,26 @@ pub(crate) enum Object<'a> {
     Pool(&'a PoolKey),
 }
 
-/// What was made through this server lately.
+/// Objects recently created through this server.
 #[derive(Debug, Default)]
-pub(crate) struct Made(Mutex<HashMap<(Kind, Name), HashMap<String, Moment>>>);
+pub(crate) struct RecentlyCreated(Mutex<HashMap<(Kind, Name), HashMap<String, BootInstant>>>);
 
-impl Made {
-    /// Counts one more object of a namespace that has so many; whether it may have it.
+impl RecentlyCreated {
+    /// Count a new object of a namespace; false if it exceeds the quota.
     fn admit(
         &self,
         (kind, namespace): (Kind, &Name),
         name: String,
         (known, most): (usize, usize),
         is_known: impl Fn(&str) -> bool,
-        now: Moment,
+        now: BootInstant,
     ) -> bool {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        made.retain(|_, names| {
+        let mut created = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        created.retain(|_, names| {
             names.retain(|_, at| now.since(*at) < RECENT);
             !names.is_empty()
         });
-        let names = made.entry((kind, namespace.clone())).or_default();
+        let names = created.entry((kind, namespace.clone())).or_default();
         names.retain(|name, _| !is_known(name));
         if names.contains_key(&name) {
             return true;
@@ -158,7 +158,7 @@ impl Made {
     }
 }
 
-/// Refuses an object that is not there yet to a namespace that has as many as it may have.
+/// Reject a new object if its namespace has reached the quota.
 pub(crate) async fn check(app: &App, object: Object<'_>) -> Result<(), Problem> {
     let (kind, namespace) = match object {
         Object::Election(key) => (Kind::Elections, &key.namespace),
@@ -171,59 +171,60 @@ pub(crate) async fn check(app: &App, object: Object<'_>) -> Result<(), Problem> 
     let most = app.quotas.of(kind);
     let admit = |name: &str, known: usize, is_known: &dyn Fn(&str) -> bool| {
         let now = app.runtime.now();
-        let admitted = app.made.admit((kind, namespace), name.to_owned(), (known, most), is_known, now);
+        let admitted =
+            app.recently_created.admit((kind, namespace), name.to_owned(), (known, most), is_known, now);
         if admitted { Ok(()) } else { Err(exceeded(kind, namespace, most)) }
     };
     let named = |name: &str| name.parse::<Name>().ok();
     match object {
         Object::Election(key) => {
-            let seen = app.board.seen();
-            if seen.elections.contains_key(key) {
+            let snapshot = app.elections.snapshot();
+            if snapshot.elections.contains_key(key) {
                 return Ok(());
             }
-            let known = seen.elections.keys().filter(|known| known.namespace == *namespace).count();
+            let known = snapshot.elections.keys().filter(|known| known.namespace == *namespace).count();
             admit(key.name.as_str(), known, &|name| {
                 named(name).is_some_and(|name| {
-                    seen.elections.contains_key(&ElectionKey::new(namespace.clone(), name))
+                    snapshot.elections.contains_key(&ElectionKey::new(namespace.clone(), name))
                 })
             })
         }
         Object::Queue(key) => {
-            let seen = app.floor.seen();
-            if seen.queues.contains_key(key) {
+            let snapshot = app.queues.snapshot();
+            if snapshot.queues.contains_key(key) {
                 return Ok(());
             }
-            let known = seen.queues.keys().filter(|known| known.namespace == *namespace).count();
+            let known = snapshot.queues.keys().filter(|known| known.namespace == *namespace).count();
             admit(key.name.as_str(), known, &|name| {
                 named(name)
-                    .is_some_and(|name| seen.queues.contains_key(&QueueKey::new(namespace.clone(), name)))
+                    .is_some_and(|name| snapshot.queues.contains_key(&QueueKey::new(namespace.clone(), name)))
             })
         }
         Object::Topic(key) => {
-            let seen = app.gauge.seen();
-            if seen.topics.contains_key(key) {
+            let snapshot = app.events.snapshot();
+            if snapshot.topics.contains_key(key) {
                 return Ok(());
             }
-            let known = seen.topics.keys().filter(|known| known.namespace == *namespace).count();
+            let known = snapshot.topics.keys().filter(|known| known.namespace == *namespace).count();
             admit(key.name.as_str(), known, &|name| {
                 named(name)
-                    .is_some_and(|name| seen.topics.contains_key(&TopicKey::new(namespace.clone(), name)))
+                    .is_some_and(|name| snapshot.topics.contains_key(&TopicKey::new(namespace.clone(), name)))
             })
         }
         Object::Group(key) => {
-            let seen = app.gauge.seen();
-            if seen.groups.contains_key(key) {
+            let snapshot = app.events.snapshot();
+            if snapshot.groups.contains_key(key) {
                 return Ok(());
             }
-            let of_namespace = || seen.groups.keys().filter(|known| known.topic.namespace == *namespace);
+            let of_namespace = || snapshot.groups.keys().filter(|known| known.topic.namespace == *namespace);
             let label = |key: &GroupKey| format!("{}/{}", key.topic.name, key.name);
             admit(&label(key), of_namespace().count(), &|name| of_namespace().any(|key| label(key) == name))
         }
         Object::Schedule(key) => {
-            // What cannot be counted is not refused: the store itself will say what is wrong.
-            let Ok(stats) = app.agenda.stats().await else { return Ok(()) };
+            // If the count is unknown, the request passes: the store reports its own error.
+            let Ok(stats) = app.schedules.stats().await else { return Ok(()) };
             let known = stats.iter().find(|stats| stats.namespace == *namespace);
-            let known = known.map_or(0, |stats| usize::try_from(stats.schedules).unwrap_or(usize::MAX));
+            let known = known.map_or(0, |stats| usize::try_from(stats.schedule_count).unwrap_or(usize::MAX));
             let admitted = admit(key.name.as_str(), known, &|_| false);
             if admitted.is_err() && app.store.schedule(key).await?.is_some() {
                 return Ok(());
@@ -231,7 +232,7 @@ pub(crate) async fn check(app: &App, object: Object<'_>) -> Result<(), Problem> 
             admitted
         }
         Object::Pool(key) => {
-            let Ok(pools) = app.floor.pools().await else { return Ok(()) };
+            let Ok(pools) = app.queues.pools().await else { return Ok(()) };
             let of_namespace = || pools.iter().filter(|pool| pool.key.namespace == *namespace);
             if of_namespace().any(|pool| pool.key == *key) {
                 return Ok(());
@@ -244,9 +245,9 @@ pub(crate) async fn check(app: &App, object: Object<'_>) -> Result<(), Problem> 
 }
 
 fn exceeded(kind: Kind, namespace: &Name, most: usize) -> Problem {
-    let detail = format!("the namespace {namespace} has {most} {kind}, as many as it may have");
+    let detail = format!("namespace {namespace} has {most} {kind}, the maximum");
     Problem::new(StatusCode::CONFLICT, "quota-exceeded", detail).field(kind.field()).remedy(format!(
-        "use one that is there, delete some, or start the servers with a higher --quota {kind}=NUMBER"
+        "use an existing one, delete some, or start the servers with a higher --quota {kind}=NUMBER"
     ))
 }
 
@@ -254,12 +255,12 @@ fn exceeded(kind: Kind, namespace: &Name, most: usize) -> Problem {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_nanos(seconds * 1_000_000_000)
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_nanos(seconds * 1_000_000_000)
     }
 
     #[test]
-    fn quotas_are_read_and_nonsense_names_itself() {
+    fn quotas_are_parsed_and_errors_contain_the_text() {
         let mut quotas = Quotas::default();
         quotas.set("queues=7".parse().expect("a quota"));
         assert_eq!((quotas.of(Kind::Queues), quotas.of(Kind::Topics)), (7, 1_000));
@@ -269,16 +270,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_since_the_last_look_counts() {
-        let (made, namespace) = (Made::default(), Name::default_namespace());
-        let admit = |name: &str, known, seen: &'static [&'static str], now| {
+    fn objects_created_since_the_last_snapshot_count() {
+        let (created, namespace) = (RecentlyCreated::default(), Name::default_namespace());
+        let admit = |name: &str, known, snapshot: &'static [&'static str], now| {
             let of = (Kind::Queues, &namespace);
-            made.admit(of, name.to_owned(), (known, 3), |name| seen.contains(&name), now)
+            created.admit(of, name.to_owned(), (known, 3), |name| snapshot.contains(&name), now)
         };
         assert!(admit("a", 1, &[], at(0)) && admit("b", 1, &[], at(0)));
-        assert!(!admit("c", 1, &[], at(0)), "one was there, and two were made");
-        assert!(admit("a", 1, &[], at(0)), "one of these is no new one");
-        assert!(!admit("c", 3, &["a", "b"], at(1)), "they were seen meanwhile");
-        assert!(admit("c", 1, &[], at(40)), "they were never seen: nobody made them after all");
+        assert!(!admit("c", 1, &[], at(0)), "one existed, and two were created");
+        assert!(admit("a", 1, &[], at(0)), "it exists already");
+        assert!(!admit("c", 3, &["a", "b"], at(1)), "the snapshot contains them now");
+        assert!(admit("c", 1, &[], at(40)), "they never appeared in a snapshot, so they were not created");
     }
 }

@@ -1,29 +1,29 @@
-//! This server among the others: a candidate of the election `tenure/servers`.
+//! This server as a replica: a candidate of the election `tenure/coordinator`.
 //!
-//! The candidates of that election are the replicas, so there is no table of them and nothing to clear away after one
-//! that died. Whoever leads it does the housekeeping.
+//! The candidates of that election are the replicas, so there is no table of replicas and nothing to clean up
+//! after one that died. The leader runs maintenance.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::port::Backend;
+use tenure::port::Store;
 use tenure::{Error, Tenure};
 use tokio::task::JoinHandle;
 
 use crate::App;
-use crate::app::SERVERS;
+use crate::app::COORDINATOR_ELECTION;
 use crate::server::StartError;
-use crate::settings::{Bound, Settings};
+use crate::settings::{BoundAddress, Settings};
 
-/// How often the leader clears away.
-const FORGET_EVERY: Duration = Duration::from_secs(24 * 3600);
-/// How long deeds, and credentials that are worth nothing, are remembered.
-const REMEMBER_MS: i64 = 400 * 24 * 3600 * 1000;
-/// How soon clearing away is tried again after it failed.
-const RETRY: Duration = Duration::from_secs(60);
+/// Interval between runs of maintenance.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+/// Retention of audit entries and of invalid credentials.
+const RETENTION_MS: i64 = 400 * 24 * 3600 * 1000;
+/// Delay after failed maintenance.
+const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Opens this server's own session.
-pub(crate) async fn open(settings: &Settings, store: Arc<dyn Backend>) -> Result<Tenure, StartError> {
+/// Open the session of this server.
+pub(crate) async fn open(settings: &Settings, store: Arc<dyn Store>) -> Result<Tenure, StartError> {
     let builder = Tenure::builder()
         .shared_store(store)
         .name(&settings.name)
@@ -35,19 +35,19 @@ pub(crate) async fn open(settings: &Settings, store: Arc<dyn Backend>) -> Result
     })
 }
 
-/// Stands among the replicas, and does the housekeeping whenever it leads them.
-pub(crate) async fn stand(
+/// Join the election of the replicas, and run maintenance while leading it.
+pub(crate) async fn join(
     tenure: &Tenure,
     settings: &Settings,
-    addresses: &[Bound],
+    addresses: &[BoundAddress],
     app: App,
 ) -> Result<JoinHandle<()>, Error> {
-    let first = addresses.first().map(Bound::url).unwrap_or_default();
+    let first = addresses.first().map(BoundAddress::url).unwrap_or_default();
     let address = settings.advertise.clone().unwrap_or(first);
     let elector = tenure
-        .elector(SERVERS.name.as_str())
-        .namespace(SERVERS.namespace.as_str())
-        .id(&settings.name)
+        .elector(COORDINATOR_ELECTION.name.as_str())
+        .namespace(COORDINATOR_ELECTION.namespace.as_str())
+        .candidate_name(&settings.name)
         .priority(settings.priority)
         .metadata("address", address)
         .metadata("version", env!("CARGO_PKG_VERSION"))
@@ -56,15 +56,15 @@ pub(crate) async fn stand(
     Ok(tokio::spawn(async move {
         loop {
             match elector.elected().await {
-                // Nothing that can not be left at any moment: who is asked to finish does so at once.
+                // Maintenance can be interrupted at any time, so a request to resign is served at once.
                 Ok(leadership) => tokio::select! {
                     _ = leadership.lost() => {}
-                    _ = leadership.asked() => {}
-                    never = keep_house(&app) => match never {},
+                    _ = leadership.leader_request() => {}
+                    never = run_maintenance(&app) => match never {},
                 },
                 Err(Error::Closed) => return,
                 Err(error) => {
-                    tracing::error!("this server does not stand among the replicas any more: {error}");
+                    tracing::error!(%error, "this server is no longer a candidate for coordinator");
                     return;
                 }
             }
@@ -72,16 +72,16 @@ pub(crate) async fn stand(
     }))
 }
 
-/// Clears away what nobody asks for any more, day by day.
-async fn keep_house(app: &App) -> std::convert::Infallible {
-    tracing::info!("this replica keeps house for all");
+/// Delete old audit entries and credentials once a day.
+async fn run_maintenance(app: &App) -> std::convert::Infallible {
+    tracing::info!("this replica runs maintenance");
     loop {
-        let before = app.runtime.wall_ms() - REMEMBER_MS;
-        let pause = match app.store.forget(before).await {
-            Ok(()) => FORGET_EVERY,
+        let before = app.runtime.wall_ms() - RETENTION_MS;
+        let pause = match app.store.prune_access(before).await {
+            Ok(()) => MAINTENANCE_INTERVAL,
             Err(error) => {
-                tracing::warn!("clearing away: {error}");
-                RETRY
+                tracing::warn!(%error, "maintenance failed");
+                RETRY_DELAY
             }
         };
         app.runtime.sleep_until(app.runtime.now() + pause).await;

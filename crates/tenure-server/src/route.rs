@@ -1,7 +1,7 @@
-//! The table of all routes.
+//! Table of all routes.
 //!
-//! A route gets into the router only through [`Routes`], and only together with its [`Need`]. So there is no route that
-//! the gate does not guard, and a test that walks this table walks everything that there is.
+//! A route enters the router only through [`Routes`], together with its [`RequiredPermission`]. So every
+//! route is guarded by the access middleware, and a test over this table covers every route.
 
 use axum::Router;
 use axum::routing::MethodRouter;
@@ -11,100 +11,115 @@ use utoipa::openapi::path::{PathItem, Paths};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use crate::App;
-use crate::access::gate;
-use tenure::port::Verb;
+use crate::access::authorize;
+use tenure::port::Permission;
 
-/// What a route asks of whoever calls it.
+/// Permission that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// Nothing: health, the login page, style sheets.
-    Nothing,
-    /// To be somebody. What is shown is narrowed to what they may see.
-    Known,
-    /// This verb in the namespace that the query names (`?namespace=`, else `default`).
-    In(Verb),
-    /// Any of these verbs in the namespace that the query names: what those who do different things all have to see.
-    InAny(&'static [Verb]),
-    /// This verb over everything: a grant in `*`.
-    Over(Verb),
-    /// To be the owner of the session that the path names.
+pub enum RequiredPermission {
+    /// None: health checks, the login page, static assets.
+    None,
+    /// Any credential. The response is limited to what the principal may read.
+    AnyCredential,
+    /// This permission in the namespace of the request (`?namespace=`, else `default`).
+    In(Permission),
+    /// Any of these permissions in the namespace of the request.
+    InAny(&'static [Permission]),
+    /// This permission in `*`.
+    InAll(Permission),
+    /// Ownership of the session in the path.
     Session,
-    /// Both: to own the session, and this verb in the namespace that the query names. The servers' own namespace is
-    /// nobody's to stand in.
-    SessionIn(Verb),
-    /// To stand for elections in the namespace that the query names: `lead`, anywhere but in the servers' own.
-    Stand,
+    /// Ownership of the session, and this permission in the namespace of the request. The namespace of the
+    /// servers is excluded.
+    SessionIn(Permission),
+    /// `lead` in the namespace of the request, except in the namespace of the servers.
+    Campaign,
 }
 
-/// A route, as the table has it.
+/// Row of the route table.
 #[derive(Clone, Debug)]
-pub struct Entry {
-    /// The method.
+pub struct RouteEntry {
+    /// Method.
     pub method: Method,
-    /// The path, with its parameters in braces.
+    /// Path, with parameters in braces.
     pub path: String,
-    /// What it asks of whoever calls it.
-    pub need: Need,
-    /// Whether its bodies may be large: they carry payloads.
+    /// Required permission.
+    pub need: RequiredPermission,
+    /// Whether bodies may be large because they contain payloads.
     pub large: bool,
 }
 
-/// What the gate has to know of a route.
+/// Properties of a route for the access middleware.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Guard {
-    pub(crate) need: Need,
+pub(crate) struct RouteAccess {
+    pub(crate) need: RequiredPermission,
     pub(crate) large: bool,
-    /// Whether its requests renew what a client holds, and have slots of their own.
+    /// Whether requests of the route are heartbeats, which have their own permits.
     pub(crate) heartbeat: bool,
 }
 
-/// Routes, being gathered.
+/// Prefix of routes that only Tenure's own clients use. They are not in the OpenAPI document.
+pub(crate) const INTERNAL: &str = "/internal/";
+
+/// Whether a path belongs to the API, as opposed to the pages.
+pub(crate) fn is_api(path: &str) -> bool {
+    path.starts_with("/v1/") || path.starts_with(INTERNAL)
+}
+
+/// Routes under construction.
 #[derive(Default)]
 pub struct Routes {
-    routers: Vec<(Guard, OpenApiRouter<App>)>,
-    table: Vec<Entry>,
+    routers: Vec<(RouteAccess, OpenApiRouter<App>)>,
+    table: Vec<RouteEntry>,
 }
 
 impl Routes {
-    /// None yet.
+    /// Create an empty table.
     pub fn new() -> Routes {
         Routes::default()
     }
 
-    /// Adds documented handlers of the API: `routes.api(Need::In(Verb::Read), routes!(show))`.
+    /// Add documented API handlers: `routes.api(RequiredPermission::In(Permission::Read),
+    /// routes!(get_queue))`.
     #[must_use]
-    pub fn api(self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
-        self.guarded(Guard { need, large: false, heartbeat: false }, handlers)
+    pub fn api(self, need: RequiredPermission, handlers: UtoipaMethodRouter<App>) -> Routes {
+        self.guarded(RouteAccess { need, large: false, heartbeat: false }, handlers)
     }
 
-    /// Adds documented handlers of the API whose bodies carry payloads, and may be large.
+    /// Add documented API handlers with large bodies.
     #[must_use]
-    pub fn api_large(self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
-        self.guarded(Guard { need, large: true, heartbeat: false }, handlers)
+    pub fn api_large(self, need: RequiredPermission, handlers: UtoipaMethodRouter<App>) -> Routes {
+        self.guarded(RouteAccess { need, large: true, heartbeat: false }, handlers)
     }
 
-    /// Adds documented handlers of the API that renew a session or a claim. Slots are reserved for them.
+    /// Add documented API handlers for heartbeats, which have reserved permits.
     #[must_use]
-    pub fn api_heartbeat(self, need: Need, handlers: UtoipaMethodRouter<App>) -> Routes {
-        self.guarded(Guard { need, large: false, heartbeat: true }, handlers)
+    pub fn api_heartbeat(self, need: RequiredPermission, handlers: UtoipaMethodRouter<App>) -> Routes {
+        self.guarded(RouteAccess { need, large: false, heartbeat: true }, handlers)
     }
 
-    fn guarded(mut self, guard: Guard, handlers: UtoipaMethodRouter<App>) -> Routes {
+    fn guarded(mut self, guard: RouteAccess, handlers: UtoipaMethodRouter<App>) -> Routes {
         self.table.extend(entries(&handlers.1, guard));
         self.routers.push((guard, OpenApiRouter::new().routes(handlers)));
         self
     }
 
-    /// Adds a handler that is not part of the API: a page, a style sheet.
+    /// Add a handler that is not part of the API: a page or a static asset.
     #[must_use]
-    pub fn page(mut self, need: Need, method: Method, path: &str, handler: MethodRouter<App>) -> Routes {
-        let guard = Guard { need, large: false, heartbeat: false };
-        self.table.push(Entry { method, path: path.into(), need, large: false });
+    pub fn page(
+        mut self,
+        need: RequiredPermission,
+        method: Method,
+        path: &str,
+        handler: MethodRouter<App>,
+    ) -> Routes {
+        let guard = RouteAccess { need, large: false, heartbeat: false };
+        self.table.push(RouteEntry { method, path: path.into(), need, large: false });
         self.routers.push((guard, OpenApiRouter::new().route(path, handler)));
         self
     }
 
-    /// All of both.
+    /// Merge two tables.
     #[must_use]
     pub fn merge(mut self, other: Routes) -> Routes {
         self.routers.extend(other.routers);
@@ -113,35 +128,39 @@ impl Routes {
     }
 
     /// The table.
-    pub fn table(&self) -> &[Entry] {
+    pub fn table(&self) -> &[RouteEntry] {
         &self.table
     }
 
-    /// The document that describes those of the API, begun with this one.
+    /// Complete an OpenAPI document with the routes of the public API.
     pub fn document(&self, mut document: OpenApi) -> OpenApi {
         for (_, router) in &self.routers {
-            document.merge(router.get_openapi().clone());
+            let api = router.get_openapi();
+            if api.paths.paths.keys().any(|path| path.starts_with(INTERNAL)) {
+                continue;
+            }
+            document.merge(api.clone());
         }
         document
     }
 
-    /// The router, each route behind the gate, and the document that describes those of the API.
-    pub fn split(self, app: &App, document: OpenApi) -> (Router<App>, OpenApi) {
+    /// Build the router with the access middleware in front of every route, and the document of the API.
+    pub fn into_router_and_document(self, app: &App, document: OpenApi) -> (Router<App>, OpenApi) {
         let mut all = OpenApiRouter::with_openapi(document);
         for (guard, router) in self.routers {
-            let layer = axum::middleware::from_fn_with_state((app.clone(), guard), gate);
+            let layer = axum::middleware::from_fn_with_state((app.clone(), guard), authorize);
             all = all.merge(router.route_layer(layer));
         }
         all.split_for_parts()
     }
 
-    /// The service.
+    /// Build the service.
     pub fn into_router(self, app: App) -> Router {
-        self.split(&app, crate::api::document()).0.with_state(app)
+        self.into_router_and_document(&app, crate::api::document()).0.with_state(app)
     }
 }
 
-fn entries(paths: &Paths, Guard { need, large, .. }: Guard) -> impl Iterator<Item = Entry> {
+fn entries(paths: &Paths, RouteAccess { need, large, .. }: RouteAccess) -> impl Iterator<Item = RouteEntry> {
     let methods = |item: &PathItem| {
         let known = [
             (Method::GET, item.get.is_some()),
@@ -156,7 +175,7 @@ fn entries(paths: &Paths, Guard { need, large, .. }: Guard) -> impl Iterator<Ite
         .paths
         .iter()
         .flat_map(|(path, item)| {
-            methods(item).map(move |method| Entry { method, path: path.clone(), need, large })
+            methods(item).map(move |method| RouteEntry { method, path: path.clone(), need, large })
         })
         .collect();
     entries.into_iter()

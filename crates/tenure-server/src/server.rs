@@ -1,122 +1,142 @@
-//! A running server: its sockets, its replica, its end.
+//! A running server: sockets, replica and shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::port::{Backend, StoreError};
+use tenure::port::{Store, StoreError};
 use tenure::{Scheduler, Tenure};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 
-use crate::access::Access;
-use crate::bounded::Bounded;
-use crate::listen::{Listener, Listening, Tls};
+use crate::access::AccessMode;
+use crate::listen::{Listener, ListenerSet, Tls};
 use crate::replica;
-use crate::settings::{Bound, Limits, Settings};
-use crate::webhooks::{Calls, Webhooks};
+use crate::settings::{BoundAddress, Limits, Settings};
+use crate::timeout_store::TimeoutStore;
+use crate::webhooks::{GroupWebhooks, ScheduleWebhooks};
 use crate::{App, listen};
 
-/// Descriptors for everything but connections: the store, files, listeners.
+/// File descriptors for everything except connections: store, files, listeners.
 const OTHER_FILES: usize = 256;
-/// How long leaving the other replicas may take, beyond the time for draining.
-const LEAVE: Duration = Duration::from_secs(5);
+/// Maximum time to leave the election of the replicas, in addition to the drain timeout.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A running server. Dropped, it stops listening at once and leaves the others as far as it still can.
+/// Running server. On drop it stops listening at once and leaves the other replicas if possible.
 pub struct Server {
     app: App,
-    addresses: Vec<Bound>,
-    listening: Listening,
+    addresses: Vec<BoundAddress>,
+    listening: ListenerSet,
     tenure: Tenure,
     ended: watch::Sender<bool>,
     drain: Duration,
     tasks: [JoinHandle<()>; 2],
-    webhooks: Webhooks,
-    calls: Calls,
+    webhooks: GroupWebhooks,
+    calls: ScheduleWebhooks,
     scheduler: Mutex<Option<Scheduler>>,
 }
 
-/// Why a server did not start. Nothing is left behind.
+/// Reason why a server did not start. Nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// It would be open to strangers.
+    /// It would be reachable without authentication.
     #[error(
-        "{0} can be reached by others: that needs TLS and authentication. Give --tls-cert and --tls-key (PEM files) and \
-         --auth, and make the first token with `tenure token create --name NAME --grant '*:admin'`; or listen on 127.0.0.1 or unix:PATH"
+        "{0} is reachable from other machines, which requires TLS and authentication. Set --tls-cert and --tls-key (PEM files) and \
+         --auth, and create the first access token with `tenure credentials create --name NAME --grant '*:admin'`; or listen on 127.0.0.1 or unix:PATH"
     )]
     Exposed(String),
-    /// It can not listen there.
+    /// It cannot listen on an address.
     #[error("cannot listen on {0}: {1}")]
     Listen(String, String),
-    /// The certificate or the key is of no use.
+    /// The certificate or the key is invalid.
     #[error("{0}")]
     Tls(String),
-    /// The store is of no use.
+    /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The replica can not stand among the others.
-    #[error("cannot stand among the replicas: {0}")]
+    /// The replica cannot join the election of the replicas.
+    #[error("cannot join the election of the replicas: {0}")]
     Replica(tenure::Error),
 }
 
 impl Server {
-    /// Starts a server on a store.
-    pub async fn start(mut settings: Settings, store: Arc<dyn Backend>) -> Result<Server, StartError> {
-        make_room(&mut settings.limits);
+    /// Start a server on a store.
+    pub async fn start(mut settings: Settings, store: Arc<dyn Store>) -> Result<Server, StartError> {
+        limit_connections(&mut settings.limits);
         let tls = settings.tls.as_ref().map(Tls::read).transpose()?;
         let listeners = listen::bind(&settings, tls.as_ref()).await?;
         let addresses: Vec<_> = listeners.iter().map(Listener::bound).collect();
-        // Tells a missing schema and a store that does not answer before anybody is promised anything.
-        let bounded: Arc<dyn Backend> = Arc::new(Bounded::new(store.clone(), settings.timeouts.store));
+        // Detect a missing schema or an unreachable store before anything starts.
+        let bounded: Arc<dyn Store> = Arc::new(TimeoutStore::new(store.clone(), settings.timeouts.store));
         bounded.sessions(Some(&[])).await?;
         let access = match settings.auth {
-            true => Access::guarded(bounded.clone(), settings.runtime.clone()).await?,
-            false => Access::Open,
+            true => AccessMode::guarded(bounded.clone(), settings.runtime.clone()).await?,
+            false => AccessMode::Open,
         };
         let app = App::with(bounded, access, &settings);
         let tenure = replica::open(&settings, store).await?;
-        let standing = replica::stand(&tenure, &settings, &addresses, app.clone());
+        let standing = replica::join(&tenure, &settings, &addresses, app.clone());
         let standing = standing.await.map_err(StartError::Replica)?;
-        app.serve_as(tenure.clone());
-        // Whoever leads hands out what is exclusive, and recovers what was lost: for those, too, who have only HTTP.
-        tenure.claims().stand_with_priority(settings.priority).await.map_err(StartError::Replica)?;
-        let scheduler = schedule(&settings, &tenure, app.store.as_ref()).await?;
+        app.set_replica(tenure.clone());
+        // The broker also serves clients that have only HTTP: it assigns exclusive tasks and recovers lost
+        // claims.
+        tenure
+            .tasks()
+            .campaign_for_maintenance_with_priority(settings.priority)
+            .await
+            .map_err(StartError::Replica)?;
+        let scheduler = start_scheduler(&settings, &tenure, app.store.as_ref()).await?;
         let listening = listen::serve(listeners, tls, &app, &settings);
         let drain = settings.timeouts.drain;
         let tasks = [standing, tokio::spawn(crate::metrics::upkeep())];
-        let webhooks = Webhooks::start(app.clone(), tenure.clone());
-        let calls = Calls::start(app.clone(), tenure.clone());
+        let webhooks = GroupWebhooks::start(app.clone(), tenure.clone());
+        let schedule_webhooks = ScheduleWebhooks::start(app.clone(), tenure.clone());
         let (ended, scheduler) = (watch::Sender::new(false), Mutex::new(scheduler));
-        Ok(Server { app, addresses, listening, tenure, ended, drain, tasks, webhooks, calls, scheduler })
+        Ok(Server {
+            app,
+            addresses,
+            listening,
+            tenure,
+            ended,
+            drain,
+            tasks,
+            webhooks,
+            calls: schedule_webhooks,
+            scheduler,
+        })
     }
 
-    /// Where it listens.
-    pub fn addresses(&self) -> &[Bound] {
+    /// Addresses that the server listens on.
+    pub fn addresses(&self) -> &[BoundAddress] {
         &self.addresses
     }
 
-    /// Its inside.
+    /// Shared state of the handlers.
     pub fn app(&self) -> &App {
         &self.app
     }
 
-    /// Its own session in the store.
+    /// Session of the server in the store.
     pub fn tenure(&self) -> &Tenure {
         &self.tenure
     }
 
-    /// Stops listening, lets what is under way finish within the bound, and leaves the other replicas.
+    /// Stop listening, let current requests finish within the drain timeout, and leave the other replicas.
     pub async fn shutdown(&self) {
         self.app.close();
         if !self.listening.drain(self.drain).await {
-            tracing::warn!(after = ?self.drain, "requests were cut off: they did not finish in time");
+            tracing::warn!(after = ?self.drain, "requests cut off after the drain timeout");
         }
-        tokio::join!(self.webhooks.over(), self.calls.over(), self.unschedule());
-        match tokio::time::timeout(LEAVE, self.tenure.close()).await {
+        tokio::join!(
+            self.webhooks.wait_until_stopped(),
+            self.calls.wait_until_stopped(),
+            self.stop_scheduler()
+        );
+        match tokio::time::timeout(LEAVE_TIMEOUT, self.tenure.close()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!("leaving the other replicas: {error}"),
+            Ok(Err(error)) => tracing::warn!(%error, "leaving the election of the replicas failed"),
             Err(_) => {
-                tracing::warn!("the store did not confirm that we left; the session runs out by itself")
+                tracing::warn!("the store did not confirm the end of the session; it ends with its lease")
             }
         }
         if let Some(gossip) = &self.app.gossip {
@@ -125,49 +145,50 @@ impl Server {
         self.ended.send_replace(true);
     }
 
-    /// Leaves it to others to fire what falls due.
-    async fn unschedule(&self) {
+    /// Stop the scheduler.
+    async fn stop_scheduler(&self) {
         if let Some(scheduler) = self.scheduler.lock().await.take()
             && let Err(error) = scheduler.stop().await
         {
-            tracing::warn!("schedules were left in the middle: {error}");
+            tracing::warn!(%error, "stopping the scheduler failed");
         }
     }
 
-    /// Completes, with the reason, when its store can never answer again and the process must be restarted.
+    /// Complete, with the reason, when the store can never respond again and the process must be restarted.
     pub async fn store_failed(&self) -> StoreError {
         self.app.store.failed().await
     }
 
-    /// Waits until it has ended.
+    /// Wait until the server has ended.
     pub async fn wait(&self) {
-        // The sender lives in this very value.
+        // The sender is part of this value, so the wait cannot fail.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The last handle of its session goes with them.
+        // The last handle of the session is dropped with the tasks.
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-/// One of those who would fire what falls due, unless it is not wanted, the store keeps no work, or others fire it.
-async fn schedule(
+/// Start a scheduler, unless it is disabled or the store does not support schedules.
+async fn start_scheduler(
     settings: &Settings,
     tenure: &Tenure,
-    store: &dyn Backend,
+    store: &dyn Store,
 ) -> Result<Option<Scheduler>, StartError> {
-    if !settings.scheduler || !store.keeps_work() || store.routes_claims() {
+    if !settings.scheduler || !store.supports_work() || store.routes_to_broker() {
         return Ok(None);
     }
     let scheduler = tenure.scheduler().priority(settings.priority).start().await;
     scheduler.map(Some).map_err(StartError::Replica)
 }
 
-/// Raises how many files this process may have open as far as it may, and takes fewer connections if that is not enough for them.
-fn make_room(limits: &mut Limits) {
+/// Raise the limit of open files as far as possible, and reduce the number of connections if that is not
+/// enough.
+fn limit_connections(limits: &mut Limits) {
     let wanted = (limits.connections + OTHER_FILES) as u64;
     let files = tenure::open_files::raise_limit();
     if files < wanted {
@@ -176,7 +197,7 @@ fn make_room(limits: &mut Limits) {
             files,
             connections = room,
             wanted = limits.connections,
-            "this process may not open as many files as connections were asked for; raise `ulimit -n`"
+            "the open file limit is lower than the connection limit; raise `ulimit -n`"
         );
         limits.connections = room;
     }

@@ -1,4 +1,4 @@
-//! How a server is set up: where it listens, who it is, and its bounds.
+//! Settings and limits of a server.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,54 +7,53 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::backend::gossip::Gossip;
-use tenure::runtime::{Runtime, System, process_name};
+use tenure::runtime::{Runtime, SystemRuntime, process_name};
+use tenure::store::gossip::Gossip;
 
 use crate::quota::Quotas;
 
-/// Where a server listens unless told otherwise.
+/// Default listen address.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8368";
 
-/// How a server is set up.
+/// Settings of a server.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where it listens.
-    pub listen: Vec<Address>,
-    /// Who may use its unix sockets: `0o600` its own user, `0o660` the group too.
+    /// Listen addresses.
+    pub listen: Vec<ListenAddress>,
+    /// Mode of Unix sockets: `0o600` for the user, `0o660` for the group too.
     pub socket_mode: u32,
-    /// What people call this replica.
+    /// Name of this replica.
     pub name: String,
-    /// The highest priority alive does the housekeeping.
+    /// Priority; the live replica with the highest one is the coordinator.
     pub priority: i32,
-    /// The address that the other replicas and their clients are told; the first that it listens on unless set.
+    /// Address for other replicas and their clients; by default the first listen address.
     pub advertise: Option<String>,
-    /// Its certificate and key.
+    /// Certificate and key.
     pub tls: Option<TlsFiles>,
-    /// Whether callers have to prove who they are.
+    /// Whether clients need credentials.
     pub auth: bool,
-    /// How much at once.
+    /// Limits.
     pub limits: Limits,
-    /// How many objects a namespace may have.
+    /// Quotas of objects per namespace.
     pub quotas: Quotas,
-    /// How long.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// The lease of the replica's own session.
+    /// Lease of the replica's session.
     pub lease: Duration,
-    /// Where time and randomness come from.
+    /// Source of time and randomness.
     pub runtime: Arc<dyn Runtime>,
-    /// Whether events may be pushed to this machine and to private networks, and schedules may call there, and not only public
-    /// addresses.
-    pub push_private: bool,
-    /// Whether it is one of those who would fire what falls due.
+    /// Whether webhooks may be sent to loopback and private addresses.
+    pub allow_private_webhooks: bool,
+    /// Whether this server runs a scheduler.
     pub scheduler: bool,
-    /// The cluster that it shows, joined by gossip; left when the server ends.
+    /// Gossip cluster to show; left when the server ends.
     pub gossip: Option<Gossip>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            listen: vec![Address::Tcp(DEFAULT_ADDRESS.into())],
+            listen: vec![ListenAddress::Tcp(DEFAULT_ADDRESS.into())],
             socket_mode: 0o600,
             name: process_name(),
             priority: 0,
@@ -65,164 +64,163 @@ impl Default for Settings {
             quotas: Quotas::default(),
             timeouts: Timeouts::default(),
             lease: tenure::DEFAULT_LEASE,
-            runtime: Arc::new(System),
-            push_private: false,
+            runtime: Arc::new(SystemRuntime),
+            allow_private_webhooks: false,
             scheduler: true,
             gossip: None,
         }
     }
 }
 
-/// Files with what TLS needs, in PEM. They are read again when they change.
+/// PEM files for TLS. They are reloaded when they change.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The certificate, then those that lead from it to a trusted authority.
+    /// Certificate, followed by its chain.
     pub cert: PathBuf,
-    /// Its private key.
+    /// Private key.
     pub key: PathBuf,
-    /// The authorities whose certificates are taken as proof of who a client is.
+    /// Certificate authorities for client certificates.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Somewhere to listen.
+/// Listen address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A host (name or number) and a port; port 0 is any free one.
+pub enum ListenAddress {
+    /// Host name or address, and a port; port 0 selects a free one.
     Tcp(String),
-    /// A socket in the file system.
+    /// Unix socket.
     Unix(PathBuf),
 }
 
-impl FromStr for Address {
+impl FromStr for ListenAddress {
     type Err = String;
-    fn from_str(text: &str) -> Result<Address, String> {
+    fn from_str(text: &str) -> Result<ListenAddress, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.trim_start_matches("//") {
                 "" => Err("unix: needs a path, such as unix:/run/tenure.sock".into()),
-                path => Ok(Address::Unix(path.into())),
+                path => Ok(ListenAddress::Unix(path.into())),
             };
         }
         let port = text.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
         match port {
             Some((host, Ok(_))) if !host.is_empty() && (!host.contains(':') || host.starts_with('[')) => {
-                Ok(Address::Tcp(text.into()))
+                Ok(ListenAddress::Tcp(text.into()))
             }
             _ => Err(format!(
-                "{text:?} is nowhere to listen; write HOST:PORT, such as 127.0.0.1:8368 or [::1]:8368, or unix:PATH"
+                "{text:?} is not a listen address; use HOST:PORT, such as 127.0.0.1:8368 or [::1]:8368, or unix:PATH"
             )),
         }
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp(address) => f.write_str(address),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            ListenAddress::Tcp(address) => f.write_str(address),
+            ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
-/// Where a server listens, now that it does.
+/// Address that a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// At this address.
+pub enum BoundAddress {
+    /// TCP address.
     Tcp {
-        /// The address, with its real port.
+        /// Address with the actual port.
         address: SocketAddr,
-        /// Whether callers must speak TLS.
+        /// Whether TLS is required.
         tls: bool,
     },
-    /// At this path.
+    /// Unix socket.
     Unix(PathBuf),
 }
 
-impl Bound {
-    /// The address, unless it is a path.
+impl BoundAddress {
+    /// Socket address; `None` for a Unix socket.
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self {
-            Bound::Tcp { address, .. } => Some(*address),
-            Bound::Unix(_) => None,
+            BoundAddress::Tcp { address, .. } => Some(*address),
+            BoundAddress::Unix(_) => None,
         }
     }
 
-    /// As a browser or `--store` takes it: `http://127.0.0.1:8368`.
+    /// URL for a browser or `--store`: `http://127.0.0.1:8368`.
     pub fn url(&self) -> String {
         match self {
-            Bound::Tcp { address, tls } => {
+            BoundAddress::Tcp { address, tls } => {
                 let scheme = if *tls { "https" } else { "http" };
-                // Nobody can call an unspecified address; on this machine, loopback is the same.
+                // An unspecified address cannot be connected to; use loopback instead.
                 match (address.ip().is_unspecified(), address.is_ipv4()) {
                     (true, true) => format!("{scheme}://127.0.0.1:{}", address.port()),
                     (true, false) => format!("{scheme}://[::1]:{}", address.port()),
                     (false, _) => format!("{scheme}://{address}"),
                 }
             }
-            Bound::Unix(path) => format!("unix:{}", path.display()),
+            BoundAddress::Unix(path) => format!("unix:{}", path.display()),
         }
     }
 }
 
-/// How much at once. What is beyond is refused, and told when to come back.
+/// Limits on concurrency and size. A request beyond a limit is rejected with a retry delay.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections in all.
+    /// Connections in total.
     pub connections: usize,
-    /// Connections from one address.
+    /// Connections per address.
     pub connections_per_peer: usize,
-    /// Connections of one principal.
+    /// Connections per principal.
     pub connections_per_principal: usize,
-    /// Connections on which no request has authenticated yet. Beyond it, the oldest of them is closed for a new one. Not
-    /// counted where access control is off.
+    /// Connections without an authenticated request. Beyond it, a new connection replaces the oldest one. Not
+    /// counted without access control.
     pub unauthenticated_connections: usize,
-    /// Bytes of a request's headers.
+    /// Bytes of request headers.
     pub header_bytes: usize,
-    /// Bytes of a request's body.
+    /// Bytes of a request body.
     pub body_bytes: usize,
-    /// Bytes of a body that carries payloads: tasks, outputs.
+    /// Bytes of a body with payloads: tasks, results, events.
     pub large_body_bytes: usize,
-    /// Bytes of a body from a client that has not authenticated: a login.
+    /// Bytes of a body of an unauthenticated client: a login.
     pub unauthenticated_body_bytes: usize,
-    /// Bytes in a second that a client has to send of a body, on average after the first seconds
-    /// ([`Timeouts::body_start`]).
+    /// Minimum bytes per second of a body, on average after the first seconds ([`Timeouts::body_start`]).
     pub body_rate: usize,
-    /// Bodies that one principal may send at once.
+    /// Concurrent bodies per principal.
     pub bodies_per_principal: usize,
-    /// Bodies of more than `body_bytes` that are in memory at once.
+    /// Bodies larger than `body_bytes` in memory.
     pub large_bodies: usize,
-    /// Such bodies of one principal.
+    /// Such bodies per principal.
     pub large_bodies_per_principal: usize,
-    /// Bytes of all bodies that are in memory at once.
+    /// Bytes of all bodies in memory.
     pub request_bytes: usize,
-    /// Bytes of the bodies of one principal.
+    /// Bytes of bodies per principal.
     pub request_bytes_per_principal: usize,
-    /// Bytes of all answers that clients have not read yet.
+    /// Bytes of all responses that clients have not read yet.
     pub response_bytes: usize,
-    /// Bytes of the answers that one principal has not read yet.
+    /// Bytes of unread responses per principal.
     pub response_bytes_per_principal: usize,
-    /// Answers that may be large, such as pages of tasks and events, that are made at once.
-    pub large_answers: usize,
-    /// Requests of clients that have not authenticated that are worked on at once.
+    /// Large responses, such as pages of tasks and events, that are built concurrently.
+    pub large_responses: usize,
+    /// Concurrent requests of unauthenticated clients.
     pub unauthenticated_requests: usize,
-    /// Such requests from one address.
+    /// Such requests per address.
     pub unauthenticated_requests_per_peer: usize,
-    /// Heartbeats that are worked on at once. Their slots are used for nothing else.
+    /// Concurrent heartbeats. Their permits are used for nothing else.
     pub heartbeats: usize,
-    /// Heartbeats of one principal that are worked on or wait.
+    /// Heartbeats per principal, running or waiting.
     pub heartbeats_per_principal: usize,
-    /// Requests that are worked on at once, except heartbeats and those of unauthenticated clients.
+    /// Concurrent requests, except heartbeats and unauthenticated ones.
     pub requests: usize,
-    /// Requests that wait for their turn when those are busy.
+    /// Requests that wait for a permit.
     pub queue: usize,
-    /// Requests of one principal that are worked on or wait.
+    /// Requests per principal, running or waiting.
     pub requests_per_principal: usize,
-    /// Requests of one principal in a second, on average. Whoever is on this machine with access off is not counted.
+    /// Average requests per second per principal. Local clients without access control are not limited.
     pub rate_per_principal: u32,
-    /// Requests of one principal that may come at once after a pause.
+    /// Burst of requests per principal after a pause.
     pub burst_per_principal: u32,
-    /// Streams and long waits in all.
+    /// Streams and long polls in total.
     pub streams: usize,
-    /// Streams and long waits of one principal.
+    /// Streams and long polls per principal.
     pub streams_per_principal: usize,
 }
 
@@ -245,7 +243,7 @@ impl Default for Limits {
             request_bytes_per_principal: 32 * 1024 * 1024,
             response_bytes: 32 * 1024 * 1024,
             response_bytes_per_principal: 16 * 1024 * 1024,
-            large_answers: 8,
+            large_responses: 8,
             unauthenticated_requests: 256,
             unauthenticated_requests_per_peer: 64,
             heartbeats: 256,
@@ -261,30 +259,30 @@ impl Default for Limits {
     }
 }
 
-/// How long. Whoever takes longer is cut off, or told so.
+/// Timeouts.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For the TLS handshake.
+    /// TLS handshake.
     pub handshake: Duration,
-    /// For the headers of a request, from its first byte.
+    /// Request headers, from the first byte.
     pub header: Duration,
-    /// For a connection on which nothing is asked.
+    /// Connection without requests.
     pub idle: Duration,
-    /// For the whole body of a request.
+    /// Complete request body.
     pub body: Duration,
-    /// For the start of a body, before the client has to keep up [`Limits::body_rate`].
+    /// Start of a body, before [`Limits::body_rate`] applies.
     pub body_start: Duration,
-    /// For the whole body of a request from a client that has not authenticated.
+    /// Complete body of an unauthenticated client.
     pub unauthenticated_body: Duration,
-    /// For a client to take what it was sent, and for each 128 KiB of it.
+    /// Reading of the response by the client, per 128 KiB.
     pub write: Duration,
-    /// For one answer of the store.
+    /// One store call.
     pub store: Duration,
-    /// For a whole answer, streams excepted.
+    /// Complete response, except streams.
     pub request: Duration,
-    /// For a place among the requests that are worked on.
+    /// Wait for a permit.
     pub queue: Duration,
-    /// For what is under way when the server is told to end.
+    /// Current requests at shutdown.
     pub drain: Duration,
 }
 
@@ -311,16 +309,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read() {
+    fn addresses_are_parsed() {
         for text in ["127.0.0.1:0", "localhost:8368", "[::1]:8368", "0.0.0.0:443", "unix:/run/t.sock"] {
-            assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
+            assert_eq!(text.parse::<ListenAddress>().expect(text).to_string(), text);
         }
     }
 
     #[test]
-    fn nonsense_addresses_name_themselves() {
+    fn errors_of_addresses_contain_the_text() {
         for text in ["", "8368", ":8368", "host:", "host:99999", "::1:8368", "http://x", "unix:"] {
-            let error = text.parse::<Address>().expect_err(text);
+            let error = text.parse::<ListenAddress>().expect_err(text);
             assert!(error.contains(text), "{error}");
         }
     }

@@ -1,104 +1,108 @@
-//! Groups that servers push: each server is a member, and `POST`s every event to the group's address.
+//! Webhooks of groups: each server is a member of the group and sends every event by `POST` to the URL.
 //!
-//! What a receiver sees is a Standard Webhook: `webhook-id` is the group's name and the event's number, the same at every attempt;
-//! `webhook-timestamp` is when it was sent; `webhook-signature` signs both and the body. A `2xx` in time is done. `410` says that nothing
-//! more is wanted: the group is paused, and nothing has failed. All else is a failure, and what becomes of it the group's settings say, as for any other consumer: it is tried again, then dead, and its key waits while others flow.
+//! Requests follow Standard Webhooks: `webhook-id` is the name of the group and the id of the event, the same
+//! at every attempt; `webhook-timestamp` is the time of the attempt; `webhook-signature` signs both and the
+//! body. A `2xx` response in time means processed. `410` means that the receiver wants no more events: the
+//! group is paused, and no event has failed. Any other response is a failed attempt, which is handled by the
+//! group's settings as for any consumer.
 //!
-//! Keys are pushed beside one another, the events of one key strictly one after the other. Events come at least once: again if a
-//! server dies, or loses its slots, between the answer of the receiver and the commit.
+//! Events of different keys are sent concurrently, events of one key strictly in order. Delivery is at least
+//! once: an event is sent again if a server dies or loses its partitions between the response and the commit.
 
-mod calls;
-mod post;
-mod resolve;
+mod dns;
+mod schedules;
+mod sender;
 mod sign;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure::port::{Backend, EventId, GroupKey, Pause, Push, Trouble, Wake};
+use tenure::port::{ErrorKind, EventId, GroupKey, Notification, Pause, Store, WebhookSettings};
 use tenure::runtime::wall_ms;
-use tenure::{Batch, Consumer, Error, HandlerError, Tenure, Token};
+use tenure::{Consumer, Error, EventBatch, HandlerError, Tenure, Token};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 
-pub(crate) use self::calls::Calls;
-use self::post::{Poster, Undelivered};
-pub use self::resolve::host_is_private;
+pub use self::dns::host_is_private;
+pub(crate) use self::schedules::ScheduleWebhooks;
+use self::sender::{WebhookError, WebhookSender};
 use crate::App;
-use crate::board::Hint;
+use crate::snapshot::elections::ReceivedNotification;
 
-/// How often it is looked what is to be pushed, while nothing is heard.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How soon it is looked again at most.
-const NOT_BEFORE: Duration = Duration::from_millis(300);
-/// How often a store is asked that keeps no events.
-const UNFIT: Duration = Duration::from_secs(60);
-/// How many events are read at once, and how many keys are pushed beside one another.
+/// Poll interval without notifications.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Minimum interval between polls.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(300);
+/// Poll interval for a store without events.
+const UNSUPPORTED_INTERVAL: Duration = Duration::from_secs(60);
+/// Number of events per read, and of keys sent concurrently.
 const BATCH: (usize, usize) = (64, 16);
-/// How long one call of the handler may take: longer than any push, of which one call has few.
-const CALL_LIMIT: Duration = Duration::from_secs(600);
-/// How long a server that ends waits for what it pushes.
+/// Maximum duration of one handler call: longer than any webhook request, of which one call has few.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a stopping server waits for its requests.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The pushing of one server.
-pub(crate) struct Webhooks {
+/// Group webhooks of one server.
+pub(crate) struct GroupWebhooks {
     task: JoinHandle<()>,
     over: watch::Receiver<bool>,
 }
 
-impl Webhooks {
-    /// Pushes until the server closes.
-    pub(crate) fn start(app: App, tenure: Tenure) -> Webhooks {
+impl GroupWebhooks {
+    /// Send webhooks until the server shuts down.
+    pub(crate) fn start(app: App, tenure: Tenure) -> GroupWebhooks {
         let (ended, over) = watch::channel(false);
         let task = tokio::spawn(async move {
             run(&app, &tenure).await;
             ended.send_replace(true);
         });
-        Webhooks { task, over }
+        GroupWebhooks { task, over }
     }
 
-    /// Waits until all is given up that was pushed. The server must be closing.
-    pub(crate) async fn over(&self) {
+    /// Wait until all groups are left. The server must be shutting down.
+    pub(crate) async fn wait_until_stopped(&self) {
         let mut over = self.over.clone();
-        // The sender is gone if the task is.
+        // The sender is dropped if the task has ended.
         let _ = tokio::time::timeout(GRACE * 2, over.wait_for(|over| *over)).await;
     }
 }
 
-impl Drop for Webhooks {
+impl Drop for GroupWebhooks {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// A group that is pushed.
-struct Pushed {
-    /// Where to, and with which secret. Changes are heard of by the next call.
-    push: Arc<RwLock<Push>>,
+/// Group with a webhook.
+struct WebhookGroup {
+    /// Webhook settings. Changes apply to the next request.
+    settings: Arc<RwLock<WebhookSettings>>,
     consumer: Consumer,
 }
 
 async fn run(app: &App, tenure: &Tenure) {
-    let poster = Arc::new(Poster::new(app.runtime.clone(), app.push_private));
+    let sender = Arc::new(WebhookSender::new(app.runtime.clone(), app.allow_private_webhooks));
     let mut closing = app.closing.subscribe();
-    let mut hints = app.board.hints();
-    let mut pushed: BTreeMap<GroupKey, Pushed> = BTreeMap::new();
+    let mut notifications = app.elections.notifications();
+    let mut running: BTreeMap<GroupKey, WebhookGroup> = BTreeMap::new();
     while !*closing.borrow() {
-        let wait = match app.store.pushes().await {
+        let wait = match app.store.webhooks().await {
             Ok(wanted) => {
-                let failed = adjust(tenure, &poster, &mut pushed, wanted).await;
-                if failed { LOOK_EVERY / 5 } else { LOOK_EVERY }
+                let failed = adjust(tenure, &sender, &mut running, wanted).await;
+                if failed { POLL_INTERVAL / 5 } else { POLL_INTERVAL }
             }
-            Err(error) if matches!(error.kind, Trouble::Unfit | Trouble::Unsupported) => UNFIT,
-            // What is pushed goes on: it has the same trouble, and waits itself.
-            Err(_) => LOOK_EVERY,
+            Err(error) if matches!(error.kind, ErrorKind::Misconfigured | ErrorKind::Unsupported) => {
+                UNSUPPORTED_INTERVAL
+            }
+            // Running consumers continue: they see the same error and retry on their own.
+            Err(_) => POLL_INTERVAL,
         };
         let again = async {
-            // However much is heard, it is not looked more often than this.
-            app.runtime.sleep_until(app.runtime.now() + NOT_BEFORE).await;
-            heard(&mut hints).await;
+            // Limit the poll rate, however many notifications arrive.
+            app.runtime.sleep_until(app.runtime.now() + MIN_POLL_INTERVAL).await;
+            wait_for_notification(&mut notifications).await;
         };
         tokio::select! {
             () = app.runtime.sleep_until(app.runtime.now() + wait) => {}
@@ -106,45 +110,46 @@ async fn run(app: &App, tenure: &Tenure) {
             _ = closing.wait_for(|closing| *closing) => {}
         }
     }
-    let drained = pushed.into_values().map(|pushed| pushed.consumer.drain());
+    let drained = running.into_values().map(|running| running.consumer.drain());
     for drained in futures_util::future::join_all(drained).await {
         if let Err(error) = drained {
-            tracing::warn!("a group that was pushed was left in the middle: {error}");
+            tracing::warn!(%error, "leaving a group failed");
         }
     }
 }
 
-/// Pushes what is to be pushed, and nothing else; whether some of it could not be begun.
+/// Start and stop consumers to match the webhooks in the store; whether some could not be started.
 async fn adjust(
     tenure: &Tenure,
-    poster: &Arc<Poster>,
-    pushed: &mut BTreeMap<GroupKey, Pushed>,
-    wanted: Vec<(GroupKey, Push)>,
+    sender: &Arc<WebhookSender>,
+    running: &mut BTreeMap<GroupKey, WebhookGroup>,
+    wanted: Vec<(GroupKey, WebhookSettings)>,
 ) -> bool {
-    let wanted: BTreeMap<GroupKey, Push> = wanted.into_iter().collect();
-    let over: Vec<GroupKey> = pushed.keys().filter(|group| !wanted.contains_key(group)).cloned().collect();
+    let wanted: BTreeMap<GroupKey, WebhookSettings> = wanted.into_iter().collect();
+    let over: Vec<GroupKey> = running.keys().filter(|group| !wanted.contains_key(group)).cloned().collect();
     for group in over {
-        let Some(left) = pushed.remove(&group) else { continue };
-        tracing::info!(%group, "is not pushed any more");
-        // Before it may be pushed anew under the same session: who leaves late would take that along.
+        let Some(left) = running.remove(&group) else { continue };
+        tracing::info!(%group, "webhook stopped");
+        // Wait before the webhook may start again under the same session: a late leave would remove the new
+        // membership.
         if let Err(error) = left.consumer.drain().await {
-            tracing::warn!(%group, "left in the middle: {error}");
+            tracing::warn!(%group, %error, "leaving the group failed");
         }
     }
     let mut failed = false;
-    for (group, push) in wanted {
-        if let Some(known) = pushed.get(&group) {
-            *known.push.write().unwrap_or_else(PoisonError::into_inner) = push;
+    for (group, settings) in wanted {
+        if let Some(known) = running.get(&group) {
+            *known.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
             continue;
         }
-        let push = Arc::new(RwLock::new(push));
-        match begin(tenure, poster, &group, &push).await {
+        let settings = Arc::new(RwLock::new(settings));
+        match begin(tenure, sender, &group, &settings).await {
             Ok(consumer) => {
-                tracing::info!(%group, "is pushed");
-                pushed.insert(group, Pushed { push, consumer });
+                tracing::info!(%group, "webhook started");
+                running.insert(group, WebhookGroup { settings, consumer });
             }
             Err(error) => {
-                tracing::warn!(%group, "can not be pushed yet: {error}");
+                tracing::warn!(%group, %error, "starting the webhook failed; retrying");
                 failed = true;
             }
         }
@@ -154,25 +159,27 @@ async fn adjust(
 
 async fn begin(
     tenure: &Tenure,
-    poster: &Arc<Poster>,
+    sender: &Arc<WebhookSender>,
     group: &GroupKey,
-    push: &Arc<RwLock<Push>>,
+    settings: &Arc<RwLock<WebhookSettings>>,
 ) -> Result<Consumer, Error> {
-    let (poster, push, sent) = (poster.clone(), push.clone(), Arc::new(Sent::default()));
+    let (sender, settings, sent) =
+        (sender.clone(), settings.clone(), Arc::new(UncommittedDeliveries::default()));
     let store = tenure.store().clone();
     tenure
         .consumer(group.topic.name.as_str(), group.name.as_str())
         .namespace(group.topic.namespace.as_str())
         .batch(BATCH.0)
         .concurrency(BATCH.1)
-        .timeout(CALL_LIMIT)
+        .timeout(HANDLER_TIMEOUT)
         .grace(GRACE)
         .handler(move |batch| {
-            let (poster, push, sent, store) = (poster.clone(), push.clone(), sent.clone(), store.clone());
+            let (sender, settings, sent, store) =
+                (sender.clone(), settings.clone(), sent.clone(), store.clone());
             async move {
-                match deliver(&poster, &push, &sent, &batch).await {
-                    Err(undelivered) if undelivered.gone => {
-                        Err(stopped(store.as_ref(), batch.group(), undelivered.told).await)
+                match deliver(&sender, &settings, &sent, &batch).await {
+                    Err(undelivered) if undelivered.unsubscribed => {
+                        Err(pause_group(store.as_ref(), batch.group(), undelivered.message).await)
                     }
                     delivered => delivered.map_err(HandlerError::from),
                 }
@@ -182,19 +189,19 @@ async fn begin(
         .await
 }
 
-/// Pushes events, one after the other.
+/// Send events one after the other.
 async fn deliver(
-    poster: &Poster,
-    push: &RwLock<Push>,
-    sent: &Sent,
-    batch: &Batch,
-) -> Result<(), Undelivered> {
+    sender: &WebhookSender,
+    settings: &RwLock<WebhookSettings>,
+    sent: &UncommittedDeliveries,
+    batch: &EventBatch,
+) -> Result<(), WebhookError> {
     for event in batch {
-        let token = batch.token(event.slot);
+        let token = batch.token(event.partition);
         if !sent.has(event.id, token) {
-            let now = push.read().unwrap_or_else(PoisonError::into_inner).clone();
-            poster.post(&now, batch.group(), event).await?;
-            // At once: should a later one fail, or the call be cut off, they are given again.
+            let now = settings.read().unwrap_or_else(PoisonError::into_inner).clone();
+            sender.send_event(&now, batch.group(), event).await?;
+            // Remember at once: if a later event fails or the call is interrupted, they are delivered again.
             sent.remember(event.id, token);
         }
     }
@@ -202,28 +209,28 @@ async fn deliver(
     Ok(())
 }
 
-/// The receiver has said that it is gone, and wants nothing any more: the group is paused, until somebody has seen to that. Nothing has
-/// failed for it.
-async fn stopped(store: &dyn Backend, group: &GroupKey, told: String) -> HandlerError {
-    tracing::warn!(%group, "paused: {told}");
-    let pause = Pause { by: "push".into(), reason: told.clone(), at_ms: wall_ms() };
+/// The receiver responded with 410: pause the group until an operator resumes it. No event has failed.
+async fn pause_group(store: &dyn Store, group: &GroupKey, message: String) -> HandlerError {
+    tracing::warn!(%group, reason = %message, "group paused");
+    let pause = Pause { paused_by: "webhook".into(), reason: message.clone(), paused_at_ms: wall_ms() };
     if let Err(error) = store.set_group_paused(group, Some(&pause)).await {
-        tracing::warn!(%group, "can not be paused: {error}");
+        tracing::warn!(%group, %error, "pausing the group failed");
     }
-    HandlerError::passing(told)
+    HandlerError::transient(message)
 }
 
-/// What was pushed in a call that did not end well: it is not pushed again when it is given again, under the same token.
+/// Events sent in a call that failed later: they are not sent again when they are delivered under the same
+/// token.
 #[derive(Default)]
-struct Sent(Mutex<HashMap<EventId, Token>>);
+struct UncommittedDeliveries(Mutex<HashMap<EventId, Token>>);
 
-impl Sent {
-    /// How many are remembered; then it begins anew, and some are pushed twice.
+impl UncommittedDeliveries {
+    /// Maximum number of remembered events; beyond it the set is cleared, and some are sent twice.
     const KEPT: usize = 10_000;
 
-    /// Whether it was pushed.
+    /// Whether the event was sent.
     fn has(&self, event: EventId, token: Option<Token>) -> bool {
-        // Under another token it was reset, or somebody else had it: that is another time.
+        // Under another token the group was reset, or another server had the partition: send again.
         self.sent().get(&event).is_some_and(|known| Some(*known) == token)
     }
 
@@ -247,11 +254,15 @@ impl Sent {
     }
 }
 
-/// Waits for a hint that something else is to be pushed, or otherwise, or no more.
-async fn heard(hints: &mut broadcast::Receiver<Hint>) {
+/// Wait for a notification that webhooks changed.
+async fn wait_for_notification(notifications: &mut broadcast::Receiver<ReceivedNotification>) {
     loop {
-        match hints.recv().await {
-            Ok(Hint { wake: Wake::Group(_) | Wake::Resync, .. }) | Err(RecvError::Lagged(_)) => return,
+        match notifications.recv().await {
+            Ok(ReceivedNotification {
+                notification: Notification::GroupChanged(_) | Notification::Resync,
+                ..
+            })
+            | Err(RecvError::Lagged(_)) => return,
             Ok(_) => {}
             Err(RecvError::Closed) => std::future::pending().await,
         }
@@ -263,14 +274,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_pushed_is_not_pushed_again_under_the_same_token_only() {
-        let (sent, one, two) = (Sent::default(), Some(Token::from_u64(1)), Some(Token::from_u64(2)));
+    fn sent_events_are_skipped_only_under_the_same_token() {
+        let (sent, one, two) =
+            (UncommittedDeliveries::default(), Some(Token::from_u64(1)), Some(Token::from_u64(2)));
         for (event, token) in [(7, one), (8, one), (9, None)] {
             sent.remember(EventId(event), token);
         }
         assert!(sent.has(EventId(7), one), "it was");
         assert!(sent.has(EventId(7), one), "and still is, until the call ends well");
-        assert!(!sent.has(EventId(8), two), "reset, it is pushed again");
+        assert!(!sent.has(EventId(8), two), "after a reset the event is sent again");
         assert!(!sent.has(EventId(9), None));
         sent.forget([EventId(7)].into_iter());
         assert!(!sent.has(EventId(7), one));

@@ -1,5 +1,6 @@
-//! Starts the API server of the tests, runs a command with its address as a store in `TENURE_TEST_K8S`, and ends with the command's
-//! exit code. It keeps Leases in memory and nothing else: what is measured there is what Tenure asks of it, not how fast a cluster answers.
+//! Starts the fake API server of the tests, runs a command with its store URL in `TENURE_TEST_K8S`, and exits with
+//! the command's exit code. It keeps only Leases, in memory: measurements with it show the calls of Tenure, not the
+//! speed of a cluster.
 //!
 //! `cargo run -p tenure-testkit --example with-kubernetes -- sh -c 'tenure bench stores --also "$TENURE_TEST_K8S"'`
 
@@ -15,7 +16,7 @@ fn main() -> std::io::Result<ExitCode> {
     };
     let api = KubeApi::start()?;
     let status = Command::new(&program).args(words).env("TENURE_TEST_K8S", api.url("default")).status()?;
-    // A command that a signal ended has no code.
+    // A command that was ended by a signal has no exit code.
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }

@@ -1,27 +1,27 @@
-//! Starts one cluster for many test processes, runs a command with its address in `TENURE_TEST_PG`, and ends with the
-//! command's exit code. The cluster goes when this process does, however that happens.
+//! Starts one cluster for many test processes, runs a command with its URL in `TENURE_TEST_PG`, and exits with the
+//! command's exit code. The cluster is removed when this process ends, in any way.
 //!
-//! With `--durable` it waits for the disk as a server in production does. Tests do without: their cluster lives in memory
-//! where there is plenty of it, since most of what a database costs that is made and dropped for each of them is files.
+//! With `--durable` it syncs to disk as a production server does. Tests do not need that: their cluster is in memory
+//! if there is enough of it, because creating and dropping a database per test mostly costs file operations.
 //!
 //! `cargo run -p tenure-testkit --example with-postgres -- cargo nextest run`
 
 use std::process::{Command, ExitCode};
 
-use tenure_testkit::rig::{Error, PgCluster};
+use tenure_testkit::rig::{PgCluster, RigError};
 
-/// How much room there must be in memory: many times what the databases of all tests that run at once take.
+/// Required free memory: many times the size of the databases of all concurrent tests.
 const PLENTY_MB: u64 = 8 << 10;
 
-/// A folder in memory, if there is one with plenty of room.
+/// An in-memory directory with enough free space, if there is one.
 fn in_memory() -> Option<&'static str> {
     let folder = "/dev/shm";
-    let told = Command::new("df").args(["--block-size=1M", "--output=avail", folder]).output().ok()?;
-    let room = String::from_utf8_lossy(&told.stdout).lines().nth(1)?.trim().parse::<u64>().ok()?;
+    let reported = Command::new("df").args(["--block-size=1M", "--output=avail", folder]).output().ok()?;
+    let room = String::from_utf8_lossy(&reported.stdout).lines().nth(1)?.trim().parse::<u64>().ok()?;
     (room >= PLENTY_MB).then_some(folder)
 }
 
-fn main() -> Result<ExitCode, Error> {
+fn main() -> Result<ExitCode, RigError> {
     let mut words = std::env::args_os().skip(1).peekable();
     let durable = words.next_if(|word| word == "--durable").is_some();
     let Some(program) = words.next() else {
@@ -38,7 +38,7 @@ fn main() -> Result<ExitCode, Error> {
     let mut command = Command::new(&program);
     cluster.share_with(command.args(words));
     match command.status() {
-        // A command that a signal ended has no code.
+        // A command that was ended by a signal has no exit code.
         Ok(status) => Ok(status
             .code()
             .and_then(|code| u8::try_from(code).ok())

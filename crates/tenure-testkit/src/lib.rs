@@ -1,12 +1,12 @@
-//! Test your leader code: real electors on a store in memory, and a clock that moves when you say so.
+//! Tools to test code that depends on leadership: real electors on an in-memory store with a manual clock.
 //!
 //! ```
 //! # tenure_testkit::block_on(async {
 //! use std::time::Duration;
-//! use tenure_testkit::Cluster;
+//! use tenure_testkit::ElectionCluster;
 //!
 //! // Only one leader exists.
-//! let cluster = Cluster::of("nightly", ["a", "b", "c"]).await;
+//! let cluster = ElectionCluster::of("nightly", ["a", "b", "c"]).await;
 //! assert_eq!(cluster.leaders(), ["a"]);
 //!
 //! // A new leader is elected on failure.
@@ -16,12 +16,12 @@
 //! # });
 //! ```
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! |---|---|
-//! | [`Cluster`], [`Clock`] | your own tests of what a leader does |
-//! | [`conformance`] | a store of your own, held to what every store must do |
-//! | [`sim`] | the rules themselves under seeded faults, with clocks of different rates |
-//! | [`rig`] | real PostgreSQL servers, networks, clocks and disks, and the faults to put them through |
+//! | [`ElectionCluster`], [`ManualClock`] | tests of your own leader code |
+//! | [`conformance`] | the behaviour that every store must have, for stores of your own |
+//! | [`sim`] | simulation of the rules under seeded faults and different clock rates |
+//! | [`rig`] | real PostgreSQL servers, networks, clocks and disks, with fault injection |
 
 mod clock;
 mod cluster;
@@ -29,14 +29,14 @@ pub mod conformance;
 pub mod rig;
 pub mod sim;
 
-pub use clock::Clock;
-pub use cluster::{Cluster, Cuttable};
+pub use clock::ManualClock;
+pub use cluster::{ElectionCluster, PartitionableStore};
 
-/// Runs a test on a single thread, so that it is the same every time.
+/// Runs a test on a single thread, so that it is deterministic.
 pub fn block_on<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a tokio runtime can be made")
+        .expect("a tokio runtime can be created")
         .block_on(test)
 }

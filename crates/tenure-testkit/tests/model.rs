@@ -1,40 +1,42 @@
-//! A model of the lease protocol, checked exhaustively within bounds.
+//! A bounded, exhaustively checked model of the lease protocol.
 //!
-//! This is the protocol of DESIGN.md, section 3, stated a second time and with none of the production code: what a
-//! reader must know to trust it fits in `model/store.rs` and `model/node.rs`.
+//! The model states the lease protocol a second time and uses no production code. To review it, read `model/store.rs`
+//! and `model/node.rs`.
 //!
-//! **The protocol.** A *session* is one start of a process. It *beats* in the store, and whatever it holds is trusted
-//! for ⅔ of a lease from when its clock was read, before the beat was sent. A candidate may *take* the lease when it is
-//! free, when its holder's session is not live, or when it has seen the holder's beat unchanged for a whole lease on
-//! its own clock, counted from when the first read returned. Taking is one step of the store: expire the holder if its
-//! beat is still the one that was seen, take the lease if its token and holder are, and give it a greater token.
-//! *Release* comes after the work. Writes are *guarded* (in the same store: the lease row is locked until the commit)
-//! or *fenced* (anywhere: a token lower than one already seen is refused).
+//! **Protocol.** A *session* is one start of a process. It sends *heartbeats* to the store, and everything it holds
+//! is trusted for ⅔ of a lease, counted from a clock reading before the heartbeat was sent. A candidate may *take*
+//! the lease when it is free, when its holder's session is not live, or when it has observed an unchanged heartbeat
+//! of the holder for a whole lease on its own clock, counted from when the first read returned. A take is one step of
+//! the store: expire the holder if its heartbeat is the observed one, take the lease if its token and holder are the
+//! observed ones, and give it a greater token. A *release* comes after the work. Writes are *guarded* (in the same
+//! store: the lease row is locked until the commit) or *fenced* (anywhere: a token lower than one already seen is
+//! rejected).
 //!
-//! **What can go wrong in it.** A request is served late, after its node gave up or its process died, or never; it is
-//! served and its answer lost; it is never doubled. A node may stop between any two steps for any time. It may crash,
-//! or leave, and come back as a new session. A standby that lags may be promoted: commits are lost, sessions and
-//! beats go back, and the epoch grows.
+//! **Faults.** A request is served late, after its node gave up or its process died, or never; it is served and its
+//! response is lost; it is never duplicated. A node may be suspended between any two steps for any time. It may crash
+//! or leave, and restart as a new session. A lagging standby may be promoted: commits are lost, sessions and
+//! heartbeats go back, and the epoch grows.
 //!
-//! **Time** is not bounded. A tick is true time; a local clock advances by 5 or 6 units in it, the 1.2 of the promise.
-//! A lease is 18 units, its trust 12. No state has an absolute time: deadlines are kept as what is left, waits as what
-//! has passed, both with an end, so the states are finite. By default every deadline runs on the slowest clock and
-//! every wait on the fastest ([`Clocks::Worst`]): a node *may* act while it believes and *may* take once it has waited,
-//! so what any other rates allow, these allow. One test lets every clock choose its rate at every tick instead.
+//! **Time** is not bounded. In one tick of real time, a local clock advances by 5 or 6 units, so two clocks differ by
+//! at most the factor 1.2 that Tenure allows (the *envelope*). A lease is 18 units, its trust 12. No state has an absolute time: deadlines are stored as the remaining
+//! time and waits as the elapsed time, both bounded, so the state space is finite. By default every deadline runs on
+//! the slowest clock and every wait on the fastest ([`Clocks::Worst`]): a node *may* act while it has trust and *may*
+//! take once it has waited, so these rates allow everything that other rates allow. One test lets every clock choose
+//! its rate at every tick instead.
 //!
-//! **What is left out.** One lease, one lease time, one promotion, with the old primary gone for good; a node waits for
-//! one answer at a time, and at most one of its requests is late. Exchanges take no time unless a test makes them
-//! ([`Slow`]): an answer that comes later gives no more trust, and a wait that begins later ends later, so prompt ones
-//! allow the most; the tests with slow beats, reads and takes check just that. Grants and restarts are counted, and a
-//! run ends with them; within these bounds every state is visited.
+//! **Not covered.** One lease, one lease duration, one promotion with the old primary gone; a node waits for one
+//! response at a time, and at most one of its requests is late. Requests take no time unless a test makes them slow
+//! ([`Slow`]). A late response gives no more trust, and a wait that starts later ends later, so fast requests allow
+//! every behaviour that slow ones allow; the tests with slow heartbeats, reads and takes verify this. The numbers of
+//! grants and restarts are limited; within these bounds every state is visited.
 //!
-//! **Negative controls.** Each [`Mistake`], put in, must break the property that its test names.
+//! **Negative controls.** Each injected [`Bug`] must violate the property that its test names.
 //!
-//! **Longer.** By default the tests take about 40 s of processor time. `TENURE_MODEL_DEPTH=n`, up to 4, adds n − 1 grants
-//! and n − 1 restarts to every run, each about ten times the states. With 2, the run of two nodes has 1.3 million states
-//! (40 s, 170 MB in the debug profile); those with three nodes, slow beats or a promotion take many minutes, so use
-//! `--release`. With 1, the bounds are the default ones and the one run that is cut short by steps is not.
-//! `-- --nocapture` prints the counts and the counterexamples.
+//! **Longer runs.** By default the tests take about 40 s of processor time. `TENURE_MODEL_DEPTH=n`, up to 4, adds n −
+//! 1 grants and n − 1 restarts to every run, each with about ten times the states. With 2, the run of two nodes has
+//! 1.3 million states (40 s, 170 MB in the debug profile); those with three nodes, slow heartbeats or a promotion
+//! take many minutes, so use `--release`. With 1, the bounds are the defaults, but the one test that
+//! limits its number of steps visits every state. `-- --nocapture` prints the counts and the counterexamples.
 
 #[path = "model/checker.rs"]
 mod checker;
@@ -54,14 +56,14 @@ use std::collections::BTreeSet;
 use stateright::{Checker, HasDiscoveries, Model};
 
 use properties::{EPOCH_ENDS_TRUST, GUARD_HOLDS, ONE_LEADER, ONE_WORKER, TOKENS_GROW, WRITES_IN_ORDER};
-use rules::{Clocks, Mistake, Rules, Slow};
+use rules::{Bug, Clocks, Rules, Slow};
 
 const PROMPT: Slow = Slow { beats: false, reads: false, takes: false };
 const SLOW_BEATS: Slow = Slow { beats: true, ..PROMPT };
 const SLOW_READS: Slow = Slow { reads: true, ..PROMPT };
 const SLOW_TAKES: Slow = Slow { takes: true, ..PROMPT };
 
-/// Visits every state within the bounds: all that must hold does, and all that must happen does.
+/// Visits every state within the bounds: all invariants hold, and all expected situations occur.
 fn holds(rules: Rules) {
     let more = depth().unwrap_or(1) - 1;
     let rules = Rules { grants: rules.grants + more, restarts: rules.restarts + more, ..rules };
@@ -70,7 +72,7 @@ fn holds(rules: Rules) {
     checked.assert_properties();
 }
 
-/// As `holds`, for the first so many steps only, where to visit every state would take minutes. With
+/// As `holds`, for a limited number of steps, where visiting every state would take minutes. With
 /// `TENURE_MODEL_DEPTH` set, visits every state.
 fn holds_for(steps: usize, rules: Rules) {
     if depth().is_some() {
@@ -86,23 +88,23 @@ fn depth() -> Option<u8> {
     std::env::var("TENURE_MODEL_DEPTH").ok()?.parse().ok().map(|depth: u8| depth.clamp(1, 4))
 }
 
-/// Finds a way to break the property.
+/// Finds a violation of the property.
 fn breaks(rules: Rules, property: &'static str) {
     let found = HasDiscoveries::AnyOf(BTreeSet::from([property]));
     let checked = rules.checker().finish_when(found).spawn_bfs().join();
-    println!("{} states until \"{property}\" broke: {rules:?}", checked.unique_state_count());
+    println!("{} states until \"{property}\" was violated: {rules:?}", checked.unique_state_count());
     for step in checked.assert_any_discovery(property).into_actions() {
         println!("    {step:?}");
     }
 }
 
 #[test]
-fn at_most_one_node_believes_it_leads() {
+fn at_most_one_node_trusts_that_it_leads() {
     holds(Rules { grants: 3, restarts: 1, work: true, ..Rules::new() });
 }
 
 #[test]
-fn at_most_one_of_three_nodes_believes_it_leads() {
+fn at_most_one_of_three_nodes_trusts_that_it_leads() {
     holds(Rules { nodes: 3, grants: 2, restarts: 0, ..Rules::new() });
 }
 
@@ -112,7 +114,7 @@ fn rates_that_change_within_the_envelope_give_one_leader() {
 }
 
 #[test]
-fn slow_beats_do_not_lengthen_trust() {
+fn slow_heartbeats_do_not_extend_trust() {
     holds(Rules { slow: SLOW_BEATS, grants: 2, restarts: 0, ..Rules::new() });
 }
 
@@ -122,7 +124,7 @@ fn slow_reads_do_not_shorten_the_wait() {
 }
 
 #[test]
-fn late_takes_are_refused_or_found_again() {
+fn late_takes_are_rejected_or_detected() {
     holds(Rules { slow: SLOW_TAKES, grants: 3, restarts: 0, ..Rules::new() });
 }
 
@@ -147,20 +149,20 @@ fn tokens_order_the_writes_over_a_promotion() {
     holds_for(15, rules);
 }
 
-/// Stronger than the design: see `promotion_waited_out`. Leaders of two epochs do not overlap either.
+/// A stronger rule than the implemented one: see `promotion_waited_out`. Leaders of two epochs do not overlap either.
 #[test]
-fn waiting_out_a_lease_after_a_promotion_leaves_one_leader() {
+fn waiting_for_a_lease_after_a_promotion_leaves_one_leader() {
     holds(Rules { promotion: true, promotion_waited_out: true, grants: 2, restarts: 0, ..Rules::new() });
 }
 
 #[test]
-fn clock_read_after_the_answer_gives_two_leaders() {
-    breaks(Rules { slow: SLOW_BEATS, ..Rules::new().with(Mistake::ClockReadAfterAnswer) }, ONE_LEADER);
+fn reading_the_clock_after_the_response_gives_two_leaders() {
+    breaks(Rules { slow: SLOW_BEATS, ..Rules::new().with(Bug::ClockReadAfterResponse) }, ONE_LEADER);
 }
 
 #[test]
 fn trust_for_a_whole_lease_gives_two_leaders() {
-    breaks(Rules::new().with(Mistake::TrustTheWholeLease), ONE_LEADER);
+    breaks(Rules::new().with(Bug::TrustTheWholeLease), ONE_LEADER);
 }
 
 #[test]
@@ -170,80 +172,80 @@ fn clocks_outside_the_envelope_give_two_leaders() {
 
 #[test]
 fn trust_kept_as_a_flag_gives_two_leaders() {
-    breaks(Rules::new().with(Mistake::TrustIsAFlag), ONE_LEADER);
+    breaks(Rules::new().with(Bug::TrustIsAFlag), ONE_LEADER);
 }
 
 #[test]
-fn a_grant_that_extends_trust_with_no_beat_gives_two_leaders() {
-    breaks(Rules::new().with(Mistake::TakeExtendsTrust), ONE_LEADER);
+fn a_grant_that_extends_trust_without_a_heartbeat_gives_two_leaders() {
+    breaks(Rules::new().with(Bug::TakeExtendsTrust), ONE_LEADER);
 }
 
 #[test]
-fn a_take_over_without_compare_and_swap_gives_two_leaders() {
-    breaks(Rules::new().with(Mistake::TakeWithoutCas), ONE_LEADER);
+fn a_takeover_without_compare_and_swap_gives_two_leaders() {
+    breaks(Rules::new().with(Bug::TakeWithoutCas), ONE_LEADER);
 }
 
 #[test]
-fn an_expiry_that_ignores_the_beat_gives_two_leaders() {
-    breaks(Rules::new().with(Mistake::ExpireWithoutBeatCas), ONE_LEADER);
+fn an_expiry_that_ignores_the_heartbeat_gives_two_leaders() {
+    breaks(Rules::new().with(Bug::ExpireWithoutHeartbeatCas), ONE_LEADER);
 }
 
 #[test]
 fn a_wait_counted_from_before_the_read_gives_two_leaders() {
-    let rules = Rules { slow: SLOW_READS, ..Rules::new().with(Mistake::ExpiryCountedFromBeforeRead) };
+    let rules = Rules { slow: SLOW_READS, ..Rules::new().with(Bug::ExpiryCountedFromBeforeRead) };
     breaks(rules, ONE_LEADER);
 }
 
 #[test]
-fn a_beat_that_revives_an_expired_session_gives_two_leaders() {
-    breaks(Rules::new().with(Mistake::BeatRevivesExpired), ONE_LEADER);
+fn a_heartbeat_that_revives_an_expired_session_gives_two_leaders() {
+    breaks(Rules::new().with(Bug::HeartbeatRevivesExpired), ONE_LEADER);
 }
 
 #[test]
 fn one_identity_on_every_replica_gives_two_leaders() {
-    breaks(Rules::new().with(Mistake::SameIdentityEverywhere), ONE_LEADER);
+    breaks(Rules::new().with(Bug::SameIdentityEverywhere), ONE_LEADER);
 }
 
-/// A release whose answer was lost arrives after its node has found itself in the lease and gone on.
+/// A node gets no response to its release, reads that it still holds the lease, and continues. Then the release arrives.
 #[test]
-fn going_on_with_a_token_that_was_released_gives_two_leaders() {
-    breaks(Rules::new().with(Mistake::AdoptsOwnLeaseAsFound), ONE_LEADER);
+fn continuing_with_a_released_token_gives_two_leaders() {
+    breaks(Rules::new().with(Bug::AdoptsOwnLeaseAsFound), ONE_LEADER);
 }
 
 #[test]
 fn a_guard_that_takes_no_lock_lets_a_stale_commit_through() {
-    breaks(Rules { guarded: true, ..Rules::new().with(Mistake::GuardTakesNoLock) }, GUARD_HOLDS);
+    breaks(Rules { guarded: true, ..Rules::new().with(Bug::GuardTakesNoLock) }, GUARD_HOLDS);
 }
 
 #[test]
 fn a_release_before_the_work_has_ended_gives_two_workers() {
-    breaks(Rules { work: true, ..Rules::new().with(Mistake::ReleaseBeforeWorkEnded) }, ONE_WORKER);
+    breaks(Rules { work: true, ..Rules::new().with(Bug::ReleaseBeforeWorkEnded) }, ONE_WORKER);
 }
 
 #[test]
 fn without_a_fence_a_stale_write_is_accepted() {
-    breaks(Rules { fenced: true, ..Rules::new().with(Mistake::NoFence) }, WRITES_IN_ORDER);
+    breaks(Rules { fenced: true, ..Rules::new().with(Bug::NoFence) }, WRITES_IN_ORDER);
 }
 
 #[test]
-fn tokens_counted_in_memory_are_given_twice() {
-    breaks(Rules::new().with(Mistake::TokenFromMemoryOnly), TOKENS_GROW);
+fn tokens_counted_in_memory_repeat() {
+    breaks(Rules::new().with(Bug::TokenFromMemoryOnly), TOKENS_GROW);
 }
 
 #[test]
-fn tokens_without_the_epoch_are_given_twice() {
-    let rules = Rules { promotion: true, restarts: 0, ..Rules::new().with(Mistake::TokenForgetsEpoch) };
+fn tokens_without_the_epoch_repeat() {
+    let rules = Rules { promotion: true, restarts: 0, ..Rules::new().with(Bug::TokenForgetsEpoch) };
     breaks(rules, TOKENS_GROW);
 }
 
 #[test]
 fn tokens_without_the_epoch_let_a_stale_write_through() {
     let rules = Rules { promotion: true, fenced: true, restarts: 0, grants: 2, ..Rules::new() };
-    breaks(rules.with(Mistake::TokenForgetsEpoch), WRITES_IN_ORDER);
+    breaks(rules.with(Bug::TokenForgetsEpoch), WRITES_IN_ORDER);
 }
 
 #[test]
-fn a_beat_on_another_epoch_must_not_renew_a_lost_grant() {
-    let rules = Rules { promotion: true, restarts: 0, ..Rules::new().with(Mistake::BeatIgnoresEpoch) };
+fn a_heartbeat_that_ignores_the_epoch_renews_a_lost_grant() {
+    let rules = Rules { promotion: true, restarts: 0, ..Rules::new().with(Bug::HeartbeatIgnoresEpoch) };
     breaks(rules, EPOCH_ENDS_TRUST);
 }

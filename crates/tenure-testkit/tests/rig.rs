@@ -1,4 +1,4 @@
-//! Each piece of the rig, used once for real.
+//! Each part of the rig, used once for real.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -8,11 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use tenure_testkit::rig::{
-    FakeClock, Namespace, PgBouncer, PgCluster, PgStandby, SmallDisk, Switch, fresh_database,
+    FakeClock, NetworkNamespace, NetworkSwitch, PgBouncer, PgCluster, PgStandby, SmallDisk, fresh_database,
     prepared_database, true_boottime_ns,
 };
 
-/// Returns from the test, saying why, if what it needs is not to be had here.
+/// Returns from the test with a message if a requirement is not available.
 macro_rules! need {
     ($available:expr) => {
         if let Err(why) = $available {
@@ -34,14 +34,14 @@ fn answer(command: &mut Command) -> Result<String, String> {
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Looks until something holds. The test runner's own limit ends a look in vain.
+/// Polls until a condition holds. The timeout of the test runner ends a failed wait.
 fn eventually(mut holds: impl FnMut() -> bool) {
     while !holds() {
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// This binary again, running one of the ignored tests below as a process of its own.
+/// This binary again, running one of the ignored tests below as a separate process.
 fn role(name: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture"]).env("TENURE_RIG_ROLE", name);
@@ -52,7 +52,7 @@ fn plays(name: &str) -> bool {
     env::var("TENURE_RIG_ROLE").is_ok_and(|role| role == name)
 }
 
-/// A client in the middle of a statement, and the backend that serves it.
+/// A client in the middle of a statement, and its backend.
 fn sleeping_client(cluster: &PgCluster) -> (Child, u32) {
     let client = psql(&cluster.url(), "SELECT pg_sleep(600)").stdout(Stdio::null()).spawn().unwrap();
     let find =
@@ -84,7 +84,7 @@ fn committed_rows_survive_kill9_stop_and_restart() {
 }
 
 #[test]
-fn a_dropped_cluster_leaves_no_folder() {
+fn a_dropped_cluster_leaves_no_directory() {
     let cluster = PgCluster::start().unwrap();
     let folder = cluster.socket_folder().to_owned();
     assert!(folder.exists());
@@ -100,7 +100,7 @@ fn backends_are_stopped_and_terminated_one_by_one() {
     let state = std::fs::read_to_string(format!("/proc/{backend}/stat")).unwrap();
     assert!(state.contains(") T "), "{state}");
     cluster.sigcont_backend(backend).unwrap();
-    assert!(cluster.sigstop_backend(std::process::id()).is_err(), "not a process of the cluster");
+    assert!(cluster.sigstop_backend(std::process::id()).is_err(), "does not belong to the cluster");
 
     assert_eq!(cluster.terminate_backends("postgres").unwrap(), 1);
     assert!(!client.wait().unwrap().success());
@@ -122,20 +122,22 @@ fn passwords_and_certificates_are_checked() {
     let url = cluster.url();
     let encrypted = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     assert_eq!(answer(&mut psql(&url, encrypted)).unwrap(), "t");
-    let nobody = url.replace("it%27s", "wrong");
-    assert!(answer(&mut psql(&nobody, encrypted)).unwrap_err().contains("password authentication failed"));
+    let wrong_password = url.replace("it%27s", "wrong");
+    assert!(
+        answer(&mut psql(&wrong_password, encrypted)).unwrap_err().contains("password authentication failed")
+    );
     let plain = url.replace("verify-full", "disable");
     assert!(answer(&mut psql(&plain, encrypted)).unwrap_err().contains("no encryption"));
-    // 127.0.0.1 again, under a name that the certificate does not bear.
+    // 127.0.0.1 under a name that the certificate does not contain.
     let stranger = cluster.url_at("elsewhere.invalid", "postgres") + "&hostaddr=127.0.0.1";
     assert!(answer(&mut psql(&stranger, encrypted)).unwrap_err().contains("does not match host name"));
 }
 
 #[test]
-fn prepared_databases_are_copies_of_one_that_was_made_once() {
+fn prepared_databases_are_copies_of_one_template() {
     let token = std::process::id().to_string();
     let script = format!("CREATE TABLE made AS SELECT {token} AS by; CREATE TABLE own (n int);");
-    // All at once, and none of them is there yet.
+    // All at once, before the template exists.
     let copies: Vec<_> = thread::scope(|scope| {
         let makers: Vec<_> = (0..4).map(|_| scope.spawn(|| prepared_database(&script).unwrap())).collect();
         makers.into_iter().map(|maker| maker.join().unwrap()).collect()
@@ -149,7 +151,7 @@ fn prepared_databases_are_copies_of_one_that_was_made_once() {
     }
     drop(copies);
     let last = prepared_database(&script).unwrap();
-    assert_eq!(last.psql("SELECT count(*) FROM own").unwrap(), "0", "it is as it was made");
+    assert_eq!(last.psql("SELECT count(*) FROM own").unwrap(), "0", "it is as it was created");
     assert!(prepared_database("SELECT no sense").is_err());
 }
 
@@ -163,7 +165,7 @@ fn fresh_databases_do_not_see_one_another() {
 }
 
 #[test]
-fn a_promoted_asynchronous_standby_has_lost_what_it_did_not_receive() {
+fn a_promoted_asynchronous_standby_has_lost_unreceived_commits() {
     let primary = PgCluster::start().unwrap();
     primary.psql("postgres", "CREATE TABLE t (n int); INSERT INTO t VALUES (1)").unwrap();
     let standby = PgStandby::of(&primary).unwrap();
@@ -208,8 +210,8 @@ fn pgbouncer_pools_transactions() {
 
 #[test]
 fn a_one_way_cut_lets_requests_through_and_loses_the_answers() {
-    need!(Namespace::available());
-    let namespace = Namespace::new().unwrap();
+    need!(NetworkNamespace::available());
+    let namespace = NetworkNamespace::new().unwrap();
     let host = namespace.host_address();
     let cluster = PgCluster::builder().listen_on(host).start().unwrap();
     cluster.psql("postgres", "CREATE TABLE t (n int)").unwrap();
@@ -223,7 +225,7 @@ fn a_one_way_cut_lets_requests_through_and_loses_the_answers() {
     };
     assert_eq!(answer(&mut inside("SELECT inet_client_addr()")).unwrap(), namespace.address().to_string());
 
-    // The client is connected, then cut off, and only then does its request go out.
+    // The client connects, is cut off, and only then sends its request.
     let is_connected = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'ready'";
     let wait_then_insert = "SET application_name = 'ready'\n\\! until test -e \"$GO\"; do sleep 0.02; done\nINSERT INTO t VALUES (1)";
     let go = cluster.socket_folder().join("go");
@@ -232,19 +234,22 @@ fn a_one_way_cut_lets_requests_through_and_loses_the_answers() {
     namespace.cut_one_way().unwrap();
     std::fs::write(&go, "").unwrap();
     eventually(|| cluster.psql("postgres", "SELECT count(*) FROM t").unwrap() == "1");
-    assert!(client.try_wait().unwrap().is_none(), "the row is there, and the client does not know it");
+    assert!(client.try_wait().unwrap().is_none(), "the row exists, and the client does not know it");
     namespace.heal().unwrap();
     assert!(client.wait().unwrap().success());
 }
 
 #[test]
-fn a_switch_cuts_each_direction_by_itself() {
-    need!(Switch::available());
-    let switch = Switch::of(3).unwrap();
+fn a_switch_cuts_each_direction_separately() {
+    need!(NetworkSwitch::available());
+    let switch = NetworkSwitch::of(3).unwrap();
     let mut listeners = [0, 1].map(|node| {
-        let role = role("hears_datagrams");
+        let role = role("helper_receives_datagrams");
         let mut command = switch.command(node, role.get_program());
-        command.args(role.get_args()).env("TENURE_RIG_ROLE", "hears_datagrams").stdout(Stdio::piped());
+        command
+            .args(role.get_args())
+            .env("TENURE_RIG_ROLE", "helper_receives_datagrams")
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.any(|line| line == "listening"));
@@ -252,7 +257,7 @@ fn a_switch_cuts_each_direction_by_itself() {
     });
     let say = |from: usize, to: usize, word: &str| {
         let line = format!("echo {word} > /dev/udp/{}/7777", switch.address(to));
-        // Who sends into a hole may be told so.
+        // The sender may get an error.
         let _ = switch.command(from, "bash").args(["-c", &line]).stderr(Stdio::null()).status().unwrap();
     };
     let mut heard_by = |node: usize| listeners[node].1.next().unwrap();
@@ -261,9 +266,9 @@ fn a_switch_cuts_each_direction_by_itself() {
     switch.mute(0).unwrap();
     say(0, 1, "lost");
     say(2, 1, "second");
-    assert_eq!(heard_by(1), "heard second", "nobody hears who is muted");
+    assert_eq!(heard_by(1), "heard second", "no process receives from a muted one");
     say(1, 0, "third");
-    assert_eq!(heard_by(0), "heard third", "but it hears");
+    assert_eq!(heard_by(0), "heard third", "but it receives");
     switch.heal().unwrap();
     switch.deafen(0).unwrap();
     say(1, 0, "lost");
@@ -271,7 +276,7 @@ fn a_switch_cuts_each_direction_by_itself() {
     assert_eq!(heard_by(1), "heard fourth");
     switch.heal().unwrap();
     say(1, 0, "fifth");
-    assert_eq!(heard_by(0), "heard fifth", "who is deaf hears nothing");
+    assert_eq!(heard_by(0), "heard fifth", "an isolated process receives nothing");
     for (child, _) in &mut listeners {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -279,9 +284,9 @@ fn a_switch_cuts_each_direction_by_itself() {
 }
 
 #[test]
-#[ignore = "a role: the process of another test"]
-fn hears_datagrams() {
-    if !plays("hears_datagrams") {
+#[ignore = "helper process of another test"]
+fn helper_receives_datagrams() {
+    if !plays("helper_receives_datagrams") {
         return;
     }
     let socket = std::net::UdpSocket::bind("0.0.0.0:7777").unwrap();
@@ -311,39 +316,40 @@ fn a_full_disk_refuses_until_it_is_freed() {
 #[test]
 fn a_fast_clock_runs_fast_for_boottime_and_for_tokio() {
     need!(FakeClock::available());
-    let mut command = role("reads_its_clocks");
+    let mut command = role("helper_reads_its_clocks");
     FakeClock::true_time().rate(3.0).offset_s(-100).apply(&mut command).unwrap();
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
-#[ignore = "a role: the process of another test"]
+#[ignore = "helper process of another test"]
 #[allow(unsafe_code)]
-fn reads_its_clocks() {
-    if !plays("reads_its_clocks") {
+fn helper_reads_its_clocks() {
+    if !plays("helper_reads_its_clocks") {
         return;
     }
     let believed = || {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: libc writes one timespec to a place of that type which we own.
+        // SAFETY: libc writes one timespec to a variable of that type that we own.
         assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) }, 0);
         now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
     };
     let truth = || true_boottime_ns() as f64 / 1e9;
-    // True readings outside and inside of the believed ones bound what passed, however busy the machine is.
+    // True readings outside and inside of the faked ones bound the elapsed time, however busy the machine is.
     let (outer, from, inner) = (truth(), believed(), truth());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::sleep(Duration::from_millis(900)).await });
     let (inner, passed, outer) = (truth() - inner, believed() - from, truth() - outer);
-    println!("true {inner} to {outer}, believed {passed}");
+    println!("true {inner} to {outer}, faked {passed}");
     assert!(passed >= inner * 2.99 && passed <= outer * 3.01);
     assert!(passed >= 0.9, "tokio slept as long as its clock says");
 }
 
 #[test]
 fn nothing_outlives_a_killed_test_process() {
-    let mut owner = role("owns_a_cluster").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut owner =
+        role("helper_owns_a_cluster").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(owner.stdout.take().unwrap()).lines();
     let folder =
         lines.map(Result::unwrap).find_map(|line| line.strip_prefix("folder ").map(str::to_owned)).unwrap();
@@ -354,9 +360,9 @@ fn nothing_outlives_a_killed_test_process() {
 }
 
 #[test]
-#[ignore = "a role: the process of another test"]
-fn owns_a_cluster() {
-    if !plays("owns_a_cluster") {
+#[ignore = "helper process of another test"]
+fn helper_owns_a_cluster() {
+    if !plays("helper_owns_a_cluster") {
         return;
     }
     // Started by a thread that ends: a parent-death signal would fire now.

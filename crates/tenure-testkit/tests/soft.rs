@@ -1,15 +1,15 @@
-//! A slice of days of those who share nothing but gossip. `tenure-sim soft` lives many more.
+//! A few runs of soft elections. `tenure-sim soft` runs more.
 
-use tenure_testkit::sim::soft::{self, HEALING, SoftMistake, SoftScenario, SoftStats};
+use tenure_testkit::sim::soft::{self, HEALING, SoftInjectedBug, SoftScenario, SoftStats};
 
-/// Days of each scenario.
-const DAYS: u64 = 20;
+/// Runs of each scenario.
+const RUNS: u64 = 20;
 
-fn live(scenario: SoftScenario) -> SoftStats {
+fn run_seeds(scenario: SoftScenario) -> SoftStats {
     let mut stats = SoftStats::default();
-    for seed in 0..DAYS {
+    for seed in 0..RUNS {
         match soft::run(scenario, seed, None) {
-            Ok(day) => stats.add(&day),
+            Ok(run) => stats.add(&run),
             Err(failure) => panic!("{failure}"),
         }
     }
@@ -17,48 +17,48 @@ fn live(scenario: SoftScenario) -> SoftStats {
 }
 
 #[test]
-fn while_the_network_holds_never_two_lead_whoever_comes_and_goes() {
-    let stats = live(SoftScenario::Churn);
-    assert!(stats.elected > DAYS && stats.ends > DAYS && stats.dual_healed.is_zero(), "{stats}");
+fn an_intact_network_never_has_two_leaders() {
+    let stats = run_seeds(SoftScenario::Churn);
+    assert!(stats.elected > RUNS && stats.ends > RUNS && stats.dual_healed.is_zero(), "{stats}");
 }
 
 #[test]
-fn nor_if_some_are_stopped() {
-    let stats = live(SoftScenario::Stopped);
-    assert!(stats.elected > DAYS && stats.ends > DAYS && stats.dual_healed.is_zero(), "{stats}");
+fn suspended_processes_never_give_two_leaders() {
+    let stats = run_seeds(SoftScenario::Stopped);
+    assert!(stats.elected > RUNS && stats.ends > RUNS && stats.dual_healed.is_zero(), "{stats}");
 }
 
 #[test]
 fn a_netsplit_has_a_leader_on_each_side_and_one_soon_after_it_heals() {
-    let stats = live(SoftScenario::Netsplit);
-    assert!(stats.splits > DAYS / 2, "{stats}");
-    // Not denied: they are there, and they end.
+    let stats = run_seeds(SoftScenario::Netsplit);
+    assert!(stats.splits > RUNS / 2, "{stats}");
+    // Two leaders occur during a split, and their time ends.
     assert!(!stats.dual_cut.is_zero() && !stats.dual_healed.is_zero(), "{stats}");
     assert!(stats.dual_healed_rounds <= u64::from(HEALING), "{stats}");
 }
 
 #[test]
-fn a_network_that_is_cut_one_way_comes_to_one_leader_when_it_heals() {
-    let stats = live(SoftScenario::OneWay);
-    assert!(stats.splits > DAYS / 2 && !stats.dual_cut.is_zero(), "{stats}");
+fn a_one_way_cut_has_one_leader_after_it_heals() {
+    let stats = run_seeds(SoftScenario::OneWay);
+    assert!(stats.splits > RUNS / 2 && !stats.dual_cut.is_zero(), "{stats}");
 }
 
 #[test]
-fn everything_at_once_comes_to_one_leader() {
-    let stats = live(SoftScenario::Everything);
+fn all_faults_together_end_with_one_leader() {
+    let stats = run_seeds(SoftScenario::Everything);
     assert!(stats.splits > 0 && stats.ends > 0, "{stats}");
 }
 
 #[test]
-fn the_same_seed_is_the_same_day() {
-    let day = || soft::run(SoftScenario::Everything, 3, None).unwrap();
-    assert_eq!(day(), day());
+fn the_same_seed_gives_the_same_run() {
+    let run = || soft::run(SoftScenario::Everything, 3, None).unwrap();
+    assert_eq!(run(), run());
 }
 
-/// With the mistake some seed breaks a promise; without it the same seed breaks none.
-fn is_found(mistake: SoftMistake, scenario: SoftScenario) {
-    let found = |seed: u64| soft::run(scenario, seed, Some(mistake)).err();
-    let failure = (0..2000).find_map(found).unwrap_or_else(|| panic!("{mistake} was not found"));
+/// With the bug some seed violates a guarantee; without it the same seed violates none.
+fn is_found(bug: SoftInjectedBug, scenario: SoftScenario) {
+    let found = |seed: u64| soft::run(scenario, seed, Some(bug)).err();
+    let failure = (0..2000).find_map(found).unwrap_or_else(|| panic!("{bug} was not found"));
     if let Err(failure) = soft::run(scenario, failure.seed, None) {
         panic!("{failure}");
     }
@@ -66,20 +66,20 @@ fn is_found(mistake: SoftMistake, scenario: SoftScenario) {
 
 #[test]
 fn trust_kept_as_a_flag_is_found() {
-    is_found(SoftMistake::TrustKeptAsAFlag, SoftScenario::Stopped);
+    is_found(SoftInjectedBug::TrustWithoutDeadline, SoftScenario::Stopped);
 }
 
 #[test]
-fn a_newcomer_that_does_not_hold_down_is_found() {
-    is_found(SoftMistake::NoHoldDown, SoftScenario::Churn);
+fn a_candidate_without_a_hold_down_is_found() {
+    is_found(SoftInjectedBug::NoHoldDown, SoftScenario::Churn);
 }
 
 #[test]
-fn one_that_leads_before_others_heard_it_is_ready_is_found() {
-    is_found(SoftMistake::NoSettling, SoftScenario::Churn);
+fn leading_before_others_know_is_found() {
+    is_found(SoftInjectedBug::NoSettling, SoftScenario::Churn);
 }
 
 #[test]
-fn a_beat_that_passes_for_life_is_found() {
-    is_found(SoftMistake::AnyBeatIsLife, SoftScenario::Churn);
+fn a_first_heartbeat_that_counts_as_life_is_found() {
+    is_found(SoftInjectedBug::FirstHeartbeatCountsAsLive, SoftScenario::Churn);
 }

@@ -1,14 +1,14 @@
-//! Connection limits of a listener whose clients prove by a shared secret who they are.
+//! Connection limits of a listener whose clients authenticate with a shared secret.
 //!
-//! Anybody who reaches the port can open a connection, so connections that have not authenticated get a small pool of their own with a short
-//! deadline ([`Admitted::handshake`]). When the pool is full, a new connection takes the place of an old one: of the oldest one of
-//! the address that has the most. So silent connections push out each other, and a client that authenticates at once gets in during a flood,
-//! even from the same address.
+//! Any host that reaches the port can open a connection, so unauthenticated connections get a small pool with a
+//! short deadline ([`Admitted::handshake`]). When the pool is full, a new connection replaces the oldest one
+//! from the address with the most connections. So silent connections evict each other, and a client that
+//! authenticates at once succeeds during a flood, even from the same address.
 //!
-//! Authenticated connections are limited in total and per address. What is beyond that is refused.
+//! Authenticated connections are limited in total and per address; more are rejected.
 //!
-//! The number of open sockets is bounded at every moment: a place in the pool is free again when its connection is closed, not when
-//! that was asked for ([`Admission::admit`] waits for it).
+//! The number of open sockets is bounded at every moment: a place in the pool becomes free when its connection
+//! is closed, not when closing was requested ([`Admission::admit`] waits for it).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -16,12 +16,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::Moment;
+use tenure_core::BootInstant;
 use tokio::sync::{Notify, oneshot};
 
 use crate::runtime::Runtime;
 
-/// How often, at most, one listener logs that it refuses connections.
+/// Minimum time between two log lines of one listener about rejected connections.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// The limits of one listener.
@@ -31,42 +31,42 @@ pub(crate) struct ConnectionLimits {
     pub(crate) total: usize,
     /// Authenticated connections from one address.
     pub(crate) per_address: usize,
-    /// Connections that have not authenticated yet.
+    /// Unauthenticated connections.
     pub(crate) handshakes: usize,
 }
 
 impl ConnectionLimits {
-    /// The limits for a process that may have this many files open: connections get half of them, and at most 1,024.
+    /// Limits for a process that may open this many files: connections get half of them, at most 1,024.
     pub(crate) fn for_open_files(files: u64) -> ConnectionLimits {
         let total = usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(16, 1_024);
         ConnectionLimits { total, per_address: total * 3 / 4, handshakes: (total / 8).clamp(4, 128) }
     }
 }
 
-/// Who is connected to a listener.
+/// The connections of a listener.
 pub(crate) struct Admission {
     /// The listener's name in log lines.
     listener: &'static str,
     limits: ConnectionLimits,
     runtime: Arc<dyn Runtime>,
     state: Mutex<State>,
-    /// A place in the pool of handshakes is free again.
+    /// Signals that a place in the pool of handshakes is free.
     released: Notify,
 }
 
 #[derive(Default)]
 struct State {
     next: u64,
-    /// The connections that have not authenticated, oldest first.
+    /// Unauthenticated connections, oldest first.
     handshakes: BTreeMap<u64, Handshake>,
-    /// The number of authenticated connections, by address.
+    /// Number of authenticated connections by address.
     authenticated: HashMap<IpAddr, usize>,
-    warned: Option<Moment>,
+    warned: Option<BootInstant>,
 }
 
 struct Handshake {
     address: IpAddr,
-    /// Taken when another connection gets its place.
+    /// Taken when another connection gets the place.
     evict: Option<oneshot::Sender<()>>,
 }
 
@@ -79,7 +79,8 @@ impl Admission {
         Arc::new(Admission { listener, limits, runtime, state: Mutex::default(), released: Notify::new() })
     }
 
-    /// A place for a connection that was accepted. If there is none, the connection that has it is closed first.
+    /// Returns a place for an accepted connection. If the pool is full, waits until another connection is
+    /// closed.
     pub(crate) async fn admit(self: &Arc<Self>, from: IpAddr) -> Admitted {
         let address = network_of(from);
         loop {
@@ -89,7 +90,7 @@ impl Admission {
                 if state.handshakes.len() < self.limits.handshakes {
                     return self.enter(&mut state, address);
                 }
-                self.warn(&mut state, "too many connections have not authenticated; the oldest are closed");
+                self.warn(&mut state, "too many unauthenticated connections; closing the oldest");
                 state.evict();
             }
             released.await;
@@ -110,9 +111,9 @@ impl Admission {
         let of_address = state.authenticated.get(&address).copied().unwrap_or(0);
         let of_all: usize = state.authenticated.values().sum();
         let reason = if of_all >= self.limits.total.saturating_sub(self.limits.handshakes) {
-            "too many authenticated connections; new ones are refused"
+            "too many authenticated connections; rejecting new ones"
         } else if of_address >= self.limits.per_address {
-            "too many authenticated connections from one address; new ones are refused"
+            "too many authenticated connections from one address; rejecting new ones"
         } else {
             *state.authenticated.entry(address).or_default() += 1;
             state.handshakes.remove(&number);
@@ -153,7 +154,8 @@ impl Admission {
 }
 
 impl State {
-    /// Has the oldest connection closed of the address that has the most, unless one is being closed already.
+    /// Evicts the oldest connection from the address with the most connections, unless an eviction is in
+    /// progress.
     fn evict(&mut self) {
         if self.handshakes.values().any(|handshake| handshake.evict.is_none()) {
             return;
@@ -164,12 +166,12 @@ impl State {
         }
         let most = counts.values().max().copied().unwrap_or(0);
         let oldest = self.handshakes.values_mut().find(|it| counts.get(&it.address) == Some(&most));
-        // Dropping the sender tells the connection.
+        // Dropping the sender notifies the connection.
         drop(oldest.and_then(|handshake| handshake.evict.take()));
     }
 }
 
-/// The place of one connection. Its owner closes the connection before it drops this.
+/// The place of one connection. The owner closes the connection before it drops this.
 pub(crate) struct Admitted {
     admission: Arc<Admission>,
     number: u64,
@@ -179,8 +181,8 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// Runs what authenticates the other end, within `limit`. Fails as well if another connection takes the place meanwhile, or if there
-    /// are too many authenticated connections.
+    /// Runs `handshake`, which authenticates the other end, within `limit`. Fails if another connection takes
+    /// the place meanwhile, or if there are too many authenticated connections.
     pub(crate) async fn handshake<T>(
         &mut self,
         limit: Duration,
@@ -193,7 +195,7 @@ impl Admitted {
             _ = &mut self.evicted => {
                 return Err(io::Error::new(
                     io::ErrorKind::ConnectionAborted,
-                    "a newer connection took the place of this one, which had not authenticated",
+                    "evicted by a newer connection before authentication",
                 ));
             }
             () = runtime.sleep_until(runtime.now() + limit) => return Err(io::ErrorKind::TimedOut.into()),
@@ -210,7 +212,8 @@ impl Drop for Admitted {
     }
 }
 
-/// What counts as one address: an IPv4 address, or the network of 64 bits that an IPv6 host can choose its address from.
+/// The unit that counts as one address: an IPv4 address, or the /64 network that an IPv6 host can choose
+/// addresses from.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -3,19 +3,19 @@ use std::net::Ipv4Addr;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::runtime::System;
+use crate::runtime::SystemRuntime;
 
 const LIMITS: ConnectionLimits = ConnectionLimits { total: 8, per_address: 3, handshakes: 4 };
 
 fn admission() -> Arc<Admission> {
-    Admission::new("test", LIMITS, Arc::new(System))
+    Admission::new("test", LIMITS, Arc::new(SystemRuntime))
 }
 
 fn host(number: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))
 }
 
-/// A connection that says nothing: what its task is left with, once it is closed.
+/// A silent connection. The task returns the error kind it is closed with.
 fn silent(mut admitted: Admitted) -> tokio::task::JoinHandle<io::ErrorKind> {
     tokio::spawn(async move {
         let silence = std::future::pending::<io::Result<()>>();
@@ -29,13 +29,13 @@ async fn authenticated(admission: &Arc<Admission>, from: IpAddr) -> io::Result<A
 }
 
 #[tokio::test]
-async fn a_full_pool_closes_the_oldest_connection_of_the_address_that_has_the_most() {
+async fn a_full_pool_evicts_the_oldest_connection_of_the_address_with_the_most() {
     let admission = admission();
     let mut all = vec![silent(admission.admit(host(1)).await)];
     for _ in 0..3 {
         all.push(silent(admission.admit(host(2)).await));
     }
-    // Somebody else, and then once more the one who has the most.
+    // One connection from another host, and then one more from the host with the most.
     all.push(silent(admission.admit(host(3)).await));
     all.push(silent(admission.admit(host(2)).await));
     let over: Vec<bool> = all.iter().map(|connection| connection.is_finished()).collect();
@@ -44,7 +44,7 @@ async fn a_full_pool_closes_the_oldest_connection_of_the_address_that_has_the_mo
 }
 
 #[tokio::test]
-async fn who_authenticates_gets_in_however_many_are_silent() {
+async fn a_client_that_authenticates_connects_during_a_flood_of_silent_ones() {
     let admission = admission();
     let mut silent_ones = Vec::new();
     let mut open = Vec::new();
@@ -59,14 +59,14 @@ async fn who_authenticates_gets_in_however_many_are_silent() {
 }
 
 #[tokio::test]
-async fn a_place_is_free_when_its_connection_is_closed_and_not_before() {
+async fn a_place_is_free_only_after_its_connection_is_closed() {
     let admission = admission();
     let mut held: Vec<Admitted> = Vec::new();
     for _ in 0..LIMITS.handshakes {
         held.push(admission.admit(host(1)).await);
     }
     let mut next = std::pin::pin!(admission.admit(host(1)));
-    assert!((&mut next).now_or_never().is_none(), "the oldest was told, and is still open");
+    assert!((&mut next).now_or_never().is_none(), "the oldest was notified and is still open");
     held.remove(0);
     assert!(next.now_or_never().is_some());
 }
@@ -80,7 +80,7 @@ async fn authenticated_connections_are_limited_per_address_and_in_total() {
     }
     let refused = authenticated(&admission, host(1)).await.map(drop).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-    // `total` leaves room for the handshakes: there is a place for one more.
+    // `total` includes the handshakes: there is room for one more.
     open.push(authenticated(&admission, host(2)).await.unwrap());
     assert!(authenticated(&admission, host(3)).await.is_err());
     open.pop();
@@ -88,7 +88,7 @@ async fn authenticated_connections_are_limited_per_address_and_in_total() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_takes_too_long_is_ended_and_leaves_its_place() {
+async fn a_handshake_that_times_out_frees_its_place() {
     let admission = admission();
     let mut admitted = admission.admit(host(1)).await;
     let late = admitted.handshake(Duration::ZERO, std::future::pending::<io::Result<()>>()).await;
@@ -98,7 +98,7 @@ async fn a_handshake_that_takes_too_long_is_ended_and_leaves_its_place() {
 }
 
 #[test]
-fn an_ipv6_host_is_one_address_whichever_it_chooses() {
+fn all_addresses_of_an_ipv6_host_count_as_one() {
     let parse = |text: &str| network_of(text.parse().unwrap());
     assert_eq!(parse("2001:db8::1"), parse("2001:db8::ffff:2"));
     assert_ne!(parse("2001:db8::1"), parse("2001:db8:0:1::1"));
@@ -106,7 +106,7 @@ fn an_ipv6_host_is_one_address_whichever_it_chooses() {
 }
 
 #[test]
-fn the_limits_leave_half_of_the_files_to_others() {
+fn the_limits_leave_half_of_the_files_for_other_uses() {
     let few = ConnectionLimits::for_open_files(256);
     assert_eq!(few, ConnectionLimits { total: 128, per_address: 96, handshakes: 16 });
     assert_eq!(ConnectionLimits::for_open_files(1 << 20).total, 1_024);

@@ -1,126 +1,135 @@
-//! What can go wrong, and what it did to the state.
+//! Errors of the library, and the effect of each on the state.
 
 use std::time::Duration;
 
 use tenure_core::port::{StoreError, TaskId};
 use tenure_core::{ElectionKey, Name, NameError, TimingError, Token};
 
-/// Why something could not be done.
+/// An operation of the library failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store failed. Whether the call happened is unknown; leadership is not extended by it.
+    /// The store failed. It is unknown whether the call took effect; it does not extend leadership.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The name is not allowed. Nothing was done.
+    /// The name is invalid. Nothing was changed.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The lease and beat do not fit together. Nothing was done.
+    /// The lease and the heartbeat interval do not fit together. Nothing was changed.
     #[error(transparent)]
     Timing(#[from] TimingError),
-    /// The election has another number of slots, and live candidates that count on it. This candidate does not stand.
+    /// The election has a different number of slots and live candidates that rely on it. This candidate does
+    /// not join.
     #[error(
-        "election {election} has {slots} slots; stop its candidates first or ask for {slots}, not {asked}"
+        "election {election} has {slots} slots; stop its candidates first, or use {slots} instead of {requested}"
     )]
     Slots {
-        /// Which election.
+        /// The election.
         election: ElectionKey,
-        /// How many it has.
+        /// Number of slots of the election.
         slots: u32,
-        /// How many were asked for.
-        asked: u32,
+        /// Number of slots that the candidate requested.
+        requested: u32,
     },
-    /// The number of slots makes no sense. Nothing was done.
-    #[error("{0} slots are not possible; choose between 1 and 1000")]
+    /// The number of slots is out of range. Nothing was changed.
+    #[error("{0} slots are out of range; use a number between 1 and 1000")]
     SlotCount(u32),
-    /// This process already stands in that election. Doesn't affect the standing candidate.
-    #[error("this process already stands in election {0}; use its elector, or open a second Tenure")]
-    AlreadyStanding(ElectionKey),
-    /// Work goes on, or the store does not answer. What is held is given back when they do, or runs out by itself.
-    #[error("not closed within {0:?}: work goes on, or the store does not answer")]
+    /// This process is already a candidate of that election. The existing candidate is not affected.
+    #[error("this process is already a candidate of election {0}; use its elector, or open a second session")]
+    AlreadyCandidate(ElectionKey),
+    /// Work continues, or the store does not respond. Leases are released when the work ends and the store
+    /// responds, or expire.
+    #[error("session not closed within {0:?}: work is still running, or the store does not respond")]
     NotClosed(Duration),
-    /// The task is not claimed under our token any more: it was called off, or somebody else has it. Nothing was changed.
-    #[error("the claim on task {0} was lost: it was called off, or its time was over; stop working on it")]
+    /// The task is no longer claimed under this token: it was cancelled, or the claim was recovered. Nothing
+    /// was changed.
+    #[error("claim on task {0} lost: the task was cancelled or the claim timed out; stop working on it")]
     ClaimLost(TaskId),
-    /// The resource is not ours under our token any more. Nothing was changed.
-    #[error("resource {0} is not ours any more: its time was over, or it was called off; stop using it")]
-    GrantLost(Name),
-    /// A worker can not be as it was described. Nothing was done.
-    #[error("this worker can not start: {0}")]
+    /// The resource is no longer held under this token. Nothing was changed.
+    #[error("lease on resource {0} lost: it timed out or was cancelled; stop using the resource")]
+    ResourceLeaseLost(Name),
+    /// The settings of a worker are invalid. Nothing was changed.
+    #[error("worker cannot start: {0}")]
     Worker(String),
-    /// A consumer can not be as it was described. Nothing was done.
-    #[error("this consumer can not start: {0}")]
+    /// The settings of a consumer are invalid. Nothing was changed.
+    #[error("consumer cannot start: {0}")]
     Consumer(String),
-    /// A schedule can not be as it was described. Nothing was done.
-    #[error("schedule {name:?} can not be: {problem}")]
+    /// A schedule is invalid. Nothing was changed.
+    #[error("schedule {name:?} is invalid: {problem}")]
     Schedule {
-        /// Which.
+        /// Name of the schedule.
         name: String,
-        /// What is wrong with it, and what would do.
+        /// What is wrong, and which values are valid.
         problem: String,
     },
-    /// A scheduler can not be as it was described. Nothing was done.
-    #[error("this scheduler can not start: {0}")]
+    /// The settings of a scheduler are invalid. Nothing was changed.
+    #[error("scheduler cannot start: {0}")]
     Scheduler(String),
-    /// Handlers go on that can not be stopped, or the store does not acknowledge. What is claimed goes back with the session.
+    /// A handler cannot be stopped, or the store does not confirm. Claims return to their queues when the
+    /// session ends.
     #[error(
-        "{0} is not drained: a handler blocks its thread, or the store does not answer; close the session"
+        "{0} is not drained: a handler blocks its thread, or the store does not respond; close the session"
     )]
     NotDrained(String),
-    /// The client was closed. Nothing was done.
-    #[error("this Tenure was closed")]
+    /// The client is closed. Nothing was changed.
+    #[error("the session is closed")]
     Closed,
-    /// The store did not confirm in time that the candidate left. Its lease, if any, runs out by itself.
-    #[error("the store did not confirm within {0:?} that {1} was left; the lease runs out by itself")]
-    Unconfirmed(Duration, ElectionKey),
-    /// The store did not confirm in time what a candidate says of itself. It is said as soon as the store answers.
+    /// The store did not confirm in time that the candidate left. A lease that it holds expires by itself.
     #[error(
-        "the store did not confirm within {0:?} what is said in {1}; it will be said when the store answers"
+        "the store did not confirm within {0:?} that this candidate left {1}; its lease expires by itself"
     )]
-    Unsaid(Duration, ElectionKey),
+    LeaveUnconfirmed(Duration, ElectionKey),
+    /// The store did not confirm in time the new options of a candidate. They take effect as soon as the store
+    /// responds.
+    #[error(
+        "the store did not confirm within {0:?} the candidate options in {1}; they apply when the store responds"
+    )]
+    OptionsUnconfirmed(Duration, ElectionKey),
 }
 
-/// Why a guarded transaction must not go on. It has to be rolled back.
+/// A guarded transaction must not continue. Roll it back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuardError {
-    /// Trust has run out on this process's own clock. The store was not asked.
+    /// Trust ended on the clock of this process. The store was not queried.
     #[error("leadership of {0} is no longer trusted; roll back")]
     Untrusted(ElectionKey),
-    /// The store says that somebody else holds the lease, or nobody.
-    #[error("{election} slot {slot} is not held under token {token} any more; roll back and stop leading")]
+    /// Another session holds the lease, or the lease is free.
+    #[error("{election} slot {slot} is no longer held under token {token}; roll back and stop leading")]
     NotHeld {
-        /// Which election.
+        /// The election.
         election: ElectionKey,
-        /// Which slot.
+        /// The slot.
         slot: u32,
-        /// The token of the leadership that asked.
+        /// Token of the guarding leadership.
         token: Token,
     },
-    /// There is no transaction: the lock would be gone before the next statement. Nothing was written.
-    #[error("this needs a transaction; begin one and pass it")]
+    /// The connection is not in a transaction: the lock would end before the next statement. Nothing was
+    /// written.
+    #[error("a transaction is required; begin one and pass it")]
     NotInTransaction,
-    /// The store failed. The transaction is in doubt: roll back.
+    /// The store failed. The outcome of the transaction is unknown: roll back.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Why a fenced write was refused.
+/// A fenced write was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
-    /// A newer leader has written already. Nothing was recorded; roll back.
-    #[error("{name} has seen token {seen}; token {given} is stale; roll back")]
+    /// A newer leader has already written. Nothing was recorded; roll back.
+    #[error("token {token} for {name} is stale: token {highest} was seen before; roll back")]
     Stale {
-        /// What is fenced.
+        /// Name of the fence.
         name: String,
         /// The highest token seen.
-        seen: Token,
-        /// The token given.
-        given: Token,
+        highest: Token,
+        /// The rejected token.
+        token: Token,
     },
-    /// There is no transaction: the lock would be gone before the next statement. Nothing was written.
-    #[error("this needs a transaction; begin one and pass it")]
+    /// The connection is not in a transaction: the lock would end before the next statement. Nothing was
+    /// written.
+    #[error("a transaction is required; begin one and pass it")]
     NotInTransaction,
     /// The store failed. Roll back.
     #[error(transparent)]

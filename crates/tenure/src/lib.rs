@@ -1,9 +1,9 @@
-//! *One leads, many share.* Elections with fencing tokens, on the database you already have.
+//! Leader election with fencing tokens, task queues, events and schedules on the database you already have.
 //!
 //! ```
-//! # use tenure::{Tenure, backend::memory::Memory};
+//! # use tenure::{Tenure, store::memory::MemoryStore};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
-//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+//! # let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
 //! # let _ = || async {
 //! let tenure = Tenure::open("sqlite:tenure.db").await?; // or postgres://…
 //! # Ok::<_, tenure::Error>(()) };
@@ -12,23 +12,24 @@
 //!     .start()
 //!     .await?
 //!     .run_while_leader(|leadership| async move {
-//!         println!("only one of us is here, under token {}", leadership.token());
+//!         println!("this process leads under token {}", leadership.token());
 //!     })
 //!     .await?;
 //! # tenure.close().await }
 //! ```
 //!
-//! # Work
+//! # Tasks
 //!
-//! Tasks wait in queues of the same store; workers claim them, and a claim is a lease like any other: it lives on the worker's
-//! session, carries a token, and returns to the queue by itself. See [`Worker`], [`Claims`] for the API one by one, and
-//! [`Pool`] for resources that requests wait for.
+//! Tasks wait in queues of the same store. A worker claims a task; the claim is a lease: it depends on the
+//! heartbeats of the worker's session, carries a token, and ends by itself when the worker dies, so that the
+//! task returns to its queue. See [`Worker`], [`TaskClient`] for operations on single tasks, and [`Pool`] for
+//! resources that requests wait for.
 //!
 //! ```
-//! # use tenure::{Tenure, backend::memory::Memory, port::NewTask};
+//! # use tenure::{Tenure, store::memory::MemoryStore, port::NewTask};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
-//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
-//! tenure.claims().submit(&tenure.queue("mail")?, vec![NewTask::new("welcome")]).await?;
+//! # let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
+//! tenure.tasks().submit(&tenure.queue("mail")?, vec![NewTask::new("welcome")]).await?;
 //! let worker = tenure
 //!     .worker("mail")
 //!     .kind("welcome", |task| async move { println!("attempt {} of {}", task.attempt(), task.id()) })
@@ -40,14 +41,14 @@
 //!
 //! # Events
 //!
-//! Events are published to topics of the same store, in the publisher's own transaction if it wants, and read in order by the
-//! members of groups, who share a topic's slots. See [`Publisher`], [`Consumer`], and
-//! [`ConsumerBuilder::transactional`] for effects that happen exactly once.
+//! Events are published to topics of the same store, optionally in the publisher's own transaction. The members
+//! of a consumer group divide the partitions of a topic among themselves and read each partition in order. See
+//! [`Publisher`], [`Consumer`], and [`ConsumerBuilder::transactional`] for effects that happen exactly once.
 //!
 //! ```
-//! # use tenure::{Tenure, backend::memory::Memory, port::{NewEvent, TopicSettings}};
+//! # use tenure::{Tenure, store::memory::MemoryStore, port::{NewEvent, TopicSettings}};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
-//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+//! # let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
 //! let orders = tenure.publisher("orders")?;
 //! orders.create_topic(&TopicSettings::default()).await?;
 //! orders.publish(NewEvent { key: Some("order-7".into()), ..NewEvent::new("order.paid") }).await?;
@@ -62,20 +63,21 @@
 //!
 //! # Schedules
 //!
-//! Schedules are kept in the same store, and fired by one process of all that run a [`Scheduler`]: each tick once, as an event, a
-//! task, a call or a closure, through crashes, clocks that are set and daylight saving. See [`ScheduleBuilder`] for when and what,
-//! and [`Schedules`] for those that there are.
+//! Schedules are kept in the same store. Of all processes that run a [`Scheduler`], one fires them: each tick
+//! once, as an event, a task, a webhook or a call of a tick handler, also across crashes, clock changes and
+//! daylight saving time. See [`ScheduleBuilder`] for the rule and the target of a schedule, and [`Schedules`]
+//! to list and change schedules.
 //!
 //! ```
-//! # use tenure::{ScheduleBuilder, Tenure, backend::memory::Memory};
+//! # use tenure::{ScheduleBuilder, Tenure, store::memory::MemoryStore};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
-//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+//! # let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
 //! let scheduler = tenure
 //!     .scheduler()
 //!     .run("tidy", "*/5 * * * *", |tick| async move { println!("tidying up for {}", tick.at()) })
 //!     .start()
 //!     .await?;
-//! let nightly = ScheduleBuilder::new("nightly", "30 2 * * MON-FRI").zone("Europe/Berlin");
+//! let nightly = ScheduleBuilder::new("nightly", "30 2 * * MON-FRI").time_zone("Europe/Berlin");
 //! scheduler.set(nightly.task("reports", "nightly")).await?;
 //! scheduler.stop().await?;
 //! # tenure.close().await }
@@ -83,13 +85,14 @@
 //!
 //! # Names and singletons
 //!
-//! A name that one process of all has, and a task that runs in one of them: see [`cluster`]. On a store they are elections, and there
-//! are never two; on gossip they are quick, need no store, and two sides of a netsplit may each have one.
+//! A registered name is held by one process of a cluster; a singleton runs in one process of a cluster. See
+//! [`cluster`]. On a store they are elections and exclusive. On gossip they react quickly and need no store,
+//! but each side of a network partition may have its own.
 //!
 //! ```
-//! # use tenure::{Tenure, backend::memory::Memory, cluster::Registry};
+//! # use tenure::{Tenure, store::memory::MemoryStore, cluster::Registry};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+//! # let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
 //! let registry = Registry::strict(&tenure);
 //! let printer = registry.register("printer", [("address", "10.0.0.7:631")]).await?;
 //! assert_eq!(registry.whereis("printer").await?.unwrap().metadata["address"], "10.0.0.7:631");
@@ -97,73 +100,81 @@
 //! # tenure.close().await?; Ok(()) }
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! At most one process believes that it leads, at any moment: on SQLite because the kernel knows who is dead, on
-//! PostgreSQL for clock *rates* within 1.2× of one another. Belief is a comparison with the clock at every call
-//! ([`Leadership::is_leader`]), never a flag. Every leadership carries a [`Token`] that only ever grows; a transaction
-//! under [`Leadership::guard`] can only commit while the lease is held, and [`fence`] refuses old tokens on any
-//! other database.
+//! At any moment, at most one process considers itself the leader. On SQLite this holds because the kernel
+//! knows which processes are dead; on PostgreSQL it holds while clock *rates* are within 1.2× of one another.
+//! [`Leadership::is_leader`] compares the clock at every call and never reads a flag. Every leadership carries
+//! a [`Token`] that only grows. A transaction under [`Leadership::guard`] commits only while the lease is held,
+//! and [`fence`] rejects old tokens on any other database.
 //!
-//! # What it does not promise
+//! # Limits
 //!
-//! Code that runs on after leadership was lost, and neither checks nor carries the token, is not stopped by magic:
-//! [`Elector::run_while_leader`] drops its future, `tenure run` kills its child's whole process group, and everything
-//! else needs the guard or the fence.
+//! Tenure cannot stop code that continues after leadership was lost and neither checks nor carries the token.
+//! [`Elector::run_while_leader`] drops its future, and `tenure run` kills the process group of its child. All
+//! other code needs the guard or the fence.
 //!
 //! # Two stores
 //!
-//! Elections can live in one store and work in another ([`TenureBuilder::elect`], [`backend::paired`]): what is guarded in the second is guarded by the tokens
-//! of the first. And candidates move from one store to another, with no moment of two leaders, while they lead only where they lead in both ([`Moving`]).
+//! Elections can be in one store and tasks, events and schedules in another ([`TenureBuilder::election_store`],
+//! [`store::paired`]): guards in the second store check the tokens of the first. Candidates can move from one
+//! store to another without a moment of two leaders, while each of them leads only where it leads in both
+//! stores ([`DualElector`]).
 //!
 //! # Features
 //!
-//! `sqlite` and `postgres` (both on by default) compile those backends, `etcd` and `raft` those that only elect, `http` the one that uses a Tenure server;
-//! `memory` is always there.
+//! `sqlite` and `postgres` (both on by default) compile those stores, `etcd` and `raft` compile stores that
+//! hold elections only, and `http` compiles the client of a Tenure server. The `memory` store is always
+//! available.
 
 mod admission;
-pub mod backend;
 mod callback;
-mod claims;
 pub mod cluster;
-mod driver;
-mod elector;
+pub mod election;
 mod error;
-mod events;
+mod event;
 mod guard;
-mod leadership;
 pub mod metrics;
-mod moving;
 pub mod open_files;
-pub mod operator;
 mod outage;
 mod pool;
+mod queue;
 pub mod runtime;
-mod scheduler;
-mod seal;
+mod schedule;
 #[cfg(any(feature = "gossip", feature = "raft"))]
 mod secrets;
+pub(crate) mod session;
+pub mod store;
+mod stream_cipher;
 mod tenure;
 mod worker;
 
-pub use tenure_core::lease::Loss;
 pub use tenure_core::pass_on_work;
 pub use tenure_core::port;
+pub use tenure_core::rules;
+pub use tenure_core::rules::lease::LossReason;
 pub use tenure_core::{
-    DEFAULT_HEARTBEAT, DEFAULT_KILL_AFTER, DEFAULT_LEASE, ElectionKey, Moment, Name, NameError, SessionId,
-    Timing, TimingError, Token, claim, election, event, schedule, soft,
+    BootInstant, DEFAULT_HEARTBEAT, DEFAULT_KILL_AFTER, DEFAULT_LEASE, ElectionKey, Name, NameError,
+    SessionId, Timing, TimingError, Token,
 };
 
-pub use crate::claims::{Claimed, Claims, Stop};
-pub use crate::elector::{Change, Elector, ElectorBuilder, Leader, SLOTS_MAX, Status, leaders};
+pub use crate::election::dual::{DualElector, DualLeadership};
+pub use crate::election::elector::{
+    ElectionChange, Elector, ElectorBuilder, ElectorStatus, LeaderInfo, SLOTS_MAX, leaders,
+};
+pub use crate::election::leadership::{Leadership, TermEnd};
 pub use crate::error::{Error, FenceError, GuardError};
-pub use crate::events::{Batch, Cause, Consumer, ConsumerBuilder, Handled, HandlerError, Outbox, Publisher};
+pub use crate::event::{
+    Consumer, ConsumerBuilder, EventBatch, HandlerError, IntoHandlerError, IntoHandlerResult, Outbox,
+    Publisher,
+};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use crate::events::{OutboxDatabase, Tx};
-pub use crate::guard::{Claim, Fenced, Guarded, fence};
-pub use crate::leadership::{Leadership, Over};
-pub use crate::moving::{Both, Moving};
-pub use crate::pool::{Grant, Pool, PoolRequest};
-pub use crate::scheduler::{ScheduleBuilder, Scheduler, SchedulerBuilder, Schedules, Tick};
+pub use crate::event::{OutboxDatabase, Tx};
+pub use crate::guard::{Fenceable, Guardable, GuardedLease, fence};
+pub use crate::pool::{Pool, PoolRequestBuilder, ResourceLease};
+pub use crate::queue::{ClaimLossReason, ClaimResult, TaskClient};
+pub use crate::schedule::{ScheduleBuilder, Scheduler, SchedulerBuilder, Schedules, TickContext};
 pub use crate::tenure::{Tenure, TenureBuilder};
-pub use crate::worker::{Drained, Reason, Report, TaskContext, TaskError, Worker, WorkerBuilder};
+pub use crate::worker::{
+    DrainOutcome, IntoTaskError, IntoTaskResult, TaskContext, TaskError, Worker, WorkerBuilder,
+};

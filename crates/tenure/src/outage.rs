@@ -1,30 +1,30 @@
-//! Which failures of a call that is made again and again are logged.
+//! Rate limiting of log lines about a repeated call that fails.
 
 use std::time::Duration;
 
-use tenure_core::Moment;
+use tenure_core::BootInstant;
 
-/// How long the second line comes after the first. Each later pause is twice as long as the one before.
+/// Pause before the second log line. Each later pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// One outage after the other, as far as the log is concerned: its first failure is logged, then one after ever longer
-/// pauses with the number of those in between, and its end.
+/// Decides which failures of a repeated call are logged: the first one of an outage, then one after each of
+/// ever longer pauses, with the number of failures in between, and the end of the outage.
 #[derive(Debug, Default)]
 pub(crate) struct OutageLog(Option<Outage>);
 
 #[derive(Debug)]
 struct Outage {
-    since: Moment,
-    next: Moment,
+    since: BootInstant,
+    next: BootInstant,
     pause: Duration,
     failures: u64,
     unlogged: u64,
 }
 
 impl OutageLog {
-    /// Counts a failure. If it is to be logged: how many were not since the last one that was.
-    pub(crate) fn failed(&mut self, now: Moment) -> Option<u64> {
+    /// Counts a failure. If it must be logged, returns the number of failures since the last logged one.
+    pub(crate) fn failed(&mut self, now: BootInstant) -> Option<u64> {
         let Some(outage) = &mut self.0 else {
             let next = now + PAUSE_MIN;
             self.0 = Some(Outage { since: now, next, pause: PAUSE_MIN, failures: 1, unlogged: 0 });
@@ -40,13 +40,13 @@ impl OutageLog {
         Some(std::mem::take(&mut outage.unlogged))
     }
 
-    /// Ends the outage. If there was one: its failures, and how long it lasted.
-    pub(crate) fn succeeded(&mut self, now: Moment) -> Option<(u64, Duration)> {
+    /// Ends the outage. If there was one, returns its number of failures and its duration.
+    pub(crate) fn succeeded(&mut self, now: BootInstant) -> Option<(u64, Duration)> {
         self.0.take().map(|outage| (outage.failures, now.since(outage.since)))
     }
 }
 
-/// Logs a failure of a repeated call, unless an [`OutageLog`] has logged the same outage a short while ago.
+/// Logs a failure of a repeated call, unless its [`OutageLog`] logged the same outage a short time ago.
 macro_rules! log_failure {
     ($outages:expr, $now:expr, $($message:tt)+) => {
         if let Some(unlogged) = $outages.failed($now) {
@@ -70,13 +70,13 @@ pub(crate) use {log_failure, log_recovery};
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> Moment {
-        Moment::ZERO + Duration::from_millis(ms)
+    fn at(ms: u64) -> BootInstant {
+        BootInstant::ZERO + Duration::from_millis(ms)
     }
 
-    /// While a database was down, the same warning was printed 38 times in 12 seconds.
+    /// Regression: while a database was down, the same warning was printed 38 times in 12 seconds.
     #[test]
-    fn an_outage_is_logged_at_its_beginning_then_rarely_and_at_its_end() {
+    fn an_outage_is_logged_at_its_start_then_rarely_and_at_its_end() {
         let mut log = OutageLog::default();
         assert_eq!(log.succeeded(at(0)), None);
         let logged: Vec<_> =

@@ -1,57 +1,61 @@
-//! Resources of a pool, asked for and given back.
+//! Resources of a pool: requests and leases.
 //!
-//! A request *waits* until a resource fits, is *granted*, and ends: given back, called off, or expired. The store owns the truth;
-//! a grant lives on the beat of our session, for as long as it was asked for, or both, and carries a token that grows with every
-//! grant of that resource. Who asks has what is free handed out (in exclusive mode the leader does, to all that wait, in strict
-//! order of priority), sleeps until something changes in the pool ([`Wake::Pool`](tenure_core::port::Wake)), and looks
-//! again now and then in any case. When the store is away, who asks gets its error; the request, if it was made, is given back as
-//! soon as the store can be told.
+//! A request *waits* until a resource matches, is *granted*, and ends: released, cancelled or expired. The
+//! store is the authority. A granted resource is leased under the heartbeats of the session, until the claim
+//! timeout, or both, and carries a token that grows with every grant of that resource. A waiting caller matches
+//! free resources to requests (for an exclusive pool the broker does it, for all waiting requests in strict
+//! order of priority), waits for a change of the pool
+//! ([`Notification::PoolChanged`](tenure_core::port::Notification)), and polls from time to time in any case.
+//! When the store fails, the caller gets the error; a request that was created is released as soon as the store
+//! responds.
 //!
-//! **Giving back.** Several callers of one process may ask under one key, one after the other or at once, and share a request. So
-//! it is given back with the [`Interest`] of the last of them, and who asks anew and who gives back take turns.
+//! **Release.** Several callers of one process may use the same idempotency key, in sequence or concurrently,
+//! and share one request. The last [`PoolRequestInterest`] releases it. Creating and releasing a shared request
+//! exclude each other.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tenure_core::claim;
 use tenure_core::port::{
-    BASE_PRIORITY, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId, RequestState,
-    RequestView, StoreError, Trouble,
+    BASE_PRIORITY, ErrorKind, NewResource, PoolKey, PoolRequest, PoolRequestAction, PoolRequestId,
+    PoolRequestState, PoolRequestView, PoolSettings, PoolView, StoreError,
 };
-use tenure_core::{Moment, Name, Token};
+use tenure_core::rules::work;
+use tenure_core::{BootInstant, Name, Token};
 
-use crate::claims::Stop;
-use crate::claims::hub::{Hub, locked};
+use crate::queue::ClaimLossReason;
+use crate::queue::context::{ClientContext, locked};
 use crate::{Error, Tenure};
 
-/// When to look again after a look that found nothing; then the last, for ever, give or take a fifth.
-const NAPS: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(100), Duration::from_secs(1)];
+/// Delays between polls that found nothing. The last one repeats, with jitter.
+const POLL_BACKOFF: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(100), Duration::from_secs(1)];
 
-/// How often a grant is compared with what the store has, without a hint.
-const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// Interval of comparing a lease with the store without a notification.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long to wait before trying once more to give back, at first and at most.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// First and longest delay between attempts to release.
+const RELEASE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// A pool of resources. See [`Tenure::pool`].
 ///
 /// ```
-/// # use tenure::{Tenure, backend::memory::Memory};
+/// # use tenure::{Tenure, store::memory::MemoryStore};
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
-/// let tenure = Tenure::builder().store(Memory::new()).open().await?;
+/// let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
 /// let hosts = tenure.pool("hosts")?;
 /// hosts.add("h1", ["gpu", "ssd"]).await?;
 /// hosts.add("h2", ["gpu"]).await?;
 ///
-/// let grant = hosts.request().require("gpu").prefer("ssd").wait(Duration::from_secs(30)).await?;
-/// let grant = grant.expect("one is free");
-/// println!("{} is ours under token {}", grant.resource(), grant.token());
-/// assert_eq!(grant.resource().as_str(), "h1");
-/// grant.release().await?;
+/// let lease = hosts.request().required_tag("gpu").preferred_tag("ssd").wait(Duration::from_secs(30)).await?;
+/// let lease = lease.expect("one is free");
+/// println!("{} is leased under token {}", lease.resource(), lease.token());
+/// assert_eq!(lease.resource().as_str(), "h1");
+/// lease.release().await?;
 /// # tenure.close().await }
 /// ```
 #[derive(Clone)]
@@ -71,12 +75,12 @@ impl Pool {
         Ok(self)
     }
 
-    /// Which pool.
+    /// Key of the pool.
     pub fn key(&self) -> &PoolKey {
         &self.key
     }
 
-    /// Puts a resource with these tags into the pool, or changes one that is there.
+    /// Adds a resource with these tags to the pool, or updates it.
     pub async fn add<S: Into<String>>(
         &self,
         name: &str,
@@ -84,299 +88,312 @@ impl Pool {
     ) -> Result<(), Error> {
         let tags = tags.into_iter().map(Into::into).collect();
         let resource = NewResource { name: name.parse()?, tags, enabled: true };
-        claim::check_resources(std::slice::from_ref(&resource)).map_err(StoreError::from)?;
-        let hub = self.tenure.hub();
-        Ok(hub.bounded(hub.store.add_resources(&self.key, &[resource])).await?)
+        work::validate_resources(std::slice::from_ref(&resource)).map_err(StoreError::from)?;
+        let ctx = self.tenure.ctx();
+        Ok(ctx.bounded(ctx.store.add_resources(&self.key, &[resource])).await?)
     }
 
-    /// Makes the pool, or sets it anew.
+    /// Creates the pool, or changes its settings.
     pub async fn set(&self, settings: &PoolSettings) -> Result<(), Error> {
-        claim::check_pool(settings).map_err(StoreError::from)?;
-        let hub = self.tenure.hub();
-        Ok(hub.bounded(hub.store.set_pool(&self.key, settings)).await?)
+        work::validate_pool(settings).map_err(StoreError::from)?;
+        let ctx = self.tenure.ctx();
+        Ok(ctx.bounded(ctx.store.set_pool(&self.key, settings)).await?)
     }
 
-    /// The pool, its resources, and who waits; `None` if it was never made.
+    /// Reads the pool with its resources and waiting requests; `None` if it does not exist.
     pub async fn view(&self) -> Result<Option<PoolView>, Error> {
-        let hub = self.tenure.hub();
-        Ok(hub.bounded(hub.store.pool(&self.key)).await?)
+        let ctx = self.tenure.ctx();
+        Ok(ctx.bounded(ctx.store.pool(&self.key)).await?)
     }
 
-    /// A request for one of its resources.
-    pub fn request(&self) -> PoolRequest {
-        PoolRequest {
+    /// Returns the settings of a request for one of its resources.
+    pub fn request(&self) -> PoolRequestBuilder {
+        PoolRequestBuilder {
             pool: self.clone(),
-            key: None,
+            idempotency_key: None,
             owner: None,
-            requires: Vec::new(),
-            prefers: Vec::new(),
-            base: BASE_PRIORITY,
-            hold: None,
+            required_tags: Vec::new(),
+            preferred_tags: Vec::new(),
+            base_priority: BASE_PRIORITY,
+            claim_timeout: None,
         }
     }
 }
 
-/// A request, before it is made. See [`Pool::request`].
-#[must_use = "nothing is asked for before `wait`"]
-pub struct PoolRequest {
+/// Settings of a pool request before it is created. See [`Pool::request`].
+#[must_use = "the request is created by `wait`"]
+pub struct PoolRequestBuilder {
     pool: Pool,
-    key: Option<String>,
+    idempotency_key: Option<String>,
     owner: Option<String>,
-    requires: Vec<String>,
-    prefers: Vec<String>,
-    base: i32,
-    hold: Option<Duration>,
+    required_tags: Vec<String>,
+    preferred_tags: Vec<String>,
+    base_priority: i32,
+    claim_timeout: Option<Duration>,
 }
 
-impl PoolRequest {
-    /// A tag that the resource must have.
-    pub fn require(mut self, tag: impl Into<String>) -> Self {
-        self.requires.push(tag.into());
+impl PoolRequestBuilder {
+    /// Adds a tag that the resource must have.
+    pub fn required_tag(mut self, tag: impl Into<String>) -> Self {
+        self.required_tags.push(tag.into());
         self
     }
 
-    /// A tag that it had better have.
-    pub fn prefer(mut self, tag: impl Into<String>) -> Self {
-        self.prefers.push(tag.into());
+    /// Adds a tag that the resource should have.
+    pub fn preferred_tag(mut self, tag: impl Into<String>) -> Self {
+        self.preferred_tags.push(tag.into());
         self
     }
 
-    /// Asked again under the same key, while the first waits or has its resource: the same grant, which is given back with the last
-    /// [`Grant`] of it. A key is one process's at a time. One of its own unless set.
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = Some(key.into());
+    /// Sets the idempotency key; random unless set. While a request with the same key waits or is granted,
+    /// callers share it, and the last [`ResourceLease`] releases it. Only one process may use a key at a time.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.idempotency_key = Some(key.into());
         self
     }
 
-    /// Who asks: only the owner gives back or extends. The process's name unless set.
+    /// Sets the owner; the name of the process unless set. Only the owner can release or extend the request.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
     }
 
-    /// The base of its priority; 100 unless set.
-    pub fn base(mut self, base: i32) -> Self {
-        self.base = base;
+    /// Sets the base of the priority formula; 100 unless set.
+    pub fn base_priority(mut self, base: i32) -> Self {
+        self.base_priority = base;
         self
     }
 
-    /// The grant ends after this long unless it is extended, even while the session lives.
-    pub fn hold(mut self, hold: Duration) -> Self {
-        self.hold = Some(hold);
+    /// Sets the claim timeout: the lease ends after this time without a heartbeat of the request, even while
+    /// the session lives.
+    pub fn claim_timeout(mut self, timeout: Duration) -> Self {
+        self.claim_timeout = Some(timeout);
         self
     }
 
-    /// Asks, and waits for up to `wait`. `None` if nothing fitting was free in time: the request is called off then, and when
-    /// this future is dropped.
-    pub async fn wait(self, wait: Duration) -> Result<Option<Grant>, Error> {
+    /// Creates the request and waits up to `wait`. Returns `None` if no matching resource became free in time;
+    /// then, and when this future is dropped, the request is cancelled.
+    pub async fn wait(self, wait: Duration) -> Result<Option<ResourceLease>, Error> {
         let (tenure, pool) = (self.pool.tenure, self.pool.key);
-        let hub = tenure.hub().clone();
-        let random = || format!("{:016x}{:016x}", hub.runtime.random(), hub.runtime.random());
-        let request = NewRequest {
-            key: self.key.unwrap_or_else(random),
+        let ctx = tenure.ctx().clone();
+        let random = || format!("{:016x}{:016x}", ctx.runtime.random(), ctx.runtime.random());
+        let request = PoolRequest {
+            idempotency_key: self.idempotency_key.unwrap_or_else(random),
             owner: self.owner.unwrap_or_else(|| tenure.name().to_owned()),
-            requires: self.requires,
-            prefers: self.prefers,
-            base: self.base,
+            required_tags: self.required_tags,
+            preferred_tags: self.preferred_tags,
+            base_priority: self.base_priority,
             session: Some(tenure.session().ok_or(Error::Closed)?),
-            hold_ms: self.hold.map(millis),
-            // Should we not get to call it off: the store does, a little later.
-            max_wait_ms: Some(millis(wait + hub.call_limit() * 2)),
+            claim_timeout_ms: self.claim_timeout.map(millis),
+            // The store cancels the request a little later, in case this process cannot.
+            max_wait_ms: Some(millis(wait + ctx.call_limit() * 2)),
         };
-        let asked = Asked::make(&hub, &pool, request).await?;
-        let granted = hub.wait_for_grant(&pool, asked.view.clone(), wait).await?;
-        asked.end(tenure, granted).await
+        let pending = PendingPoolRequest::make(&ctx, &pool, request).await?;
+        let granted = ctx.wait_for_grant(&pool, pending.view.clone(), wait).await?;
+        pending.end(tenure, granted).await
     }
 }
 
-/// Those of this process who want what was asked for under one key.
+/// Callers of this process that share one pool request.
 #[derive(Default)]
-pub(crate) struct Wish {
-    /// How many. Changed under the lock of the hub's wishes.
-    wanted: AtomicUsize,
-    /// Who asks, calls off or gives back, one at a time.
+pub(crate) struct SharedPoolRequest {
+    /// Number of callers. Changed under the lock of the map.
+    callers: AtomicUsize,
+    /// Serializes creating, cancelling and releasing the request.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// Somebody's interest in a request, from before it is made. With the last one of this process it is given back, whatever became
-/// of it.
-struct Interest {
-    hub: Arc<Hub>,
+/// One caller's interest in a shared pool request, from before it is created. The last interest of this process
+/// releases the request, whatever its state.
+struct PoolRequestInterest {
+    ctx: Arc<ClientContext>,
     pool: PoolKey,
-    request: NewRequest,
-    /// Once it is known that it was made.
-    id: Option<RequestId>,
-    wish: Arc<Wish>,
-    /// There is nothing to be given back.
-    over: bool,
+    request: PoolRequest,
+    /// Set once the request is known to exist.
+    id: Option<PoolRequestId>,
+    shared: Arc<SharedPoolRequest>,
+    /// Whether there is nothing to release.
+    ended: bool,
 }
 
-impl Interest {
-    fn new(hub: &Arc<Hub>, pool: &PoolKey, request: NewRequest) -> Interest {
-        let mut wishes = locked(&hub.wishes);
-        let wish = wishes.entry((pool.clone(), request.key.clone())).or_default().clone();
-        wish.wanted.fetch_add(1, Ordering::AcqRel);
-        drop(wishes);
-        Interest { hub: hub.clone(), pool: pool.clone(), request, id: None, wish, over: false }
+impl PoolRequestInterest {
+    fn new(ctx: &Arc<ClientContext>, pool: &PoolKey, request: PoolRequest) -> PoolRequestInterest {
+        let mut shared_requests = locked(&ctx.shared_requests);
+        let shared =
+            shared_requests.entry((pool.clone(), request.idempotency_key.clone())).or_default().clone();
+        shared.callers.fetch_add(1, Ordering::AcqRel);
+        drop(shared_requests);
+        PoolRequestInterest { ctx: ctx.clone(), pool: pool.clone(), request, id: None, shared, ended: false }
     }
 }
 
-impl Drop for Interest {
+impl Drop for PoolRequestInterest {
     fn drop(&mut self) {
-        let wishes = locked(&self.hub.wishes);
-        let last = self.wish.wanted.fetch_sub(1, Ordering::AcqRel) == 1;
-        drop(wishes);
-        let (hub, pool, request, id) = (self.hub.clone(), self.pool.clone(), self.request.clone(), self.id);
-        if last && !self.over {
-            self.hub.handle.spawn(give_back(hub, pool, request, id, self.wish.clone()));
+        let shared_requests = locked(&self.ctx.shared_requests);
+        let last = self.shared.callers.fetch_sub(1, Ordering::AcqRel) == 1;
+        drop(shared_requests);
+        let (ctx, pool, request, id) = (self.ctx.clone(), self.pool.clone(), self.request.clone(), self.id);
+        if last && !self.ended {
+            self.ctx.handle.spawn(release_request(ctx, pool, request, id, self.shared.clone()));
         } else {
-            forget(&hub, pool, request.key, &self.wish);
+            forget(&ctx, pool, request.idempotency_key, &self.shared);
         }
     }
 }
 
-/// Forgets a wish that nobody has any more: in the map, and in the caller's hand.
-fn forget(hub: &Hub, pool: PoolKey, key: String, wish: &Arc<Wish>) {
-    let mut wishes = locked(&hub.wishes);
-    if wish.wanted.load(Ordering::Acquire) == 0 && Arc::strong_count(wish) <= 2 {
-        wishes.remove(&(pool, key));
+/// Forgets a shared request without callers. Only the map and this caller still refer to it.
+fn forget(ctx: &ClientContext, pool: PoolKey, key: String, shared: &Arc<SharedPoolRequest>) {
+    let mut shared_requests = locked(&ctx.shared_requests);
+    if shared.callers.load(Ordering::Acquire) == 0 && Arc::strong_count(shared) <= 2 {
+        shared_requests.remove(&(pool, key));
     }
 }
 
-/// Gives back whatever became of a request, unless somebody here wants it by now. It is tried until the store has heard it: the
-/// session on whose beat it lives goes on.
-async fn give_back(
-    hub: Arc<Hub>,
+/// Releases a request, whatever its state, unless a new caller has joined. Retries until the store confirms,
+/// because the session that keeps it alive continues.
+async fn release_request(
+    ctx: Arc<ClientContext>,
     pool: PoolKey,
-    request: NewRequest,
-    id: Option<RequestId>,
-    wish: Arc<Wish>,
+    request: PoolRequest,
+    id: Option<PoolRequestId>,
+    shared: Arc<SharedPoolRequest>,
 ) {
-    let mut wait = AGAIN.0;
+    let mut wait = RELEASE_BACKOFF.0;
     loop {
-        let turn = wish.turn.lock().await;
-        if wish.wanted.load(Ordering::Acquire) > 0 {
+        let turn = shared.turn.lock().await;
+        if shared.callers.load(Ordering::Acquire) > 0 {
             break;
         }
-        match hub.bounded(give_back_now(&hub, &pool, &request, id)).await {
+        match ctx.bounded(try_release(&ctx, &pool, &request, id)).await {
             Ok(true) => break,
-            // Granted at this very moment.
+            // Granted at this moment: try again.
             Ok(false) => {}
-            Err(error) if error.kind == Trouble::Request => break,
+            Err(error) if error.kind == ErrorKind::Request => break,
             Err(error) => {
-                tracing::debug!(%pool, key = request.key, "a resource is not given back yet: {error}");
+                tracing::debug!(%pool, key = request.idempotency_key, "releasing the pool request failed: {error}");
             }
         }
         drop(turn);
         tokio::select! {
-            () = hub.pause(wait) => {}
-            () = hub.closed() => break,
+            () = ctx.pause(wait) => {}
+            () = ctx.closed() => break,
         }
-        wait = (wait * 2).min(AGAIN.1);
+        wait = (wait * 2).min(RELEASE_BACKOFF.1);
     }
-    forget(&hub, pool, request.key, &wish);
+    forget(&ctx, pool, request.idempotency_key, &shared);
 }
 
-/// Whether it is over.
-async fn give_back_now(
-    hub: &Hub,
+/// Releases once. Returns whether the request has ended.
+async fn try_release(
+    ctx: &ClientContext,
     pool: &PoolKey,
-    request: &NewRequest,
-    id: Option<RequestId>,
+    request: &PoolRequest,
+    id: Option<PoolRequestId>,
 ) -> Result<bool, StoreError> {
     let view = match id {
-        Some(id) => hub.store.pool_request(&pool.namespace, id).await?,
-        // Whether it was made is not known. The same again is the same request.
-        None => Some(hub.store.request(pool, request).await?),
+        Some(id) => ctx.store.pool_request(&pool.namespace, id).await?,
+        // It is unknown whether the request exists. The same request with the same key returns it.
+        None => Some(ctx.store.create_pool_request(pool, request).await?),
     };
     match view {
-        Some(view) if matches!(view.state, RequestState::Waiting | RequestState::Granted) => {
-            let release = Handle::Release;
-            hub.store.handle_request(&pool.namespace, view.id, &request.owner, view.token, release).await
+        Some(view) if matches!(view.state, PoolRequestState::Waiting | PoolRequestState::Granted) => {
+            let release = PoolRequestAction::Release;
+            ctx.store.update_pool_request(&pool.namespace, view.id, &request.owner, view.token, release).await
         }
         _ => Ok(true),
     }
 }
 
-/// A request that is called off if nobody waits for it any more.
-struct Asked {
-    interest: Interest,
-    view: RequestView,
-    /// On our own clock, before it was made.
-    sent: Moment,
+/// A created request that is cancelled when its last caller leaves.
+struct PendingPoolRequest {
+    interest: PoolRequestInterest,
+    view: PoolRequestView,
+    /// Local clock before the request was sent.
+    sent: BootInstant,
 }
 
-impl Asked {
-    async fn make(hub: &Arc<Hub>, pool: &PoolKey, request: NewRequest) -> Result<Asked, Error> {
-        claim::check_request(&request).map_err(StoreError::from)?;
-        let mut interest = Interest::new(hub, pool, request);
-        let wish = interest.wish.clone();
-        let turn = wish.turn.lock().await;
-        let sent = hub.runtime.now();
-        let made = hub.bounded(hub.store.request(pool, &interest.request)).await;
+impl PendingPoolRequest {
+    async fn make(
+        ctx: &Arc<ClientContext>,
+        pool: &PoolKey,
+        request: PoolRequest,
+    ) -> Result<PendingPoolRequest, Error> {
+        work::validate_pool_request(&request).map_err(StoreError::from)?;
+        let mut interest = PoolRequestInterest::new(ctx, pool, request);
+        let shared = interest.shared.clone();
+        let turn = shared.turn.lock().await;
+        let sent = ctx.runtime.now();
+        let made = ctx.bounded(ctx.store.create_pool_request(pool, &interest.request)).await;
         drop(turn);
         match made {
             Ok(view) => {
                 interest.id = Some(view.id);
-                Ok(Asked { interest, view, sent })
+                Ok(PendingPoolRequest { interest, view, sent })
             }
             Err(error) => {
-                interest.over = error.kind == Trouble::Request;
+                interest.ended = error.kind == ErrorKind::Request;
                 Err(error.into())
             }
         }
     }
 
-    /// The grant; or else the request is called off, unless it is granted at this very moment, or somebody else here waits for it.
-    async fn end(mut self, tenure: Tenure, mut view: RequestView) -> Result<Option<Grant>, Error> {
-        let Interest { hub, pool, wish, .. } = &self.interest;
-        let turn = wish.turn.lock().await;
-        if view.state == RequestState::Waiting && wish.wanted.load(Ordering::Acquire) == 1 {
+    /// Returns the lease, or cancels the request, unless it is granted at this moment or another caller of this
+    /// process waits for it.
+    async fn end(
+        mut self,
+        tenure: Tenure,
+        mut view: PoolRequestView,
+    ) -> Result<Option<ResourceLease>, Error> {
+        let PoolRequestInterest { ctx, pool, shared, .. } = &self.interest;
+        let turn = shared.turn.lock().await;
+        if view.state == PoolRequestState::Waiting && shared.callers.load(Ordering::Acquire) == 1 {
             let (namespace, owner) = (&pool.namespace, &view.request.owner);
-            let call = hub.store.handle_request(namespace, view.id, owner, None, Handle::Release);
-            if hub.bounded(call).await? {
-                view.state = RequestState::Cancelled;
-            } else if let Some(now) = hub.bounded(hub.store.pool_request(namespace, view.id)).await? {
+            let call =
+                ctx.store.update_pool_request(namespace, view.id, owner, None, PoolRequestAction::Release);
+            if ctx.bounded(call).await? {
+                view.state = PoolRequestState::Cancelled;
+            } else if let Some(now) = ctx.bounded(ctx.store.pool_request(namespace, view.id)).await? {
                 view = now;
             }
         }
         drop(turn);
-        self.interest.over = !matches!(view.state, RequestState::Waiting | RequestState::Granted);
-        Ok(Grant::new(tenure, self.interest, view, self.sent))
+        self.interest.ended = !matches!(view.state, PoolRequestState::Waiting | PoolRequestState::Granted);
+        Ok(ResourceLease::new(tenure, self.interest, view, self.sent))
     }
 }
 
-impl Hub {
-    /// Waits until the request is granted, or over, or the time is. Dropped, the request stays as it is.
+impl ClientContext {
+    /// Waits until the request is granted or has ended, or the time is over. If the future is dropped, the
+    /// request stays as it is.
     pub(crate) async fn wait_for_grant(
         self: &Arc<Self>,
         pool: &PoolKey,
-        mut view: RequestView,
+        mut view: PoolRequestView,
         wait: Duration,
-    ) -> Result<RequestView, StoreError> {
+    ) -> Result<PoolRequestView, StoreError> {
         let until = self.runtime.now() + wait;
-        let bell = self.shared.bells.pool(pool);
-        let mut rung = bell.subscribe();
-        for naps in 0.. {
-            if view.state != RequestState::Waiting {
+        let channel = self.shared.notifier.pool(pool);
+        let mut changes = channel.subscribe();
+        for attempts in 0.. {
+            if view.state != PoolRequestState::Waiting {
                 return Ok(view);
             }
-            // Before the look: what happens from here on rings.
-            rung.mark_unchanged();
+            // Before the poll: later changes are notified.
+            changes.mark_unchanged();
             let refused = self.match_pool(pool, view.id).await?.err();
             if let Some(now) = self.bounded(self.store.pool_request(&pool.namespace, view.id)).await? {
                 view = now;
             }
             let now = self.runtime.now();
-            if view.state != RequestState::Waiting || now >= until {
+            if view.state != PoolRequestState::Waiting || now >= until {
                 return Ok(view);
             }
-            tracing::trace!(%pool, request = %view.id, ?refused, "waits for a resource");
-            let nap = NAPS[naps.min(NAPS.len() - 1)];
-            let nap = if naps + 1 < NAPS.len() { nap } else { self.jittered(nap) };
+            tracing::trace!(%pool, request = %view.id, ?refused, "waiting for a resource");
+            let delay = POLL_BACKOFF[attempts.min(POLL_BACKOFF.len() - 1)];
+            let delay = if attempts + 1 < POLL_BACKOFF.len() { delay } else { self.jittered(delay) };
             tokio::select! {
-                _ = rung.changed() => {}
-                () = self.runtime.sleep_until(until.min(now + nap)) => {}
+                _ = changes.changed() => {}
+                () = self.runtime.sleep_until(until.min(now + delay)) => {}
                 () = self.closed() => return Ok(view),
             }
         }
@@ -384,123 +401,134 @@ impl Hub {
     }
 }
 
-/// A resource that is ours. It lives on the session's beat. Dropped, it is given back.
-pub struct Grant {
+/// A leased resource. It depends on the heartbeats of the session. Dropping it releases the resource.
+pub struct ResourceLease {
     tenure: Tenure,
     pool: PoolKey,
-    interest: Interest,
-    view: RequestView,
+    interest: PoolRequestInterest,
+    view: PoolRequestView,
     resource: Name,
     token: Token,
-    /// Until when it is ours on our own clock, if it was asked for a while.
-    until: std::sync::Mutex<Option<Moment>>,
+    /// End of the lease on the local clock, if a claim timeout is set.
+    until: std::sync::Mutex<Option<BootInstant>>,
 }
 
-impl Grant {
-    fn new(tenure: Tenure, interest: Interest, view: RequestView, sent: Moment) -> Option<Grant> {
+impl ResourceLease {
+    fn new(
+        tenure: Tenure,
+        interest: PoolRequestInterest,
+        view: PoolRequestView,
+        sent: BootInstant,
+    ) -> Option<ResourceLease> {
         let (resource, token) = view.resource.clone().zip(view.token)?;
-        if view.state != RequestState::Granted {
+        if view.state != PoolRequestState::Granted {
             return None;
         }
-        // Not earlier than it was asked for. It may have been granted later: too short is safe, and `extend` makes it longer.
-        let until = view.request.hold_ms.map(|hold| sent + Duration::from_millis(hold));
+        // Counted from sending the request. It may have been granted later: a short lease is safe, and
+        // `heartbeat` extends it.
+        let until = view.request.claim_timeout_ms.map(|timeout| sent + Duration::from_millis(timeout));
         let until = std::sync::Mutex::new(until);
         let pool = interest.pool.clone();
-        Some(Grant { tenure, pool, interest, view, resource, token, until })
+        Some(ResourceLease { tenure, pool, interest, view, resource, token, until })
     }
 
-    /// Which resource.
+    /// Name of the resource.
     pub fn resource(&self) -> &Name {
         &self.resource
     }
 
-    /// The fencing token: pass it along with every use of the resource.
+    /// The fencing token. Pass it with every use of the resource.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// The request that was granted.
-    pub fn request(&self) -> &RequestView {
+    /// The granted request.
+    pub fn request(&self) -> &PoolRequestView {
         &self.view
     }
 
-    /// When it ends unless it is extended, by the store's wall clock, in milliseconds since 1970; for people.
-    pub fn deadline_ms(&self) -> Option<i64> {
-        self.view.deadline_ms
+    /// When the lease ends without a heartbeat, by the store's wall clock, in milliseconds since 1970. For
+    /// display.
+    pub fn expires_at_ms(&self) -> Option<i64> {
+        self.view.expires_at_ms
     }
 
-    /// Whether it is ours *now*, as far as this process knows: the clock is compared at every call.
+    /// Whether the resource is held *now*, as far as this process knows. Every call compares the clock.
     pub fn is_held(&self) -> bool {
         self.loss().is_none()
     }
 
-    /// Completes when it is ours no longer: the session is lost, the time is over, or somebody called it off.
-    pub async fn lost(&self) -> Stop {
-        let hub = self.tenure.hub();
-        let bell = hub.shared.bells.pool(&self.pool);
-        let (mut rung, mut sessions) = (bell.subscribe(), hub.shared.session.subscribe());
+    /// Completes when the resource is no longer held: the session is lost, the time is over, or the request was
+    /// cancelled.
+    pub async fn lost(&self) -> ClaimLossReason {
+        let ctx = self.tenure.ctx();
+        let channel = ctx.shared.notifier.pool(&self.pool);
+        let (mut changes, mut sessions) = (channel.subscribe(), ctx.shared.session.subscribe());
         loop {
-            rung.mark_unchanged();
+            changes.mark_unchanged();
             if let Some(stop) = self.loss() {
                 return stop;
             }
-            match hub.bounded(hub.store.pool_request(&self.pool.namespace, self.view.id)).await {
-                Ok(Some(view)) if view.state == RequestState::Granted && view.token == Some(self.token) => {}
-                Ok(_) => return Stop::CalledOff,
-                Err(error) => tracing::debug!("can not see whether {} is still ours: {error}", self.resource),
+            match ctx.bounded(ctx.store.pool_request(&self.pool.namespace, self.view.id)).await {
+                Ok(Some(view))
+                    if view.state == PoolRequestState::Granted && view.token == Some(self.token) => {}
+                Ok(_) => return ClaimLossReason::Cancelled,
+                Err(error) => {
+                    tracing::debug!("reading the request of resource {} failed: {error}", self.resource)
+                }
             }
-            let trusted = hub.shared.trust.until();
-            let check = hub.runtime.now() + hub.jittered(CHECK_EVERY);
+            let trusted = ctx.shared.trust.until();
+            let check = ctx.runtime.now() + ctx.jittered(CHECK_INTERVAL);
             let next = self.until().map_or(trusted, |until| until.min(trusted)).min(check);
             tokio::select! {
-                _ = rung.changed() => {}
+                _ = changes.changed() => {}
                 _ = sessions.changed() => {}
-                () = hub.runtime.sleep_until(next) => {}
+                () = ctx.runtime.sleep_until(next) => {}
             }
         }
     }
 
-    /// Keeps it for this long from now.
-    pub async fn extend(&self, hold: Duration) -> Result<(), Error> {
-        // Before sending: the answer's delay must not lengthen it.
-        let sent = self.tenure.hub().runtime.now();
-        self.handle(Handle::Extend(millis(hold))).await?;
-        *self.until.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(sent + hold);
+    /// Restarts the claim timeout with this duration from now.
+    pub async fn heartbeat(&self, claim_timeout: Duration) -> Result<(), Error> {
+        // Read the clock before sending: the delay of the response must not extend the lease.
+        let sent = self.tenure.ctx().runtime.now();
+        self.handle(PoolRequestAction::Heartbeat(millis(claim_timeout))).await?;
+        *self.until.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(sent + claim_timeout);
         Ok(())
     }
 
-    /// Gives it back.
+    /// Releases the resource.
     pub async fn release(mut self) -> Result<(), Error> {
-        let released = self.handle(Handle::Release).await;
-        // One that could not be given back is tried again on the way out.
-        self.interest.over = matches!(released, Ok(()) | Err(Error::GrantLost(_)));
+        let released = self.handle(PoolRequestAction::Release).await;
+        // A failed release is retried when the lease is dropped.
+        self.interest.ended = matches!(released, Ok(()) | Err(Error::ResourceLeaseLost(_)));
         released
     }
 
-    async fn handle(&self, handle: Handle) -> Result<(), Error> {
-        let hub = self.tenure.hub();
+    async fn handle(&self, handle: PoolRequestAction) -> Result<(), Error> {
+        let ctx = self.tenure.ctx();
         let (namespace, owner) = (&self.pool.namespace, &self.view.request.owner);
-        let call = hub.store.handle_request(namespace, self.view.id, owner, Some(self.token), handle);
-        if hub.bounded(call).await? { Ok(()) } else { Err(Error::GrantLost(self.resource.clone())) }
+        let call = ctx.store.update_pool_request(namespace, self.view.id, owner, Some(self.token), handle);
+        if ctx.bounded(call).await? { Ok(()) } else { Err(Error::ResourceLeaseLost(self.resource.clone())) }
     }
 
-    fn until(&self) -> Option<Moment> {
+    fn until(&self) -> Option<BootInstant> {
         *self.until.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn loss(&self) -> Option<Stop> {
-        let hub = self.tenure.hub();
-        let (session, trusted, now) = (hub.session(), hub.shared.trust.until(), hub.runtime.now());
+    fn loss(&self) -> Option<ClaimLossReason> {
+        let ctx = self.tenure.ctx();
+        let (session, trusted, now) = (ctx.session(), ctx.shared.trust.until(), ctx.runtime.now());
         if now >= trusted || session != self.view.request.session {
-            return Some(Stop::SessionLost);
+            return Some(ClaimLossReason::SessionLost);
         }
-        self.until().filter(|until| now >= *until).map(|_| Stop::RunOver)
+        self.until().filter(|until| now >= *until).map(|_| ClaimLossReason::RunTimeExceeded)
     }
 }
 
-impl fmt::Debug for Grant {
+impl fmt::Debug for ResourceLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant")
+        f.debug_struct("ResourceLease")
             .field("resource", &self.resource)
             .field("token", &self.token)
             .field("is_held", &self.is_held())
@@ -512,27 +540,27 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// For [`Claims`](crate::Claims).
+/// Creates a request and waits for it, for [`TaskClient`](crate::TaskClient).
 pub(crate) async fn request(
-    hub: &Arc<Hub>,
+    ctx: &Arc<ClientContext>,
     pool: &PoolKey,
-    request: &NewRequest,
+    request: &PoolRequest,
     wait: Duration,
-) -> Result<RequestView, Error> {
-    claim::check_request(request).map_err(StoreError::from)?;
-    let view = hub.bounded(hub.store.request(pool, request)).await?;
-    Ok(hub.wait_for_grant(pool, view, wait).await?)
+) -> Result<PoolRequestView, Error> {
+    work::validate_pool_request(request).map_err(StoreError::from)?;
+    let view = ctx.bounded(ctx.store.create_pool_request(pool, request)).await?;
+    Ok(ctx.wait_for_grant(pool, view, wait).await?)
 }
 
-/// For [`Claims`](crate::Claims): a request that was made before.
-pub(crate) async fn wait_on(
-    hub: &Arc<Hub>,
+/// Waits for an existing request, for [`TaskClient`](crate::TaskClient).
+pub(crate) async fn wait_for_existing(
+    ctx: &Arc<ClientContext>,
     pool: &PoolKey,
-    id: RequestId,
+    id: PoolRequestId,
     wait: Duration,
-) -> Result<Option<RequestView>, Error> {
-    match hub.bounded(hub.store.pool_request(&pool.namespace, id)).await? {
-        Some(view) => Ok(Some(hub.wait_for_grant(pool, view, wait).await?)),
+) -> Result<Option<PoolRequestView>, Error> {
+    match ctx.bounded(ctx.store.pool_request(&pool.namespace, id)).await? {
+        Some(view) => Ok(Some(ctx.wait_for_grant(pool, view, wait).await?)),
         None => Ok(None),
     }
 }

@@ -1,27 +1,28 @@
 //! The secrets of a cluster (Raft, gossip).
 //!
-//! A process seals what it sends under the first secret, and accepts what was sealed under any of them. So a secret is replaced by restarting one
-//! process after the other, three times, while the cluster goes on: with the old secret and then the new one; with the new one and then
-//! the old one; with the new one alone.
+//! A process encrypts with the first secret and accepts messages encrypted with any of them. To replace a
+//! secret while the cluster runs, restart the processes one after the other, three times: with the old and then
+//! the new secret; with the new and then the old one; with the new one alone.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use tenure_core::port::{StoreError, Trouble};
+use tenure_core::port::{ErrorKind, StoreError};
 
-/// The fewest characters of a secret between machines.
+/// Minimum length of a secret used between machines.
 const LENGTH_MIN: usize = 16;
 
-/// The most secrets that are accepted at once: each is tried for every connection or datagram.
+/// Maximum number of accepted secrets: each is tried for every connection or datagram.
 const COUNT_MAX: usize = 4;
 
-/// One or more secrets. Never empty; the empty secret is that of a cluster on one machine that was given none.
+/// One or more secrets. Never empty; a cluster on one machine without a configured secret uses the empty
+/// secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secrets(Arc<[String]>);
 
 impl Secrets {
-    /// The secrets in `text`, one in each line.
+    /// Parses the secrets in `text`, one per line.
     pub(crate) fn parse(text: &str) -> Result<Secrets, StoreError> {
         let mut secrets: Vec<String> = Vec::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -30,9 +31,8 @@ impl Secrets {
             }
         }
         if secrets.len() > COUNT_MAX {
-            let message =
-                format!("{} secrets of a cluster were given; the most is {COUNT_MAX}", secrets.len());
-            return Err(StoreError::new(Trouble::Denied, message));
+            let message = format!("{} cluster secrets given; the maximum is {COUNT_MAX}", secrets.len());
+            return Err(StoreError::new(ErrorKind::Denied, message));
         }
         if secrets.is_empty() {
             secrets.push(String::new());
@@ -40,7 +40,8 @@ impl Secrets {
         Ok(Secrets(secrets.into()))
     }
 
-    /// The secrets in `file`, or else in the file that `${variable}_FILE` names, or else in `$variable`.
+    /// Reads the secrets from `file`, or else from the file that `${variable}_FILE` names, or else from
+    /// `$variable`.
     pub(crate) fn read(file: Option<&Path>, variable: &str) -> Result<Secrets, StoreError> {
         Secrets::choose(file, variable, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -55,47 +56,43 @@ impl Secrets {
             (Some(file), ..) => Some(file),
             (None, Some(_), Some(_)) => {
                 let message = format!("${variable} and ${variable}_FILE are both set; set one of them");
-                return Err(StoreError::new(Trouble::Denied, message));
+                return Err(StoreError::new(ErrorKind::Denied, message));
             }
             (None, by_name, _) => by_name.as_ref().map(Path::new),
         };
         let Some(file) = file else { return Secrets::parse(&value.unwrap_or_default()) };
         let text = std::fs::read_to_string(file).map_err(|error| {
-            let message =
-                format!("the secret of the cluster cannot be read from {}: {error}", file.display());
-            StoreError::new(Trouble::Denied, message)
+            let message = format!("cannot read the cluster secret from {}: {error}", file.display());
+            StoreError::new(ErrorKind::Denied, message)
         })?;
         if text.trim().is_empty() {
-            let message = format!("{} holds no secret; write one into it", file.display());
-            return Err(StoreError::new(Trouble::Denied, message));
+            let message = format!("{} contains no secret; write one into it", file.display());
+            return Err(StoreError::new(ErrorKind::Denied, message));
         }
         Secrets::parse(&text)
     }
 
-    /// The secret to seal under.
-    #[cfg_attr(
-        not(feature = "raft"),
-        allow(dead_code, reason = "gossip takes the first of those that it accepts")
-    )]
+    /// The secret for encryption.
+    #[cfg_attr(not(feature = "raft"), allow(dead_code, reason = "gossip uses the first accepted secret"))]
     pub(crate) fn sent(&self) -> &[u8] {
         self.0[0].as_bytes()
     }
 
-    /// The secrets to open under, the one to seal under first.
+    /// The secrets for decryption, starting with the one for encryption.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().map(String::as_bytes)
     }
 
-    /// Whether each is long enough to be used between machines.
+    /// Whether each secret is long enough to be used between machines.
     pub(crate) fn are_long_enough(&self) -> bool {
         self.0.iter().all(|secret| secret.len() >= LENGTH_MIN)
     }
 }
 
-/// What to do about secrets that are too short; `variable` is where they are read from.
+/// Advice about secrets that are too short; `variable` is the environment variable they are read from.
 pub(crate) fn remedy(variable: &str) -> String {
     format!(
-        "give all members the same secret of at least {LENGTH_MIN} characters: in ${variable}, or in a file that ${variable}_FILE names"
+        "set the same secret of at least {LENGTH_MIN} characters on all members: in ${variable}, or in a file that ${variable}_FILE names"
     )
 }
 
@@ -114,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_a_secret_and_the_first_is_sent() {
+    fn each_line_is_a_secret_and_the_first_one_encrypts() {
         let secrets = Secrets::parse("new secret\n\n  old secret \r\nnew secret\n").unwrap();
         assert_eq!(all(&secrets), ["new secret", "old secret"]);
         assert_eq!(secrets.sent(), b"new secret");
@@ -124,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn a_short_one_among_them_is_found() {
+    fn a_short_secret_among_several_is_found() {
         assert!(Secrets::parse("sixteen letters!\nsixteen letters?").unwrap().are_long_enough());
         assert!(!Secrets::parse("sixteen letters!\nshort").unwrap().are_long_enough());
     }
 
     #[test]
-    fn a_file_goes_before_the_environment_and_the_environment_names_a_file_or_a_secret() {
+    fn a_file_overrides_the_environment_which_names_a_file_or_a_secret() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -150,7 +147,7 @@ mod tests {
         assert_eq!(by(None, None, Some("value")).unwrap().sent(), b"value");
         assert_eq!(by(None, None, None).unwrap().sent(), b"");
         for refused in [by(None, Some(&named), Some("value")), by(Some(&empty), None, None)] {
-            assert_eq!(refused.unwrap_err().kind, Trouble::Denied);
+            assert_eq!(refused.unwrap_err().kind, ErrorKind::Denied);
         }
         assert!(by(Some(Path::new("/nonexistent")), None, None).is_err());
     }

@@ -1,42 +1,45 @@
-//! One process's part in all of this.
+//! The client of one process: one session on one store, and everything the process does with it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_core::lease::{Config, Machine};
-use tenure_core::port::{Backend, Directory, PoolKey, QueueKey, StoreError, Takeover, TopicKey, Trouble};
-use tenure_core::{Moment, Name, SessionId, Timing};
+use tenure_core::port::{
+    ElectionAdmin, ErrorKind, PoolKey, QueueKey, Store, StoreError, TakeoverMode, TopicKey,
+};
+use tenure_core::rules::lease::{LeaseMachine, LeaseMachineConfig};
+use tenure_core::{BootInstant, Name, SessionId, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::Claims;
-use crate::backend::{self, ServerAccess, StoreOptions};
-use crate::claims::bells::Bells;
-use crate::claims::hub::{BrokerAddress, Hub};
-use crate::driver::{Driver, Message, Shared};
-use crate::elector::ElectorBuilder;
-use crate::events::{ConsumerBuilder, Publisher};
-use crate::leadership::Trust;
+use crate::TaskClient;
+use crate::election::elector::ElectorBuilder;
+use crate::election::leadership::SessionTrust;
+use crate::event::{ConsumerBuilder, Publisher};
 use crate::pool::Pool;
-use crate::runtime::{Runtime, System};
-use crate::scheduler::{SchedulerBuilder, Schedules};
+use crate::queue::context::{BrokerOptions, ClientContext};
+use crate::queue::notifier::Notifier;
+use crate::runtime::{Runtime, SystemRuntime};
+use crate::schedule::{SchedulerBuilder, Schedules};
+use crate::session::driver::{Driver, DriverMessage, SessionShared};
+use crate::store::{self, ClientAuth, StoreOptions};
 use crate::worker::WorkerBuilder;
 use crate::{Error, runtime};
 
-/// How long closing waits, beyond a lease, for work that is asked to finish.
+/// Additional time, beyond a lease, that `close` waits for running work to finish.
 const CLOSE_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a store that is only slow may take until it has opened a session.
+/// Time limit for a slow store to open the first session.
 const OPENING_GRACE: Duration = Duration::from_secs(8);
 
-/// A process that takes part: one session, one beat, any number of elections. Clones share it.
+/// A client of a store: one session with one heartbeat, and any number of elections, workers and consumers.
+/// Clones share the session.
 ///
 /// ```
-/// # use tenure::{Tenure, backend::memory::Memory};
+/// # use tenure::{Tenure, store::memory::MemoryStore};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
 /// # let _ = || async {
 /// let tenure = Tenure::open("sqlite:tenure.db").await?;
 /// # Ok::<_, tenure::Error>(()) };
-/// # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+/// # let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
 /// let nightly = tenure.elector("nightly").priority(100).start().await?;
 /// let leadership = nightly.elected().await?;
 /// println!("{} leads under token {}", tenure.name(), leadership.token());
@@ -50,154 +53,168 @@ pub struct Tenure {
 struct Inner {
     name: String,
     timing: Timing,
-    store: Arc<dyn Backend>,
+    store: Arc<dyn Store>,
     runtime: Arc<dyn Runtime>,
-    shared: Arc<Shared>,
-    hub: Arc<Hub>,
-    inbox: mpsc::UnboundedSender<Message>,
+    shared: Arc<SessionShared>,
+    ctx: Arc<ClientContext>,
+    inbox: mpsc::UnboundedSender<DriverMessage>,
 }
 
-/// Settings, before the session is opened. See [`Tenure::builder`].
-#[must_use = "nothing happens before `open`"]
+/// Settings of a client whose session is not open yet. See [`Tenure::builder`].
+#[must_use = "the session is opened by `open`"]
 pub struct TenureBuilder {
-    store: Option<Arc<dyn Backend>>,
+    store: Option<Arc<dyn Store>>,
     options: StoreOptions,
     name: Option<String>,
     lease: Option<Duration>,
-    beat: Option<Duration>,
-    takeover: Takeover,
+    heartbeat_interval: Option<Duration>,
+    takeover: TakeoverMode,
     runtime: Arc<dyn Runtime>,
-    broker: BrokerAddress,
+    broker: BrokerOptions,
 }
 
 impl TenureBuilder {
-    /// The store's address: `sqlite:PATH`, `postgres://…`, `http(s)://…` (feature `http`) or `memory:`.
+    /// Store URL: `sqlite:PATH`, `postgres://…`, `http(s)://…` (feature `http`) or `memory:`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.options.url = url.into();
         self
     }
 
-    /// A store that is open already, instead of an address.
-    pub fn store(mut self, store: impl Backend) -> Self {
+    /// Use a store that is already open instead of a URL.
+    pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
 
-    /// A shared store that is open already, instead of an address.
-    pub fn shared_store(mut self, store: Arc<dyn Backend>) -> Self {
+    /// Use a shared store that is already open instead of a URL.
+    pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// Where elections live, if not in the store: an address like that of [`url`](Self::url). What is guarded in the store is then
-    /// guarded by the tokens that are granted there; see [`paired`](crate::backend::paired).
-    pub fn elect(mut self, url: impl Into<String>) -> Self {
-        self.options.elect = Some(url.into());
+    /// URL of a separate store for elections, in the form of [`url`](Self::url). Guards in the main store then
+    /// check the tokens of this store; see [`paired`](crate::store::paired).
+    pub fn election_store(mut self, url: impl Into<String>) -> Self {
+        self.options.election_store = Some(url.into());
         self
     }
 
-    /// A direct address of the store, where `url` leads through a pooler: for hints and connection-bound sessions.
+    /// Direct URL of the store, if `url` goes through a connection pooler. Used for notifications and
+    /// connection-bound sessions.
     pub fn direct_url(mut self, url: impl Into<String>) -> Self {
         self.options.direct_url = Some(url.into());
         self
     }
 
-    /// The file with the secret of a Raft cluster. See [`StoreOptions::cluster_secret_file`].
+    /// File with the secret of a Raft cluster. See [`StoreOptions::cluster_secret_file`].
     pub fn cluster_secret_file(mut self, file: impl Into<std::path::PathBuf>) -> Self {
         self.options.cluster_secret_file = Some(file.into());
         self
     }
 
-    /// Count a grant only when it is replicated (PostgreSQL with synchronous standbys).
-    pub fn strict(mut self, strict: bool) -> Self {
-        self.options.strict = strict;
+    /// Require synchronous replication: a grant counts only when a synchronous standby has it (PostgreSQL).
+    pub fn sync_replication(mut self, required: bool) -> Self {
+        self.options.sync_replication = required;
         self
     }
 
-    /// How a Tenure server (`http://…`) is to know us, and whom we believe; from the environment unless set.
-    pub fn access(mut self, access: ServerAccess) -> Self {
+    /// Credentials for a Tenure server (`http://…`) and the certificates to trust. Default: from the
+    /// environment.
+    pub fn access(mut self, access: ClientAuth) -> Self {
         self.options.access = access;
         self
     }
 
-    /// What people call this process; host name and process number unless set. Need not be unique.
+    /// Name of this process for operators. Need not be unique. Default: host name and process number.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// How long a silent process keeps what it holds; [`DEFAULT_LEASE`](crate::DEFAULT_LEASE) unless set, or as the store's
-    /// address says.
+    /// Lease duration: how long a silent process keeps its leases. Default: the value in the store URL, or
+    /// [`DEFAULT_LEASE`](crate::DEFAULT_LEASE).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How often it sends a heartbeat. Unless set: a fifth of the lease up to
-    /// [`DEFAULT_HEARTBEAT`](crate::DEFAULT_HEARTBEAT), and a fifteenth of a lease longer than the default.
-    pub fn beat(mut self, beat: Duration) -> Self {
-        self.beat = Some(beat);
+    /// Time between heartbeats. Default: a fifth of the lease, at most
+    /// [`DEFAULT_HEARTBEAT`](crate::DEFAULT_HEARTBEAT); a fifteenth of a lease longer than the default lease.
+    pub fn heartbeat_interval(mut self, heartbeat_interval: Duration) -> Self {
+        self.heartbeat_interval = Some(heartbeat_interval);
         self
     }
 
-    /// How others learn of its death.
-    pub fn takeover(mut self, takeover: Takeover) -> Self {
+    /// How other processes detect the death of this one.
+    pub fn takeover(mut self, takeover: TakeoverMode) -> Self {
         self.takeover = takeover;
         self
     }
 
-    /// Where this process listens, while it leads, for those who want exclusive tasks: `host` or `host:port`. Else
-    /// `$TENURE_BROKER_LISTEN`, or a free port of the address by which the store is reached.
+    /// Address on which this process accepts claim requests for exclusive queues while it is the broker: `host`
+    /// or `host:port`. Default: `$TENURE_BROKER_LISTEN`, or a free port of the local address that reaches the
+    /// store.
     pub fn broker_listen(mut self, address: impl Into<String>) -> Self {
         self.broker.listen = Some(address.into());
         self
     }
 
-    /// Where the others reach it there, if that is another address. Else `$TENURE_BROKER_ADVERTISE`.
+    /// Address that the broker advertises, if it differs from the listen address. Default:
+    /// `$TENURE_BROKER_ADVERTISE`.
     pub fn broker_advertise(mut self, address: impl Into<String>) -> Self {
         self.broker.advertise = Some(address.into());
         self
     }
 
-    /// Where time and randomness come from; tests drive them by hand.
+    /// Source of time and randomness; tests replace it.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = runtime;
         self
     }
 
-    /// Opens the store and a session in it.
+    /// Opens the store and a session on it.
     pub async fn open(self) -> Result<Tenure, Error> {
-        // Before anything is opened, what makes no sense is refused.
-        let given = Timing::new(self.lease.unwrap_or(tenure_core::DEFAULT_LEASE), self.beat)?;
+        // Reject invalid timing before the store is opened.
+        let timing = Timing::new(self.lease.unwrap_or(tenure_core::DEFAULT_LEASE), self.heartbeat_interval)?;
         let store = match self.store {
             Some(store) => store,
-            None => backend::open(&self.options).await?,
+            None => store::open(&self.options).await?,
         };
-        let timing = match store.pace().filter(|_| self.lease.is_none()) {
-            Some(pace) => Timing::new(pace.lease(), self.beat.or(Some(pace.beat())))?,
-            None => given,
+        let timing = match store.default_timing().filter(|_| self.lease.is_none()) {
+            Some(pace) => {
+                Timing::new(pace.lease(), self.heartbeat_interval.or(Some(pace.heartbeat_interval())))?
+            }
+            None => timing,
         };
         let name = self.name.unwrap_or_else(runtime::process_name);
-        let machine = Machine::new(Config { name: name.clone(), timing, takeover: self.takeover });
-        let shared = Arc::new(Shared {
-            trust: Arc::new(Trust::new(self.runtime.clone())),
+        let machine =
+            LeaseMachine::new(LeaseMachineConfig { name: name.clone(), timing, takeover: self.takeover });
+        let shared = Arc::new(SessionShared {
+            trust: Arc::new(SessionTrust::new(self.runtime.clone())),
             session: watch::Sender::new(None),
-            trouble: Mutex::new(None),
-            bells: Bells::new(),
+            last_error: Mutex::new(None),
+            notifier: Notifier::new(),
             withdrawn: tokio::sync::Notify::new(),
         });
         let (driver, inbox) =
             Driver::new(machine, timing, store.clone(), self.runtime.clone(), shared.clone());
         tokio::spawn(driver.run());
-        let broker = BrokerAddress {
+        let broker = BrokerOptions {
             listen: self.broker.listen.or_else(|| set_in_environment("TENURE_BROKER_LISTEN")),
             advertise: self.broker.advertise.or_else(|| set_in_environment("TENURE_BROKER_ADVERTISE")),
             store_url: self.options.url,
         };
-        let (runtime, store_too) = (self.runtime, store.clone());
-        let hub =
-            Hub::new(name.clone(), timing, store_too, runtime.clone(), shared.clone(), inbox.clone(), broker);
-        let inner = Inner { name, timing, store, runtime, shared, hub, inbox };
+        let (runtime, store_clone) = (self.runtime, store.clone());
+        let ctx = ClientContext::new(
+            name.clone(),
+            timing,
+            store_clone,
+            runtime.clone(),
+            shared.clone(),
+            inbox.clone(),
+            broker,
+        );
+        let inner = Inner { name, timing, store, runtime, shared, ctx, inbox };
         let tenure = Tenure { inner: Arc::new(inner) };
         tenure.opened().await?;
         Ok(tenure)
@@ -205,123 +222,125 @@ impl TenureBuilder {
 }
 
 impl Tenure {
-    /// Opens the store at `url` and a session in it, with the usual settings.
+    /// Opens the store at `url` and a session on it, with default settings.
     pub async fn open(url: &str) -> Result<Tenure, Error> {
         Tenure::builder().url(url).open().await
     }
 
-    /// Settings for a session.
+    /// Returns the settings of a new client.
     pub fn builder() -> TenureBuilder {
         TenureBuilder {
             store: None,
             options: StoreOptions::default(),
             name: None,
             lease: None,
-            beat: None,
-            takeover: Takeover::default(),
-            runtime: Arc::new(System),
-            broker: BrokerAddress::default(),
+            heartbeat_interval: None,
+            takeover: TakeoverMode::default(),
+            runtime: Arc::new(SystemRuntime),
+            broker: BrokerOptions::default(),
         }
     }
 
-    /// A candidate for the election `name`.
+    /// Returns the settings of a candidate of the election `name`.
     pub fn elector(&self, name: impl Into<String>) -> ElectorBuilder {
         ElectorBuilder::new(self.clone(), name.into())
     }
 
-    /// Tasks and resources: to submit, to claim, to work.
-    pub fn claims(&self) -> Claims {
-        Claims::new(self.clone())
+    /// Returns the client for single tasks and pool requests.
+    pub fn tasks(&self) -> TaskClient {
+        TaskClient::new(self.clone())
     }
 
-    /// A worker on the queue `name`.
+    /// Returns the settings of a worker on the queue `name`.
     pub fn worker(&self, queue: impl Into<String>) -> WorkerBuilder {
         WorkerBuilder::new(self.clone(), queue.into())
     }
 
-    /// The pool `name` of the default namespace.
+    /// Returns the pool `name` of the default namespace.
     pub fn pool(&self, name: &str) -> Result<Pool, Error> {
         Ok(Pool::new(self.clone(), PoolKey::new(Name::default_namespace(), name.parse()?)))
     }
 
-    /// The queue `name` of the default namespace.
+    /// Returns the key of the queue `name` in the default namespace.
     pub fn queue(&self, name: &str) -> Result<QueueKey, Error> {
         Ok(QueueKey::new(Name::default_namespace(), name.parse()?))
     }
 
-    /// Publishes to the topic `name` of the default namespace.
+    /// Returns a publisher to the topic `name` of the default namespace.
     pub fn publisher(&self, topic: &str) -> Result<Publisher, Error> {
         Ok(Publisher::new(self.clone(), self.topic(topic)?))
     }
 
-    /// A member of the group `group` of a topic.
+    /// Returns the settings of a member of the group `group` of a topic.
     pub fn consumer(&self, topic: impl Into<String>, group: impl Into<String>) -> ConsumerBuilder {
         ConsumerBuilder::new(self.clone(), topic.into(), group.into())
     }
 
-    /// A scheduler: one of those who would fire what falls due.
+    /// Returns the settings of a scheduler. Of all schedulers on a store, one fires at a time.
     pub fn scheduler(&self) -> SchedulerBuilder {
         SchedulerBuilder::new(self.clone())
     }
 
-    /// The schedules of the default namespace: to set and to look at.
+    /// Returns the schedules of the default namespace.
     pub fn schedules(&self) -> Schedules {
         Schedules::new(self.clone(), Name::default_namespace())
     }
 
-    /// The topic `name` of the default namespace.
+    /// Returns the key of the topic `name` in the default namespace.
     pub fn topic(&self, name: &str) -> Result<TopicKey, Error> {
         Ok(TopicKey::new(Name::default_namespace(), name.parse()?))
     }
 
-    /// The elections of the store, for people and their tools.
-    pub fn directory(&self) -> &dyn Directory {
+    /// Returns the administrative operations on elections.
+    pub fn election_admin(&self) -> &dyn ElectionAdmin {
         self.inner.store.as_ref()
     }
 
-    /// The store itself.
-    pub fn store(&self) -> &Arc<dyn Backend> {
+    /// Returns the store.
+    pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
     }
 
-    /// What people call this process.
+    /// Name of this process for operators.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Its lease and beat.
+    /// Lease duration and heartbeat interval of the session.
     pub fn timing(&self) -> Timing {
         self.inner.timing
     }
 
-    /// The current session, if one is open.
+    /// Identifier of the current session, if one is open.
     pub fn session(&self) -> Option<SessionId> {
         self.inner.shared.session.borrow().clone()
     }
 
-    /// Until when everything that this process leads is trusted, if no further beat is counted.
-    pub fn trusted_until(&self) -> Moment {
+    /// The instant until which all leases of this session are trusted if no further heartbeat succeeds.
+    pub fn trusted_until(&self) -> BootInstant {
         self.inner.shared.trust.until()
     }
 
-    /// The last trouble with the store, if a session was not opened since.
-    pub fn trouble(&self) -> Option<StoreError> {
-        self.inner.shared.trouble.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    /// Last store error since the session was opened, if any.
+    pub fn last_error(&self) -> Option<StoreError> {
+        self.inner.shared.last_error.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
-    /// Finishes and gives back everything, and ends the session. Others take over at once. Bounded: when the store does
-    /// not answer, or work does not end, it gives up after a while and says so.
+    /// Finishes all work, releases all leases and ends the session, so that other processes take over at once.
+    ///
+    /// Waits a bounded time: fails with [`Error::NotClosed`] if the store does not respond or work does not
+    /// end.
     pub async fn close(&self) -> Result<(), Error> {
         let runtime = &self.inner.runtime;
-        // What was said about claims counts only while the session lives.
+        // Settlements must reach the store while the session is alive.
         tokio::select! {
             biased;
-            () = self.inner.hub.settler.rest() => {}
+            () = self.inner.ctx.settler.wait_idle() => {}
             () = runtime.sleep_until(runtime.now() + CLOSE_GRACE) => {}
         }
         let (reply, closed) = oneshot::channel();
-        if self.send(Message::Close(Some(reply))).is_err() {
-            // A driver that has gone has closed.
+        if self.send(DriverMessage::Close(Some(reply))).is_err() {
+            // A driver that has ended has closed the session.
             return Ok(());
         }
         let limit = CLOSE_GRACE + self.inner.timing.lease();
@@ -331,42 +350,43 @@ impl Tenure {
             _ = &mut closed => return Ok(()),
             () = runtime.sleep_until(start + limit) => {}
         }
-        // The store does not confirm, or somebody's work does not end. With nothing running, the session may end anyhow.
-        let _ = self.send(Message::CloseNow);
+        // The store does not confirm, or work does not end. If no work runs, end the session anyway.
+        let _ = self.send(DriverMessage::CloseNow);
         tokio::select! {
             _ = &mut closed => Ok(()),
             () = runtime.sleep_until(start + limit * 2) => Err(Error::NotClosed(limit * 2)),
         }
     }
 
-    /// Waits for the first session, or says why there is none.
+    /// Waits for the first session. Returns the store error if none opens in time.
     async fn opened(&self) -> Result<(), Error> {
         let mut session = self.inner.shared.session.subscribe();
         let limit = self.inner.timing.request_timeout() + Duration::from_secs(1);
         let runtime = &self.inner.runtime;
-        let begun = runtime.now();
+        let started = runtime.now();
         let given_up = async {
-            runtime.sleep_until(begun + limit).await;
-            // How long an answer may take follows from the lease, which may be short; but nothing is held yet that could be lost.
-            if self.trouble().is_some_and(|trouble| trouble.kind == Trouble::Timeout) {
-                runtime.sleep_until(begun + OPENING_GRACE).await;
+            runtime.sleep_until(started + limit).await;
+            // The request timeout follows from the lease and may be short. No lease is held yet, so a slow
+            // store gets more time.
+            if self.last_error().is_some_and(|last_error| last_error.kind == ErrorKind::Timeout) {
+                runtime.sleep_until(started + OPENING_GRACE).await;
             }
         };
         tokio::select! {
             opened = session.wait_for(Option::is_some) => opened.map(|_| ()).map_err(|_| Error::Closed),
             () = given_up => {
-                let _ = self.send(Message::Close(None));
-                Err(self.trouble().map_or(Error::Closed, Error::Store))
+                let _ = self.send(DriverMessage::Close(None));
+                Err(self.last_error().map_or(Error::Closed, Error::Store))
             }
         }
     }
 
-    pub(crate) fn send(&self, message: Message) -> Result<(), Error> {
+    pub(crate) fn send(&self, message: DriverMessage) -> Result<(), Error> {
         self.inner.inbox.send(message).map_err(|_| Error::Closed)
     }
 
-    pub(crate) fn hub(&self) -> &Arc<Hub> {
-        &self.inner.hub
+    pub(crate) fn ctx(&self) -> &Arc<ClientContext> {
+        &self.inner.ctx
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -388,7 +408,7 @@ fn set_in_environment(name: &str) -> Option<String> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The last handle is gone: leave in good order, as far as the runtime still lets us.
-        let _ = self.inbox.send(Message::Close(None));
+        // The last handle was dropped: release everything, as far as the runtime still allows it.
+        let _ = self.inbox.send(DriverMessage::Close(None));
     }
 }

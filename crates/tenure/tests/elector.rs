@@ -1,36 +1,37 @@
-//! The library as its users use it, on a store in memory and a hand-driven clock.
+//! The public API of elections, on a store in memory and a manual clock.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::backend::memory::Memory;
-use tenure::port::Trouble;
-use tenure::{Error, Over, Status, Tenure};
-use tenure_testkit::{Clock, Cluster, Cuttable, block_on};
+use tenure::port::ErrorKind;
+use tenure::store::memory::MemoryStore;
+use tenure::{ElectorStatus, Error, Tenure, TermEnd};
+use tenure_testkit::{ElectionCluster, ManualClock, PartitionableStore, block_on};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Shorter than the usual one, so that a test need not drive the clock as far.
+/// Shorter than the default, so that a test need not advance the clock as far.
 const LEASE: Duration = Duration::from_secs(10);
 
-async fn tenure(clock: &Clock, memory: &Memory, name: &str) -> Tenure {
+async fn tenure(clock: &ManualClock, memory: &MemoryStore, name: &str) -> Tenure {
     let builder =
         Tenure::builder().store(memory.clone()).name(name).lease(LEASE).runtime(Arc::new(clock.clone()));
-    builder.open().await.expect("a store in memory opens")
+    builder.open().await.expect("the memory store opens")
 }
 
-fn hand_driven() -> (Clock, Memory) {
-    let clock = Clock::new(7);
-    let memory = Memory::with_runtime(Arc::new(clock.clone()));
+fn manual_clock() -> (ManualClock, MemoryStore) {
+    let clock = ManualClock::new(7);
+    let memory = MemoryStore::with_runtime(Arc::new(clock.clone()));
     (clock, memory)
 }
 
-/// With a short lease answers are due soon. That is no reason to give up a store before anything is held.
+/// Regression: with a short lease the request timeout is short, and a slow store was given up before any lease
+/// was held.
 #[test]
-fn a_store_that_is_slow_at_first_is_waited_for_and_one_that_stays_so_is_named() {
+fn a_store_that_is_slow_at_first_is_waited_for_and_a_lasting_timeout_is_reported() {
     block_on(async {
-        let (clock, memory) = hand_driven();
-        let link = Cuttable::new(memory);
+        let (clock, memory) = manual_clock();
+        let link = PartitionableStore::new(memory);
         let open = || {
             let builder = Tenure::builder().store(link.clone()).lease(3 * SECOND / 2);
             tokio::spawn(builder.runtime(Arc::new(clock.clone())).open())
@@ -47,10 +48,10 @@ fn a_store_that_is_slow_at_first_is_waited_for_and_one_that_stays_so_is_named() 
         clock.advance(10 * SECOND).await;
         let refused = opening.await.unwrap().err();
         assert!(
-            matches!(refused, Some(Error::Store(ref error)) if error.kind == Trouble::Timeout),
+            matches!(refused, Some(Error::Store(ref error)) if error.kind == ErrorKind::Timeout),
             "{refused:?}"
         );
-        // One that says what is wrong is believed sooner.
+        // A store that reports an error is given up sooner.
         link.hang(false);
         link.cut(true);
         let opening = open();
@@ -62,7 +63,7 @@ fn a_store_that_is_slow_at_first_is_waited_for_and_one_that_stays_so_is_named() 
 #[test]
 fn only_one_leader_exists() {
     block_on(async {
-        let cluster = Cluster::of("nightly", ["a", "b", "c"]).await;
+        let cluster = ElectionCluster::of("nightly", ["a", "b", "c"]).await;
         assert_eq!(cluster.leaders(), ["a"]);
     });
 }
@@ -70,7 +71,7 @@ fn only_one_leader_exists() {
 #[test]
 fn a_new_leader_is_elected_on_failure() {
     block_on(async {
-        let cluster = Cluster::of("nightly", ["a", "b", "c"]).await;
+        let cluster = ElectionCluster::of("nightly", ["a", "b", "c"]).await;
         cluster.cut_off("a");
         for _ in 0..60 {
             cluster.advance(SECOND / 2).await;
@@ -81,32 +82,33 @@ fn a_new_leader_is_elected_on_failure() {
 }
 
 #[test]
-fn a_cut_off_leader_steps_down_and_leads_again_when_it_is_back() {
+fn a_disconnected_leader_steps_down_and_leads_again_after_reconnecting() {
     block_on(async {
-        let cluster = Cluster::of("nightly", ["a"]).await;
-        let token = cluster.elector("a").leadership().expect("it leads").token();
+        let cluster = ElectionCluster::of("nightly", ["a"]).await;
+        let token = cluster.elector("a").leadership().expect("a leads").token();
         cluster.cut_off("a");
         cluster.advance(SECOND * 60).await;
         assert!(cluster.leaders().is_empty());
         cluster.reconnect("a");
         cluster.advance(SECOND * 5).await;
-        assert!(cluster.elector("a").leadership().expect("it leads again").token() > token);
+        assert!(cluster.elector("a").leadership().expect("a leads again").token() > token);
     });
 }
 
 #[test]
 fn a_graceful_stop_hands_over_without_waiting() {
     block_on(async {
-        let mut cluster = Cluster::of("nightly", ["a", "b"]).await;
+        let mut cluster = ElectionCluster::of("nightly", ["a", "b"]).await;
         cluster.stop("a").await;
         assert_eq!(cluster.leaders(), ["b"]);
     });
 }
 
 #[test]
-fn the_highest_priority_alive_leads() {
+fn the_live_candidate_with_the_highest_priority_leads() {
     block_on(async {
-        let mut cluster = Cluster::with_priorities("nightly", [("low", 10), ("mid", 50), ("top", 100)]).await;
+        let mut cluster =
+            ElectionCluster::with_priorities("nightly", [("low", 10), ("mid", 50), ("top", 100)]).await;
         cluster.advance(SECOND * 3).await;
         assert_eq!(cluster.leaders(), ["top"]);
         cluster.stop("top").await;
@@ -117,8 +119,8 @@ fn the_highest_priority_alive_leads() {
 #[test]
 fn work_is_dropped_at_loss_and_run_again() {
     block_on(async {
-        let (clock, memory) = hand_driven();
-        let link = tenure_testkit::Cuttable::new(memory);
+        let (clock, memory) = manual_clock();
+        let link = tenure_testkit::PartitionableStore::new(memory);
         let tenure = Tenure::builder()
             .store(link.clone())
             .lease(LEASE)
@@ -151,14 +153,14 @@ fn work_is_dropped_at_loss_and_run_again() {
 #[test]
 fn a_lease_is_released_only_after_the_work_has_ended() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
         let first = a.elector("nightly").start().await.unwrap();
         let leadership = first.elected().await.unwrap();
         let second = b.elector("nightly").start().await.unwrap();
         first.resign().unwrap();
         clock.advance(SECOND).await;
-        assert!(leadership.is_leader(), "asked to finish, it still leads");
+        assert!(leadership.is_leader(), "it still leads after a leader request");
         assert!(!second.is_leader());
         drop(leadership);
         clock.settle().await;
@@ -171,7 +173,7 @@ fn a_lease_is_released_only_after_the_work_has_ended() {
 #[test]
 fn a_leader_that_does_not_finish_is_ended_after_its_grace() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let tenure = tenure(&clock, &memory, "a").await;
         let elector = tenure.elector("nightly").grace(SECOND * 2).start().await.unwrap();
         let leadership = elector.elected().await.unwrap();
@@ -180,15 +182,15 @@ fn a_leader_that_does_not_finish_is_ended_after_its_grace() {
         assert!(leadership.is_leader());
         clock.advance(SECOND * 2).await;
         assert!(!leadership.is_leader());
-        assert_eq!(leadership.lost().await, Over::GivenUp);
+        assert_eq!(leadership.lost().await, TermEnd::Released);
     });
 }
 
 #[test]
 fn a_term_that_was_lost_stays_lost_when_the_session_is_trusted_again() {
     block_on(async {
-        let cluster = Cluster::of("nightly", ["a"]).await;
-        let leadership = cluster.elector("a").leadership().expect("it leads");
+        let cluster = ElectionCluster::of("nightly", ["a"]).await;
+        let leadership = cluster.elector("a").leadership().expect("a leads");
         cluster.cut_off("a");
         cluster.advance(SECOND * 7).await;
         cluster.reconnect("a");
@@ -197,20 +199,20 @@ fn a_term_that_was_lost_stays_lost_when_the_session_is_trusted_again() {
     });
 }
 
-/// A command that was told to finish ended, and was at once begun again under the same token.
+/// Regression: a command that was told to finish ended, and was at once started again under the same token.
 #[test]
-fn work_is_not_begun_under_a_term_that_is_to_finish() {
+fn work_does_not_start_under_a_term_that_must_finish() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let tenure = tenure(&clock, &memory, "a").await;
         let elector = tenure.elector("nightly").start().await.unwrap();
         let leadership = elector.elected().await.unwrap();
         let token = leadership.token();
         elector.resign().unwrap();
-        leadership.asked().await;
+        leadership.leader_request().await;
         tokio::select! {
             biased;
-            begun = elector.elected() => panic!("begun again under token {:?}", begun.map(|l| l.token())),
+            started = elector.elected() => panic!("started again under token {:?}", started.map(|l| l.token())),
             () = std::future::ready(()) => {}
         }
         drop(leadership);
@@ -221,9 +223,9 @@ fn work_is_not_begun_under_a_term_that_is_to_finish() {
 }
 
 #[test]
-fn callbacks_tell_of_election_and_loss() {
+fn callbacks_report_election_and_loss() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let tenure = tenure(&clock, &memory, "a").await;
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let (elected, lost) = (log.clone(), log.clone());
@@ -232,22 +234,23 @@ fn callbacks_tell_of_election_and_loss() {
             .on_elected(move |leadership| {
                 elected.lock().unwrap().push(format!("elected {}", leadership.token()))
             })
-            .on_lost(move |over| lost.lock().unwrap().push(format!("lost {over:?}")))
+            .on_lost(move |end| lost.lock().unwrap().push(format!("lost {end:?}")))
             .start()
             .await
             .unwrap();
         clock.settle().await;
         elector.resign().unwrap();
         clock.advance(SECOND * 5).await;
-        assert_eq!(*log.lock().unwrap(), ["elected 1", "lost GivenUp", "elected 2"]);
+        assert_eq!(*log.lock().unwrap(), ["elected 1", "lost Released", "elected 2"]);
     });
 }
 
-/// A panic in `on_elected` once ended the task of the callbacks: the candidate led for ever, did nothing, and was not called again.
+/// Regression: a panic in `on_elected` ended the task of the callbacks, so the candidate led forever without
+/// working.
 #[test]
 fn a_panic_in_on_elected_resigns_and_the_next_term_calls_it_again() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let tenure = tenure(&clock, &memory, "a").await;
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let (elected, lost) = (log.clone(), log.clone());
@@ -256,11 +259,11 @@ fn a_panic_in_on_elected_resigns_and_the_next_term_calls_it_again() {
             .on_elected(move |leadership| {
                 let token = leadership.token();
                 elected.lock().unwrap().push(format!("elected {token}"));
-                assert!(token.as_u64() > 2, "the test wants this");
+                assert!(token.as_u64() > 2, "deliberate panic");
             })
-            .on_lost(move |over| {
-                lost.lock().unwrap().push(format!("lost {over:?}"));
-                panic!("the test wants this, too");
+            .on_lost(move |end| {
+                lost.lock().unwrap().push(format!("lost {end:?}"));
+                panic!("deliberate panic");
             })
             .start()
             .await
@@ -268,18 +271,17 @@ fn a_panic_in_on_elected_resigns_and_the_next_term_calls_it_again() {
         clock.advance(SECOND * 5).await;
         assert_eq!(
             *log.lock().unwrap(),
-            ["elected 1", "lost GivenUp", "elected 2", "lost GivenUp", "elected 3"]
+            ["elected 1", "lost Released", "elected 2", "lost Released", "elected 3"]
         );
     });
 }
 
 #[test]
-fn a_candidate_whose_on_elected_panics_leaves_the_lead_to_another() {
+fn a_candidate_whose_on_elected_panics_lets_another_lead() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
-        let _panics =
-            a.elector("nightly").on_elected(|_| panic!("the test wants this")).start().await.unwrap();
+        let _panics = a.elector("nightly").on_elected(|_| panic!("deliberate panic")).start().await.unwrap();
         clock.settle().await;
         let other = b.elector("nightly").start().await.unwrap();
         clock.advance(SECOND * 5).await;
@@ -287,16 +289,16 @@ fn a_candidate_whose_on_elected_panics_leaves_the_lead_to_another() {
     });
 }
 
-/// The panic is the caller's; the candidate must not stay behind as a leader that does nothing.
+/// The panic reaches the caller, and the candidate must not remain a leader that does nothing.
 #[test]
-fn a_panic_in_run_while_leader_reaches_the_caller_and_leaves_the_lead_to_another() {
+fn a_panic_in_run_while_leader_reaches_the_caller_and_lets_another_lead() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
         let panics = a.elector("nightly").start().await.unwrap();
         clock.settle().await;
         let other = b.elector("nightly").start().await.unwrap();
-        let work = panics.run_while_leader(|_| async { panic!("the test wants this") });
+        let work = panics.run_while_leader(|_| async { panic!("deliberate panic") });
         let ended: Result<Result<(), Error>, _> = tokio::spawn(work).await;
         assert!(ended.unwrap_err().is_panic());
         clock.advance(SECOND * 5).await;
@@ -307,7 +309,7 @@ fn a_panic_in_run_while_leader_reaches_the_caller_and_leaves_the_lead_to_another
 #[test]
 fn several_elections_share_one_session() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let tenure = tenure(&clock, &memory, "a").await;
         let one = tenure.elector("one").start().await.unwrap();
         let two = tenure.elector("two").namespace("other").start().await.unwrap();
@@ -318,22 +320,22 @@ fn several_elections_share_one_session() {
 }
 
 #[test]
-fn a_second_candidate_of_one_process_is_refused() {
+fn a_second_candidate_of_one_process_is_rejected() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let tenure = tenure(&clock, &memory, "a").await;
         let _first = tenure.elector("nightly").start().await.unwrap();
         let second = tenure.elector("nightly").start().await;
-        assert!(matches!(second, Err(Error::AlreadyStanding(_))));
+        assert!(matches!(second, Err(Error::AlreadyCandidate(_))));
         clock.settle().await;
-        assert!(_first.is_leader(), "the refused one did not take the first one's place");
+        assert!(_first.is_leader(), "the rejected candidate did not replace the first one");
     });
 }
 
 #[test]
-fn an_election_of_two_places_has_two_leaders() {
+fn an_election_with_two_slots_has_two_leaders() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let mut electors = Vec::new();
         for name in ["a", "b", "c"] {
             let tenure = tenure(&clock, &memory, name).await;
@@ -342,48 +344,48 @@ fn an_election_of_two_places_has_two_leaders() {
         clock.advance(SECOND * 2).await;
         assert_eq!(electors.iter().filter(|elector| elector.is_leader()).count(), 2);
         let refused = tenure(&clock, &memory, "d").await.elector("pair").slots(3).start().await;
-        assert!(matches!(refused, Err(Error::Slots { slots: 2, asked: 3, .. })));
+        assert!(matches!(refused, Err(Error::Slots { slots: 2, requested: 3, .. })));
     });
 }
 
 #[test]
-fn status_says_what_a_candidate_is() {
+fn status_reports_the_state_of_a_candidate() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
         let leader = a.elector("nightly").start().await.unwrap();
         let follower = b.elector("nightly").observer(true).start().await.unwrap();
         clock.advance(SECOND).await;
-        assert_eq!((leader.status(), follower.status()), (Status::Leader, Status::Observer));
-        assert_eq!(follower.leader().await.unwrap().unwrap().id, "a");
+        assert_eq!((leader.status(), follower.status()), (ElectorStatus::Leader, ElectorStatus::Observer));
+        assert_eq!(follower.leader().await.unwrap().unwrap().name, "a");
         assert_eq!(leader.candidates().await.unwrap().len(), 2);
     });
 }
 
-/// The lease used to be given back two thirds of a lease after the loss, whether or not the work had ended.
+/// Regression: the lease was released two thirds of a lease after the loss, although the work had not ended.
 #[test]
 fn work_that_does_not_end_keeps_the_lease_from_others() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
         let first = a.elector("nightly").grace(SECOND).start().await.unwrap();
         let leadership = first.elected().await.unwrap();
         let second = b.elector("nightly").start().await.unwrap();
         first.resign().unwrap();
         clock.advance(SECOND * 60).await;
-        assert!(!leadership.is_leader(), "its grace is over");
-        assert!(!second.is_leader(), "but its work is not");
+        assert!(!leadership.is_leader(), "the grace is over");
+        assert!(!second.is_leader(), "but the work has not ended");
         drop(leadership);
         clock.advance(SECOND * 2).await;
         assert!(second.is_leader());
     });
 }
 
-/// A handle of a term long past made the process resign the term it had now.
+/// Regression: a handle of an earlier term made the process resign its current term.
 #[test]
 fn an_old_handle_does_not_resign_a_new_term() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let tenure = tenure(&clock, &memory, "a").await;
         let elector = tenure.elector("nightly").start().await.unwrap();
         let old = elector.elected().await.unwrap();
@@ -395,16 +397,16 @@ fn an_old_handle_does_not_resign_a_new_term() {
         clock.advance(SECOND * 5).await;
         resigned.await.unwrap().unwrap();
         clock.advance(SECOND * 5).await;
-        let now = elector.leadership().expect("it leads again");
-        assert_eq!(now.token().as_u64(), token.as_u64() + 1, "and was not made to resign twice");
+        let now = elector.leadership().expect("a leads again");
+        assert_eq!(now.token().as_u64(), token.as_u64() + 1, "it did not resign twice");
     });
 }
 
-/// Dropping the elector of a candidate that had left withdrew the next candidate of that name.
+/// Regression: dropping the elector of a candidate that had left withdrew the next candidate of that name.
 #[test]
 fn an_old_elector_does_not_withdraw_a_new_one() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let tenure = tenure(&clock, &memory, "a").await;
         tenure.elector("nightly").start().await.unwrap().stop().await.unwrap();
         let next = tenure.elector("nightly").start().await.unwrap();
@@ -413,14 +415,14 @@ fn an_old_elector_does_not_withdraw_a_new_one() {
     });
 }
 
-/// Callbacks were told of a stop only when the grace was over.
+/// Regression: callbacks were called only after the grace when the elector stopped.
 #[test]
 fn a_stop_with_callbacks_hands_over_without_waiting() {
     block_on(async {
-        let (clock, memory) = hand_driven();
+        let (clock, memory) = manual_clock();
         let (a, b) = (tenure(&clock, &memory, "a").await, tenure(&clock, &memory, "b").await);
-        let told = Arc::new(AtomicU32::new(0));
-        let lost = told.clone();
+        let calls = Arc::new(AtomicU32::new(0));
+        let lost = calls.clone();
         let first = a.elector("nightly").on_lost(move |_| {
             lost.fetch_add(1, Ordering::SeqCst);
         });
@@ -430,17 +432,18 @@ fn a_stop_with_callbacks_hands_over_without_waiting() {
         clock.advance(SECOND).await;
         drop(first);
         clock.settle().await;
-        assert_eq!(told.load(Ordering::SeqCst), 1);
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
         assert!(second.is_leader());
     });
 }
 
-/// A candidate whose election was given other slots while it was away waited for ever.
+/// Regression: a candidate whose election got a different number of slots while it was disconnected waited
+/// forever.
 #[test]
-fn a_candidate_that_is_refused_when_it_comes_back_says_so() {
+fn a_candidate_rejected_after_reconnecting_reports_the_error() {
     block_on(async {
-        let (clock, memory) = hand_driven();
-        let link = tenure_testkit::Cuttable::new(memory.clone());
+        let (clock, memory) = manual_clock();
+        let link = tenure_testkit::PartitionableStore::new(memory.clone());
         let away = Tenure::builder()
             .store(link.clone())
             .lease(LEASE)
@@ -462,16 +465,16 @@ fn a_candidate_that_is_refused_when_it_comes_back_says_so() {
         let waiting =
             tokio::spawn(async move { elector.elected().await.map(|leadership| leadership.token()) });
         clock.advance(SECOND * 10).await;
-        assert!(matches!(waiting.await.unwrap(), Err(Error::Slots { slots: 2, asked: 1, .. })));
+        assert!(matches!(waiting.await.unwrap(), Err(Error::Slots { slots: 2, requested: 1, .. })));
     });
 }
 
-/// Closing waited for ever for a store that did not answer.
+/// Regression: closing waited forever for a store that did not respond.
 #[test]
-fn closing_is_bounded_when_the_store_is_away() {
+fn closing_takes_bounded_time_when_the_store_is_unreachable() {
     block_on(async {
-        let (clock, memory) = hand_driven();
-        let link = tenure_testkit::Cuttable::new(memory);
+        let (clock, memory) = manual_clock();
+        let link = tenure_testkit::PartitionableStore::new(memory);
         let tenure = Tenure::builder()
             .store(link.clone())
             .lease(LEASE)
@@ -489,7 +492,7 @@ fn closing_is_bounded_when_the_store_is_away() {
     });
 }
 
-/// The lines of the log from `INFO` on.
+/// Log lines of level `INFO` and above.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(tracing::Level, String)>>>);
 
@@ -526,19 +529,19 @@ impl tracing::Subscriber for Log {
 impl Log {
     fn of(&self, level: tracing::Level) -> Vec<String> {
         let about_the_store =
-            |(its, line): &&(tracing::Level, String)| *its == level && line.contains("the store");
+            |(its, line): &&(tracing::Level, String)| *its == level && line.contains("store");
         self.0.lock().unwrap().iter().filter(about_the_store).map(|(_, line)| line.clone()).collect()
     }
 }
 
-/// While a database was down, the same warning was printed 38 times in 12 seconds.
+/// Regression: while a database was down, the same warning was printed 38 times in 12 seconds.
 #[test]
-fn an_outage_of_the_store_is_logged_with_back_off_and_so_is_its_end() {
+fn a_store_outage_is_logged_with_backoff_and_so_is_its_end() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     block_on(async {
-        let (clock, memory) = hand_driven();
-        let link = Cuttable::new(memory);
+        let (clock, memory) = manual_clock();
+        let link = PartitionableStore::new(memory);
         let builder = Tenure::builder().store(link.clone()).name("a").runtime(Arc::new(clock.clone()));
         let tenure = builder.open().await.unwrap();
         let _elector = tenure.elector("nightly");
@@ -557,6 +560,6 @@ fn an_outage_of_the_store_is_logged_with_back_off_and_so_is_its_end() {
         clock.advance(20 * SECOND).await;
         assert_eq!(log.of(tracing::Level::WARN).len(), warnings.len());
         let again = log.of(tracing::Level::INFO);
-        assert!(again.len() == 1 && again[0].contains("the store answers again"), "{again:#?}");
+        assert!(again.len() == 1 && again[0].contains("store recovered"), "{again:#?}");
     });
 }

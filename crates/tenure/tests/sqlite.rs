@@ -1,5 +1,5 @@
-//! What only the SQLite backend does: kernel locks, FIFOs, guards. No test here depends on how long something takes; where
-//! something must *not* happen, the store is asked to do it and must refuse.
+//! Tests of the SQLite store only: kernel locks, FIFOs and guards. No test depends on durations. To show that something does not happen,
+//! a test requests it and the store must refuse.
 #![cfg(feature = "sqlite")]
 
 #[path = "sqlite/child.rs"]
@@ -12,8 +12,6 @@ mod controls;
 mod events;
 #[path = "sqlite/events_plans.rs"]
 mod events_plans;
-#[path = "sqlite/events_shares.rs"]
-mod events_shares;
 #[path = "sqlite/events_view.rs"]
 mod events_view;
 #[path = "sqlite/faults.rs"]
@@ -22,183 +20,216 @@ mod faults;
 mod guards;
 #[path = "sqlite/migrating.rs"]
 mod migrating;
+#[path = "sqlite/partition_leases.rs"]
+mod partition_leases;
 #[path = "sqlite/restores.rs"]
 mod restores;
 #[path = "sqlite/schedules.rs"]
 mod schedules;
-#[path = "sqlite/schedules_hand.rs"]
-mod schedules_hand;
+#[path = "sqlite/schedules_manual_fire.rs"]
+mod schedules_manual_fire;
 #[path = "sqlite/schedules_safety.rs"]
 mod schedules_safety;
 
 use std::sync::Arc;
 
 use child::{Child, open, signal_to};
-use tenure_core::port::{Candidacy, Expire, Release, Store, Take, Via, Wake, Wakes};
+use tenure_core::port::{
+    BoxNotificationSource, Candidacy, ElectionStore, ExpireSessionRequest, Notification, ReleaseLeaseRequest,
+    StartReason, TakeLeaseRequest,
+};
 use tenure_core::{SessionId, Token};
-use tenure_testkit::conformance::{Actor, candidacy, election};
+use tenure_testkit::conformance::{TestSession, candidacy, election};
 
-/// What a candidate says that was told of the holder's death.
-async fn inherit(heir: &Actor) -> Take {
-    let bid = heir.bid(&election("e"), 0).await;
-    let expire = bid.holder.clone().map(|session| Expire { session, epoch: 0, beat: None });
-    Take { expire, ..bid }
+/// The request of a candidate that believes the holder to be dead.
+async fn takeover_request(successor: &TestSession) -> TakeLeaseRequest {
+    let bid = successor.take_request(&election("e"), 0).await;
+    let expire =
+        bid.holder.clone().map(|session| ExpireSessionRequest { session, epoch: 0, heartbeat_count: None });
+    TakeLeaseRequest { expire, ..bid }
 }
 
-/// Takes the lease of a holder that is known dead.
-async fn succeed(heir: &Actor) -> Token {
-    if let Some(token) = heir.store.take(&inherit(heir).await).await.unwrap() {
+/// Take the lease of a dead holder.
+async fn take_over_lease(successor: &TestSession) -> Token {
+    if let Some(token) = successor.store.take_lease(&takeover_request(successor).await).await.unwrap() {
         return token;
     }
-    // A session that opens looks for the dead too, and ours may have been quicker: then what we saw is no longer so.
-    let lease = heir.lease(&election("e"), 0).await;
+    // Opening a session also expires dead sessions. If that came first, the observation is outdated.
+    let lease = successor.lease(&election("e"), 0).await;
     assert!(
-        lease.holder.is_none() && lease.via == Via::Takeover,
-        "refused, and not expired either: {lease:?}"
+        lease.holder.is_none() && lease.start_reason == StartReason::Takeover,
+        "refused, but the holder did not expire: {lease:?}"
     );
-    heir.take(&election("e"), 0).await
+    successor.take(&election("e"), 0).await
 }
 
-/// Waits until a session is known dead: a watcher says so, or the look for the dead that every new session begins with
-/// was quicker and has expired it. Then its election has changed, and the watcher finds its lock file gone.
-async fn death(scene: &mut Scene) {
-    let session = SessionId::from_stored(scene.session());
+/// Wait until the death of the child is detected: by a watcher, or by a new session that expired it first. In the second case the
+/// election changes, and the watcher finds the lock file removed.
+async fn wait_for_death(scenario: &mut Scenario) {
+    let session = SessionId::from_stored(scenario.session());
     loop {
-        match scene.hints.next().await.expect("hints") {
-            Wake::Died(died) if died == session => return,
-            Wake::Changed(key) if scene.heir.view(&key).await.candidate(&session).is_none() => return,
+        match scenario.notifications.next().await.expect("notifications") {
+            Notification::SessionExpired(died) if died == session => return,
+            Notification::ElectionChanged(key)
+                if scenario.successor.view(&key).await.candidate(&session).is_none() =>
+            {
+                return;
+            }
             _ => {}
         }
     }
 }
 
-struct Scene {
+struct Scenario {
     child: Child,
-    said: String,
-    heir: Actor,
-    hints: Wakes,
+    output: String,
+    successor: TestSession,
+    notifications: BoxNotificationSource,
     _dir: tempfile::TempDir,
 }
 
-impl Scene {
-    /// The child's session.
+impl Scenario {
+    /// The session of the child.
     fn session(&self) -> &str {
-        self.said.split(' ').next().unwrap()
+        self.output.split(' ').next().unwrap()
     }
 }
 
-/// A child that plays a part, and a candidate here that watches it.
-async fn scene(part: &str) -> Scene {
+/// A child in a role, and a candidate in this process that watches it.
+async fn scenario(role: &str) -> Scenario {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
-    let mut child = Child::play(part, &path);
-    let said = child.says();
-    let heir = Actor::open(Arc::new(open(&path).await), "heir").await;
-    heir.stand(&election("e")).await;
-    let hints = heir.store.wakes();
-    heir.store.watch(&[SessionId::from_stored(said.split(' ').next().unwrap())]);
-    Scene { child, said, heir, hints, _dir: dir }
+    let mut child = Child::spawn(role, &path);
+    let output = child.read_line();
+    let successor = TestSession::open(Arc::new(open(&path).await), "successor").await;
+    successor.join(&election("e")).await;
+    let notifications = successor.store.notifications();
+    successor.store.watch_sessions(&[SessionId::from_stored(output.split(' ').next().unwrap())]);
+    Scenario { child, output, successor, notifications, _dir: dir }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_leader_is_known_dead_and_its_lease_taken_at_once() {
-    let mut scene = scene("leader").await;
-    assert_eq!(scene.heir.store.take(&inherit(&scene.heir).await).await, Ok(None), "it lives");
-    scene.child.kill();
-    death(&mut scene).await;
-    let heir = &scene.heir;
-    let token = succeed(heir).await;
-    assert!(token > heir.store.history(&election("e"), 2).await.unwrap()[1].token);
-    let lease = heir.lease(&election("e"), 0).await;
-    assert_eq!(lease.via, Via::Takeover);
-    let left = std::fs::read_dir(scene._dir.path().join("t.db.tenure")).unwrap().flatten();
+async fn the_lease_of_a_killed_leader_is_taken_at_once() {
+    let mut scenario = scenario("leader").await;
+    assert_eq!(
+        scenario.successor.store.take_lease(&takeover_request(&scenario.successor).await).await,
+        Ok(None),
+        "the leader is alive"
+    );
+    scenario.child.kill();
+    wait_for_death(&mut scenario).await;
+    let successor = &scenario.successor;
+    let token = take_over_lease(successor).await;
+    assert!(token > successor.store.term_history(&election("e"), 2).await.unwrap()[1].token);
+    let lease = successor.lease(&election("e"), 0).await;
+    assert_eq!(lease.start_reason, StartReason::Takeover);
+    let left = std::fs::read_dir(scenario._dir.path().join("t.db.tenure")).unwrap().flatten();
     let names: Vec<_> = left.map(|entry| entry.file_name().into_string().unwrap()).collect();
-    assert!(!names.contains(&format!("{}.lock", scene.said)), "its lock file is cleared away: {names:?}");
+    assert!(!names.contains(&format!("{}.lock", scenario.output)), "the lock file is removed: {names:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_leader_is_not_dead() {
-    let scene = scene("leader").await;
-    let heir = &scene.heir;
-    scene.child.signal("STOP");
+async fn a_stopped_leader_keeps_its_lease_until_it_expires() {
+    let scenario = scenario("leader").await;
+    let successor = &scenario.successor;
+    scenario.child.signal("STOP");
     for _ in 0..20 {
-        assert_eq!(heir.store.take(&inherit(heir).await).await, Ok(None), "the hint alone is not believed");
+        assert_eq!(
+            successor.store.take_lease(&takeover_request(successor).await).await,
+            Ok(None),
+            "the claim alone does not count"
+        );
     }
-    let expire = inherit(heir).await.expire.unwrap();
-    heir.store.expire(&expire).await.unwrap();
-    assert!(heir.lease(&election("e"), 0).await.holder.is_some_and(|holder| holder.live));
-    // By its beat it can be waited out.
-    let bid = heir.overbid(&election("e"), 0).await;
-    assert!(heir.store.take(&bid).await.unwrap().is_some());
-    scene.child.signal("CONT");
+    let expire = takeover_request(successor).await.expire.unwrap();
+    successor.store.expire_session(&expire).await.unwrap();
+    assert!(successor.lease(&election("e"), 0).await.holder.is_some_and(|holder| holder.live));
+    // It expires by its heartbeat count.
+    let bid = successor.takeover_request(&election("e"), 0).await;
+    assert!(successor.store.take_lease(&bid).await.unwrap().is_some());
+    scenario.child.signal("CONT");
 }
 
-/// What a server opened for somebody does not die with the server: its owner goes on through another.
+/// A session that a server opened for a client survives the server: the client continues through another server.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_with_an_owner_outlives_the_process_that_opened_it() {
-    let mut scene = scene("server").await;
-    let (heir, id) = (&scene.heir, SessionId::from_stored(scene.session()));
-    scene.child.kill();
-    assert_eq!(heir.store.take(&inherit(heir).await).await, Ok(None), "nobody knows that it is dead");
-    let expire = Expire { session: id.clone(), epoch: 0, beat: None };
-    heir.store.expire(&expire).await.unwrap();
-    assert!(heir.store.kernel_lock(&id).is_none());
-    // Every new session begins with a look for the dead. It runs on its own, so one that is known dead and one that is
-    // owned are put before it: when the former is gone, the latter was passed over.
-    let path = scene._dir.path().join("t.db");
-    let mut leader = Child::play("candidate", &path);
-    let dead = SessionId::from_stored(&leader.says());
+async fn a_session_with_an_owner_survives_the_server_process() {
+    let mut scenario = scenario("server").await;
+    let (successor, id) = (&scenario.successor, SessionId::from_stored(scenario.session()));
+    scenario.child.kill();
+    assert_eq!(
+        successor.store.take_lease(&takeover_request(successor).await).await,
+        Ok(None),
+        "its death cannot be detected"
+    );
+    let expire = ExpireSessionRequest { session: id.clone(), epoch: 0, heartbeat_count: None };
+    successor.store.expire_session(&expire).await.unwrap();
+    assert!(successor.store.kernel_lock(&id).is_none());
+    // Every new session expires dead sessions in the background. When it has expired a dead candidate, it has also checked the
+    // session with an owner.
+    let path = scenario._dir.path().join("t.db");
+    let mut leader = Child::spawn("candidate", &path);
+    let dead = SessionId::from_stored(&leader.read_line());
     leader.kill();
-    let _next = Actor::open(Arc::new(open(&path).await), "next").await;
-    while heir.view(&election("e")).await.candidate(&dead).is_some() {
+    let _next = TestSession::open(Arc::new(open(&path).await), "next").await;
+    while successor.view(&election("e")).await.candidate(&dead).is_some() {
         tokio::task::yield_now().await;
     }
-    // The owner, through another process.
-    let other = Actor { store: Arc::new(open(&path).await), id: id.clone(), epoch: 0 };
-    assert!(other.lives().await);
+    // The client continues through another process.
+    let other = TestSession { store: Arc::new(open(&path).await), id: id.clone(), epoch: 0 };
+    assert!(other.is_live().await);
     drop(other);
-    let holder = heir.lease(&election("e"), 0).await.holder.expect("it holds what it held");
-    assert_eq!((holder.id, holder.live, holder.beat, holder.owner.as_deref()), (id, true, 1, Some("ci")));
-    // By its beat it can be waited out.
-    let bid = heir.overbid(&election("e"), 0).await;
-    assert!(heir.store.take(&bid).await.unwrap().is_some());
+    let holder = successor.lease(&election("e"), 0).await.holder.expect("it still holds the lease");
+    assert_eq!(
+        (holder.id, holder.live, holder.heartbeat_count, holder.owner.as_deref()),
+        (id, true, 1, Some("ci"))
+    );
+    // It expires by its heartbeat count.
+    let bid = successor.takeover_request(&election("e"), 0).await;
+    assert!(successor.store.take_lease(&bid).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_a_child_inherited_keeps_a_killed_leader_alive() {
-    let mut scene = scene("leader with a watchdog").await;
-    scene.child.kill();
+async fn an_inherited_lock_keeps_the_session_of_a_killed_leader() {
+    let mut scenario = scenario("leader with a watchdog").await;
+    scenario.child.kill();
     for _ in 0..20 {
-        assert_eq!(scene.heir.store.take(&inherit(&scene.heir).await).await, Ok(None), "its watchdog runs");
+        assert_eq!(
+            scenario.successor.store.take_lease(&takeover_request(&scenario.successor).await).await,
+            Ok(None),
+            "its watchdog is running"
+        );
     }
-    signal_to(scene.said.split_once(' ').unwrap().1.parse().unwrap(), "KILL");
-    death(&mut scene).await;
-    succeed(&scene.heir).await;
+    signal_to(scenario.output.split_once(' ').unwrap().1.parse().unwrap(), "KILL");
+    wait_for_death(&mut scenario).await;
+    take_over_lease(&scenario.successor).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_candidates_are_cleared_away_when_the_next_one_starts() {
-    let mut scene = scene("candidate").await;
-    let dead = SessionId::from_stored(&scene.said);
-    assert!(scene.heir.view(&election("e")).await.candidate(&dead).is_some());
-    scene.child.kill();
-    let path = scene._dir.path().join("t.db");
-    let _next = Actor::open(Arc::new(open(&path).await), "next").await;
-    while scene.heir.view(&election("e")).await.candidate(&dead).is_some() {
+async fn a_new_session_removes_dead_candidates() {
+    let mut scenario = scenario("candidate").await;
+    let dead = SessionId::from_stored(&scenario.output);
+    assert!(scenario.successor.view(&election("e")).await.candidate(&dead).is_some());
+    scenario.child.kill();
+    let path = scenario._dir.path().join("t.db");
+    let _next = TestSession::open(Arc::new(open(&path).await), "next").await;
+    while scenario.successor.view(&election("e")).await.candidate(&dead).is_some() {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_lock_file_a_session_is_not_known_dead() {
-    let mut scene = scene("leader").await;
-    let heir = &scene.heir;
-    std::fs::remove_file(scene._dir.path().join(format!("t.db.tenure/{}.lock", scene.said))).unwrap();
-    assert_eq!(heir.store.take(&inherit(heir).await).await, Ok(None));
-    scene.child.kill();
-    assert_eq!(heir.store.take(&inherit(heir).await).await, Ok(None), "it has to be waited out");
-    let bid = heir.overbid(&election("e"), 0).await;
-    assert!(heir.store.take(&bid).await.unwrap().is_some());
+async fn without_its_lock_file_a_session_expires_only_after_its_lease() {
+    let mut scenario = scenario("leader").await;
+    let successor = &scenario.successor;
+    std::fs::remove_file(scenario._dir.path().join(format!("t.db.tenure/{}.lock", scenario.output))).unwrap();
+    assert_eq!(successor.store.take_lease(&takeover_request(successor).await).await, Ok(None));
+    scenario.child.kill();
+    assert_eq!(
+        successor.store.take_lease(&takeover_request(successor).await).await,
+        Ok(None),
+        "it expires only after its lease"
+    );
+    let bid = successor.takeover_request(&election("e"), 0).await;
+    assert!(successor.store.take_lease(&bid).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,13 +237,13 @@ async fn ten_processes_open_a_new_file_at_once() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..3 {
         let path = dir.path().join(format!("t{round}.db"));
-        let mut children: Vec<_> = (0..10).map(|_| Child::play("opener", &path)).collect();
+        let mut children: Vec<_> = (0..10).map(|_| Child::spawn("opener", &path)).collect();
         for child in &mut children {
-            assert_eq!(child.says(), "ready");
+            assert_eq!(child.read_line(), "ready");
         }
-        children.iter_mut().for_each(|child| child.tell("go"));
+        children.iter_mut().for_each(|child| child.write_line("go"));
         for child in &mut children {
-            assert_eq!(child.says(), "done");
+            assert_eq!(child.read_line(), "done");
         }
         let mode: (String,) =
             sqlx::query_as("PRAGMA journal_mode").fetch_one(open(&path).await.pool()).await.unwrap();
@@ -221,75 +252,81 @@ async fn ten_processes_open_a_new_file_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_is_heard_by_another_process() {
+async fn a_release_notifies_another_process() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
-    let mut listener = Child::play("listener", &path);
-    assert_eq!(listener.says(), "listening");
-    let (a, key) = (Actor::open(Arc::new(open(&path).await), "a").await, election("e"));
-    a.stand(&key).await;
+    let mut listener = Child::spawn("listener", &path);
+    assert_eq!(listener.read_line(), "listening");
+    let (a, key) = (TestSession::open(Arc::new(open(&path).await), "a").await, election("e"));
+    a.join(&key).await;
     let token = a.take(&key, 0).await;
-    a.store.release(&Release { leave: true, ..a.giving(&key, 0, token) }).await.unwrap();
-    assert_eq!(listener.says(), format!("{} released {token}", a.id));
+    a.store
+        .release_lease(&ReleaseLeaseRequest { leave: true, ..a.release_request(&key, 0, token) })
+        .await
+        .unwrap();
+    assert_eq!(listener.read_line(), format!("{} released {token}", a.id));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_listener_holds_nobody_up() {
+async fn a_stopped_listener_does_not_block_writers() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
-    let mut listener = Child::play("listener", &path);
-    assert_eq!(listener.says(), "listening");
+    let mut listener = Child::spawn("listener", &path);
+    assert_eq!(listener.read_line(), "listening");
     listener.signal("STOP");
-    let (a, key) = (Actor::open(Arc::new(open(&path).await), "a").await, election("e"));
-    // More than its FIFO holds.
+    let (a, key) = (TestSession::open(Arc::new(open(&path).await), "a").await, election("e"));
+    // More notifications than the FIFO holds.
     for _ in 0..1_500 {
-        a.stand(&key).await;
+        a.join(&key).await;
     }
     listener.signal("CONT");
 }
 
 #[tokio::test]
-async fn two_names_of_one_file_share_their_locks() {
+async fn two_paths_of_one_file_share_their_locks() {
     let dir = tempfile::tempdir().unwrap();
     let (path, link) = (dir.path().join("t.db"), dir.path().join("link.db"));
-    let a = Actor::open(Arc::new(open(&path).await), "a").await;
+    let a = TestSession::open(Arc::new(open(&path).await), "a").await;
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    let b = Actor::open(Arc::new(open(&link).await), "b").await;
-    b.store.expire(&Expire { session: a.id.clone(), epoch: 0, beat: None }).await.unwrap();
-    assert!(a.lives().await, "its lock is seen through the link");
+    let b = TestSession::open(Arc::new(open(&link).await), "b").await;
+    b.store
+        .expire_session(&ExpireSessionRequest { session: a.id.clone(), epoch: 0, heartbeat_count: None })
+        .await
+        .unwrap();
+    assert!(a.is_live().await, "the lock is visible through the link");
     assert!(!dir.path().join("link.db.tenure").exists());
 }
 
 #[tokio::test]
-async fn a_store_dropped_without_an_end_is_not_dead() {
+async fn dropping_a_store_keeps_its_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
-    let (a, key) = (Actor::open(Arc::new(open(&path).await), "a").await, election("e"));
-    a.stand(&key).await;
+    let (a, key) = (TestSession::open(Arc::new(open(&path).await), "a").await, election("e"));
+    a.join(&key).await;
     a.take(&key, 0).await;
     drop(a);
-    let heir = Actor::open(Arc::new(open(&path).await), "heir").await;
-    heir.stand(&key).await;
+    let successor = TestSession::open(Arc::new(open(&path).await), "successor").await;
+    successor.join(&key).await;
     assert_eq!(
-        heir.store.take(&inherit(&heir).await).await,
+        successor.store.take_lease(&takeover_request(&successor).await).await,
         Ok(None),
-        "somebody here may still believe in it"
+        "this process may still rely on the lease"
     );
 }
 
 #[tokio::test]
-async fn the_view_shows_candidates_as_node_records() {
+async fn the_candidate_status_view_shows_roles_and_tokens() {
     let dir = tempfile::tempdir().unwrap();
     let (store, key) = (open(&dir.path().join("t.db")).await, election("e"));
     let records = async || -> Vec<(String, String, i64)> {
-        let select = "SELECT id, status, term FROM tenure_node_records ORDER BY id";
+        let select = "SELECT name, role, token FROM tenure_candidate_status ORDER BY name";
         sqlx::query_as(select).fetch_all(store.pool()).await.unwrap()
     };
     let mut actors = Vec::new();
     for (id, observer) in [("a", false), ("b", false), ("c", true)] {
-        let actor = Actor::open(Arc::new(store.clone()), id).await;
-        let candidacy = Candidacy { id: id.into(), observer, ..candidacy(&actor.id, &key) };
-        actor.store.join(&candidacy).await.unwrap();
+        let actor = TestSession::open(Arc::new(store.clone()), id).await;
+        let candidacy = Candidacy { name: id.into(), observer, ..candidacy(&actor.id, &key) };
+        actor.store.join_election(&candidacy).await.unwrap();
         actors.push(actor);
     }
     let row = |id: &str, status: &str, term: i64| (id.to_owned(), status.to_owned(), term);
@@ -301,49 +338,50 @@ async fn the_view_shows_candidates_as_node_records() {
     assert_eq!(records().await, [row("a", "follower", 1), row("b", "leader", 1), row("c", "observer", 1)]);
 }
 
-/// Prints what things cost: `cargo test --release --test sqlite -- --ignored --nocapture`.
+/// Print latencies: `cargo test --release --test sqlite -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "measures, and asserts nothing"]
-async fn costs() {
+#[ignore = "measures only"]
+async fn latencies() {
     let dir =
-        tempfile::tempdir_in(std::env::var_os("TENURE_TEST_FOLDER").unwrap_or("/var/tmp".into())).unwrap();
+        tempfile::tempdir_in(std::env::var_os("TENURE_TEST_DIRECTORY").unwrap_or("/var/tmp".into())).unwrap();
     let path = dir.path().join("t.db");
-    let (a, key) = (Actor::open(Arc::new(open(&path).await), "a").await, election("e"));
-    a.stand(&key).await;
-    let (mut beats, mut takes, mut releases, mut looks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut hints, mut heard) = (open(&path).await.wakes(), Vec::new());
+    let (a, key) = (TestSession::open(Arc::new(open(&path).await), "a").await, election("e"));
+    a.join(&key).await;
+    let (mut heartbeats, mut takes, mut releases, mut observations) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut notifications, mut notified) = (open(&path).await.notifications(), Vec::new());
     for _ in 0..1_000 {
-        beats.push(timed(a.store.beat(&a.id)).await);
-        looks.push(timed(a.store.observe(&a.id, &tenure_core::port::Scope::Standing)).await);
-        let bid = a.bid(&key, 0).await;
-        takes.push(timed(a.store.take(&bid)).await);
+        heartbeats.push(timed(a.store.heartbeat(&a.id)).await);
+        observations.push(timed(a.store.observe(&a.id, &tenure_core::port::ObserveScope::Own)).await);
+        let bid = a.take_request(&key, 0).await;
+        takes.push(timed(a.store.take_lease(&bid)).await);
         let token = a.lease(&key, 0).await.token;
         let before = tenure::runtime::now();
-        releases.push(timed(a.store.release(&a.giving(&key, 0, token))).await);
-        while !matches!(hints.next().await, Some(Wake::Released { .. })) {}
-        heard.push(tenure::runtime::now().since(before));
+        releases.push(timed(a.store.release_lease(&a.release_request(&key, 0, token))).await);
+        while !matches!(notifications.next().await, Some(Notification::LeaseReleased { .. })) {}
+        notified.push(tenure::runtime::now().since(before));
     }
     let mut crashes = Vec::new();
     let mut takeovers = Vec::new();
     for _ in 0..30 {
-        let mut scene = scene("leader").await;
+        let mut scenario = scenario("leader").await;
         let before = tenure::runtime::now();
-        scene.child.kill_now();
-        death(&mut scene).await;
+        scenario.child.kill_now();
+        wait_for_death(&mut scenario).await;
         crashes.push(tenure::runtime::now().since(before));
-        succeed(&scene.heir).await;
+        take_over_lease(&scenario.successor).await;
         takeovers.push(tenure::runtime::now().since(before));
     }
-    for (what, times) in [
-        ("beat", beats),
-        ("look", looks),
+    for (name, times) in [
+        ("heartbeat", heartbeats),
+        ("observe", observations),
         ("take", takes),
         ("release", releases),
-        ("release until heard", heard),
-        ("kill -9 until known", crashes),
+        ("release until notified", notified),
+        ("kill -9 until detected", crashes),
         ("kill -9 until taken over", takeovers),
     ] {
-        print(what, times);
+        print_percentiles(name, times);
     }
 }
 
@@ -353,8 +391,8 @@ async fn timed<T>(call: impl Future<Output = T>) -> std::time::Duration {
     tenure::runtime::now().since(before)
 }
 
-fn print(what: &str, mut times: Vec<std::time::Duration>) {
+fn print_percentiles(name: &str, mut times: Vec<std::time::Duration>) {
     times.sort();
-    let at = |part: usize| times[(times.len() - 1) * part / 100];
-    println!("{what}: p50 {:?}, p95 {:?}, max {:?}", at(50), at(95), at(100));
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+    println!("{name}: p50 {:?}, p95 {:?}, max {:?}", at(50), at(95), at(100));
 }

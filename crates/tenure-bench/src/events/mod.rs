@@ -1,5 +1,5 @@
-//! Events beside the bare statements behind them: publishing beside a bare insert of the same rows, consuming beside a bare indexed
-//! scan, the way of one event beside a bare `NOTIFY` there and back, and what more slots and more members do to the rates.
+//! Event benchmarks: publishing compared with plain inserts of the same rows, consuming compared with a plain indexed
+//! scan, latency compared with a `NOTIFY` round trip, and the effect of more partitions and members on the rates.
 
 mod consume;
 mod publish;
@@ -7,73 +7,73 @@ mod publish;
 use std::time::Duration;
 
 use serde::Serialize;
-use tenure::port::{Json, NewEvent, Payload, TopicKey, TopicSettings};
+use tenure::port::{NewEvent, Payload, RawJson, TopicKey, TopicSettings};
 use tenure::{Name, Publisher, Tenure};
 
 use crate::BenchError;
-use crate::bare::Folder;
-use crate::claims::{Compared, pgbench};
+use crate::baseline::BenchDirectory;
+use crate::queues::{ComparisonRow, pgbench};
 
-const TABLES: &str = include_str!("bare/tables.sql");
+const TABLES: &str = include_str!("baseline/tables.sql");
 
-/// How many keys there are.
+/// Number of distinct keys.
 const KEYS: u64 = 10_000;
 
-/// How many events are published at once.
+/// Number of events per batch publication.
 const MANY: u64 = 1_000;
 
-/// What an event carries.
+/// Payload of an event.
 const PAYLOAD: &str = r#"{"cents": 4200, "to": "ada"}"#;
 
-/// What its type is.
+/// Type of an event.
 const KIND: &str = "bench.made";
 
-/// What to measure.
+/// Options of the event benchmark.
 #[derive(Clone, Debug)]
 pub struct EventsBench {
-    /// `postgres://…` with Tenure's tables in it; without it only SQLite is measured, and nothing stands beside it.
+    /// `postgres://…` with Tenure's schema; without it only SQLite is measured, without a baseline.
     pub postgres: Option<String>,
-    /// How many writers publish at once.
+    /// Numbers of concurrent publishers.
     pub writers: Vec<usize>,
-    /// For how long a rate of publishing is measured, on both sides.
+    /// Measurement window for the publish rate.
     pub window: Duration,
-    /// How often, one side after the other; the median counts.
+    /// Number of repetitions; the median counts.
     pub repeats: u32,
-    /// How many events are consumed.
+    /// Number of events to consume.
     pub events: u64,
-    /// Into how many slots.
-    pub slots: Vec<u32>,
-    /// By how many members.
+    /// Numbers of partitions.
+    pub partitions: Vec<u32>,
+    /// Numbers of members.
     pub members: Vec<usize>,
-    /// How many events are timed from their publication to their handler.
+    /// Number of events measured from publication to handler.
     pub rounds: u32,
 }
 
-/// Everything that was measured.
+/// Results of the event benchmark.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct EventsReport {
     /// Comparisons.
-    pub rows: Vec<Compared>,
+    pub rows: Vec<ComparisonRow>,
 }
 
-/// Measures events; `progress` is told what is being done.
+/// Run the event benchmark; `progress` receives the current step.
 pub async fn events(bench: &EventsBench, progress: &dyn Fn(&str)) -> Result<EventsReport, BenchError> {
-    let folder = Folder::new()?;
+    let directory = BenchDirectory::new()?;
     let mut rows = Vec::new();
     match &bench.postgres {
         Some(url) => {
             pgbench::prepare(url, TABLES).await?;
-            rows.extend(publish::rates(bench, url, &folder, progress).await?);
+            rows.extend(publish::rates(bench, url, &directory, progress).await?);
             rows.extend(consume::rates(bench, url, progress).await?);
-            progress("from publication to handler, beside bare NOTIFY");
+            progress("latency from publication to handler, baseline: NOTIFY");
             rows.extend(consume::latency(bench, url).await?);
-            rows.extend(publish::by_slots(bench, url, &folder, progress).await?);
-            rows.extend(consume::by_slots(bench, url, progress).await?);
+            rows.extend(publish::by_partitions(bench, url, &directory, progress).await?);
+            rows.extend(consume::by_partitions(bench, url, progress).await?);
             rows.extend(consume::by_members(bench, url, progress).await?);
             pgbench::clear(url).await?;
         }
         None => {
-            let url = folder.store("events");
+            let url = directory.store("events");
             progress("publishing and consuming on SQLite");
             rows.extend(publish::sqlite(bench, &url).await?);
             rows.push(consume::sqlite(bench, &url).await?);
@@ -82,28 +82,28 @@ pub async fn events(bench: &EventsBench, progress: &dyn Fn(&str)) -> Result<Even
     Ok(EventsReport { rows })
 }
 
-/// A topic of the bench's own, deleted when it is done with.
-struct Bench {
+/// A topic of the benchmark, deleted afterwards.
+struct BenchTopic {
     tenure: Tenure,
     publisher: Publisher,
     key: TopicKey,
 }
 
-impl Bench {
-    async fn topic(url: &str, slots: u32) -> Result<Bench, BenchError> {
+impl BenchTopic {
+    async fn topic(url: &str, partitions: u32) -> Result<BenchTopic, BenchError> {
         let tenure = Tenure::open(url).await?;
         let name = format!("bench-{:x}", tenure::runtime::random());
         let publisher = tenure.publisher(&name)?.namespace(crate::NAMESPACE)?;
-        publisher.create_topic(&TopicSettings { slots, ..TopicSettings::default() }).await?;
+        publisher.create_topic(&TopicSettings { partitions, ..TopicSettings::default() }).await?;
         let key = publisher.topic().clone();
-        Ok(Bench { tenure, publisher, key })
+        Ok(BenchTopic { tenure, publisher, key })
     }
 
     fn name(&self) -> &Name {
         &self.key.name
     }
 
-    /// Publishes so many, of different keys.
+    /// Publish events with different keys.
     async fn fill(&self, events: u64) -> Result<(), BenchError> {
         let mut published = 0;
         while published < events {
@@ -121,29 +121,33 @@ impl Bench {
     }
 }
 
-/// The event of this number: a small one, of one of ten thousand keys.
+/// A small event with one of ten thousand keys.
 fn event(n: u64) -> NewEvent {
-    let payload = Payload::Json(PAYLOAD.parse::<Json>().unwrap_or_default());
+    let payload = Payload::Json(PAYLOAD.parse::<RawJson>().unwrap_or_default());
     NewEvent { key: Some(format!("key-{}", n % KEYS)), payload, ..NewEvent::new(KIND) }
 }
 
-/// `1 slot`, `8 slots`.
+/// Format a count: `1 partition`, `8 partitions`.
 fn counted(count: impl Into<u64>, thing: &str) -> String {
     let count = count.into();
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The one in the middle.
+/// Median of the figures.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Each figure beside the first: it must not fall.
-fn beside_first(figures: Vec<(String, f64)>, unit: &'static str, at_least: Option<f64>) -> Vec<Compared> {
-    let Some((first, beside)) = figures.first().cloned() else { return Vec::new() };
+/// Compare each figure with the first.
+fn compare_with_first(
+    figures: Vec<(String, f64)>,
+    unit: &'static str,
+    at_least: Option<f64>,
+) -> Vec<ComparisonRow> {
+    let Some((first, baseline_value)) = figures.first().cloned() else { return Vec::new() };
     let compare = |(what, figure): (String, f64)| {
-        let row = Compared::new(what, figure, first.clone(), beside, unit);
+        let row = ComparisonRow::new(what, figure, first.clone(), baseline_value, unit);
         match at_least {
             Some(ratio) => row.at_least(ratio),
             None => row,

@@ -1,4 +1,4 @@
-//! Publishing: in SQL by many connections, through the library one by one and many at once.
+//! Publishing: in SQL by many connections, and through the library one by one and in batches.
 
 use std::time::Duration;
 
@@ -6,91 +6,101 @@ use sqlx::{Connection, PgConnection};
 use tenure::Publisher;
 use tenure::runtime::now;
 
-use super::{Bench, EventsBench, KIND, MANY, PAYLOAD, beside_first, counted, event, median};
+use super::{BenchTopic, EventsBench, KIND, MANY, PAYLOAD, compare_with_first, counted, event, median};
 use crate::BenchError;
-use crate::bare::Folder;
-use crate::claims::pgbench::{self, Load};
-use crate::claims::{Compared, per_second};
+use crate::baseline::BenchDirectory;
+use crate::queues::pgbench::{self, PgbenchLoad};
+use crate::queues::{ComparisonRow, per_second};
 
-const INSERT: &str = include_str!("bare/insert.sql");
-const PUBLISH: &str = include_str!("bare/publish.sql");
-const INSERT_MANY: &str = include_str!("bare/insert_many.sql");
+const INSERT: &str = include_str!("baseline/insert.sql");
+const PUBLISH: &str = include_str!("baseline/publish.sql");
+const INSERT_MANY: &str = include_str!("baseline/insert_many.sql");
 
-/// The slots of a topic, unless they are what is measured.
-const SLOTS: u32 = 64;
+/// Partitions of a topic, unless they are measured.
+const PARTITIONS: u32 = 64;
 
-/// How many writers there are where slots are measured.
+/// Number of publishers while partitions are measured.
 const WRITERS: u64 = 16;
 
 pub(super) async fn rates(
     bench: &EventsBench,
     url: &str,
-    folder: &Folder,
+    directory: &BenchDirectory,
     progress: &dyn Fn(&str),
-) -> Result<Vec<Compared>, BenchError> {
-    let topic = Bench::topic(url, SLOTS).await?;
+) -> Result<Vec<ComparisonRow>, BenchError> {
+    let topic = BenchTopic::topic(url, PARTITIONS).await?;
     let mut rows = Vec::new();
     for &writers in &bench.writers {
-        progress(&format!("publishing, {writers} at once, beside a bare insert"));
-        let (mut bare, mut sql, mut library) = (Vec::new(), Vec::new(), Vec::new());
+        progress(&format!("publishing with {writers} publishers, baseline: plain insert"));
+        let (mut baseline, mut sql, mut library) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..bench.repeats.max(1) {
-            bare.push(by_pgbench(bench, url, folder, INSERT, writers as u64).await?);
-            sql.push(by_pgbench(bench, url, folder, &script(&topic), writers as u64).await?);
+            baseline.push(by_pgbench(bench, url, directory, INSERT, writers as u64).await?);
+            sql.push(by_pgbench(bench, url, directory, &script(&topic), writers as u64).await?);
             library.push(by_callers(&topic.publisher, writers, bench.window).await?);
         }
         let connections = counted(writers as u64, "connection");
-        let (bare, insert) = (median(bare), format!("bare insert, {connections}"));
-        let compared =
-            |what: String, rate| Compared::new(what, rate, insert.clone(), bare, "events/s").at_least(0.85);
+        let (baseline, insert) = (median(baseline), format!("plain insert, {connections}"));
+        let compared = |what: String, rate| {
+            ComparisonRow::new(what, rate, insert.clone(), baseline, "events/s").at_least(0.85)
+        };
         rows.push(compared(format!("tenure.publish(…), {connections}"), median(sql)));
         rows.push(compared(format!("library, {}", counted(writers as u64, "caller")), median(library)));
     }
-    progress(&format!("publishing {MANY} at once, beside a bare insert"));
-    let (mut bare, mut many) = (Vec::new(), Vec::new());
+    progress(&format!("publishing {MANY} events per call, baseline: plain insert"));
+    let (mut baseline, mut many) = (Vec::new(), Vec::new());
     for _ in 0..bench.repeats.max(1) {
-        bare.push(insert_many(url, bench.window).await?);
+        baseline.push(insert_many(url, bench.window).await?);
         many.push(by_thousands(&topic.publisher, bench.window).await?);
     }
-    let what = format!("library, {MANY} at once");
+    let what = format!("library, {MANY} events per call");
     rows.push(
-        Compared::new(what, median(many), format!("bare insert of {MANY} rows"), median(bare), "events/s")
-            .at_least(0.85),
+        ComparisonRow::new(
+            what,
+            median(many),
+            format!("plain insert of {MANY} rows"),
+            median(baseline),
+            "events/s",
+        )
+        .at_least(0.85),
     );
     topic.end().await?;
     Ok(rows)
 }
 
-/// The same with few slots and with many: they must not cost anything.
-pub(super) async fn by_slots(
+/// The same with few and with many partitions, which must not change the rate.
+pub(super) async fn by_partitions(
     bench: &EventsBench,
     url: &str,
-    folder: &Folder,
+    directory: &BenchDirectory,
     progress: &dyn Fn(&str),
-) -> Result<Vec<Compared>, BenchError> {
+) -> Result<Vec<ComparisonRow>, BenchError> {
     let mut figures = Vec::new();
-    for &slots in &bench.slots {
-        progress(&format!("publishing into {}", counted(slots, "slot")));
-        let topic = Bench::topic(url, slots).await?;
-        let rate = by_pgbench(bench, url, folder, &script(&topic), WRITERS).await?;
+    for &partitions in &bench.partitions {
+        progress(&format!("publishing into {}", counted(partitions, "partition")));
+        let topic = BenchTopic::topic(url, partitions).await?;
+        let rate = by_pgbench(bench, url, directory, &script(&topic), WRITERS).await?;
         topic.end().await?;
-        figures.push((format!("tenure.publish(…), {WRITERS} connections, {}", counted(slots, "slot")), rate));
+        figures.push((
+            format!("tenure.publish(…), {WRITERS} connections, {}", counted(partitions, "partition")),
+            rate,
+        ));
     }
-    Ok(beside_first(figures, "events/s", Some(0.95)))
+    Ok(compare_with_first(figures, "events/s", Some(0.95)))
 }
 
-fn script(topic: &Bench) -> String {
+fn script(topic: &BenchTopic) -> String {
     PUBLISH.replace(":topic", topic.name().as_str())
 }
 
 async fn by_pgbench(
     bench: &EventsBench,
     url: &str,
-    folder: &Folder,
+    directory: &BenchDirectory,
     script: &str,
     writers: u64,
 ) -> Result<f64, BenchError> {
-    let load = Load::Seconds(bench.window.as_secs().max(1));
-    pgbench::run(url, folder, ("publish.sql", script), writers, load).await
+    let load = PgbenchLoad::Seconds(bench.window.as_secs().max(1));
+    pgbench::run(url, directory, ("publish.sql", script), writers, load).await
 }
 
 /// Callers that each publish one event after the other.
@@ -140,14 +150,17 @@ async fn insert_many(url: &str, window: Duration) -> Result<f64, BenchError> {
     Ok(rate)
 }
 
-pub(super) async fn sqlite(bench: &EventsBench, url: &str) -> Result<Vec<Compared>, BenchError> {
-    let topic = Bench::topic(url, SLOTS).await?;
+pub(super) async fn sqlite(bench: &EventsBench, url: &str) -> Result<Vec<ComparisonRow>, BenchError> {
+    let topic = BenchTopic::topic(url, PARTITIONS).await?;
     let mut figures = Vec::new();
     for &writers in &bench.writers {
         let rate = by_callers(&topic.publisher, writers, bench.window).await?;
         figures.push((format!("library, {}", counted(writers as u64, "caller")), rate));
     }
-    figures.push((format!("library, {MANY} at once"), by_thousands(&topic.publisher, bench.window).await?));
+    figures.push((
+        format!("library, {MANY} events per call"),
+        by_thousands(&topic.publisher, bench.window).await?,
+    ));
     topic.end().await?;
-    Ok(beside_first(figures, "events/s", None))
+    Ok(compare_with_first(figures, "events/s", None))
 }

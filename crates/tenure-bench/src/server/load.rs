@@ -1,4 +1,4 @@
-//! Many connections, each asking again as soon as it is answered.
+//! Load generator: many connections, each with one request at a time.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,71 +8,71 @@ use tenure::runtime::now;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::child::Served;
+use super::child::ServerProcess;
 use crate::BenchError;
 
-/// A rate, and how long each took.
+/// Request rate and latencies.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
-    /// How many were answered per second.
+pub struct LoadResult {
+    /// Requests per second.
     pub per_second: f64,
-    /// Half of them took no longer than this, in milliseconds.
+    /// Median latency in milliseconds.
     pub p50_ms: f64,
-    /// All but one in a hundred.
+    /// 99th percentile in milliseconds.
     pub p99_ms: f64,
 }
 
-/// How to ask.
-pub(super) struct Load {
+/// Connections and duration of a load test.
+pub(super) struct LoadSpec {
     pub(super) connections: usize,
     pub(super) window: Duration,
 }
 
-/// Something that can be done again and again.
-pub(super) trait Ask: Send + 'static {
-    fn ask(&mut self) -> impl Future<Output = Result<(), BenchError>> + Send;
+/// A request that can be repeated.
+pub(super) trait LoadRequest: Send + 'static {
+    fn send(&mut self) -> impl Future<Output = Result<(), BenchError>> + Send;
 }
 
-impl Load {
-    /// Asks the server; each connection its own request.
+impl LoadSpec {
+    /// Send requests to the server, one request per connection.
     pub(super) async fn requests(
         &self,
-        served: &Served,
+        served: &ServerProcess,
         request: impl Fn(usize) -> Vec<u8>,
-    ) -> Result<Measured, BenchError> {
-        let mut askers = Vec::new();
+    ) -> Result<LoadResult, BenchError> {
+        let mut senders = Vec::new();
         for number in 0..self.connections {
-            askers.push(Repeated { wire: served.wire().await?, request: request(number) });
+            senders.push(RepeatedRequest { connection: served.connect().await?, request: request(number) });
         }
-        self.run(askers).await
+        self.run(senders).await
     }
 
-    /// Asks the database; each connection its own statement.
-    pub(super) async fn statements<A: Ask, F: Future<Output = Result<A, BenchError>>>(
+    /// Send statements to the database, one statement per connection.
+    pub(super) async fn statements<A: LoadRequest, F: Future<Output = Result<A, BenchError>>>(
         &self,
         open: impl Fn(usize) -> F,
-    ) -> Result<Measured, BenchError> {
-        let mut askers = Vec::new();
+    ) -> Result<LoadResult, BenchError> {
+        let mut senders = Vec::new();
         for number in 0..self.connections {
-            askers.push(open(number).await?);
+            senders.push(open(number).await?);
         }
-        self.run(askers).await
+        self.run(senders).await
     }
 
-    async fn run<A: Ask>(&self, askers: Vec<A>) -> Result<Measured, BenchError> {
+    async fn run<A: LoadRequest>(&self, senders: Vec<A>) -> Result<LoadResult, BenchError> {
         let window = self.window;
-        let tasks: Vec<_> = askers
+        let tasks: Vec<_> = senders
             .into_iter()
-            .map(|mut asker| {
+            .map(|mut sender| {
                 tokio::spawn(async move {
-                    // Whatever the first ones set up is not what is measured.
+                    // The setup of the first requests is not measured.
                     for _ in 0..20 {
-                        asker.ask().await?;
+                        sender.send().await?;
                     }
                     let (start, mut times) = (now(), Vec::new());
                     let mut last = start;
                     while last.since(start) < window {
-                        asker.ask().await?;
+                        sender.send().await?;
                         let at = now();
                         times.push(at.since(last));
                         last = at;
@@ -87,37 +87,37 @@ impl Load {
         }
         times.sort();
         let at = |part: f64| {
-            let place = (times.len() as f64 * part) as usize;
-            times.get(place.min(times.len().saturating_sub(1))).map_or(f64::NAN, |t| t.as_secs_f64() * 1e3)
+            let index = (times.len() as f64 * part) as usize;
+            times.get(index.min(times.len().saturating_sub(1))).map_or(f64::NAN, |t| t.as_secs_f64() * 1e3)
         };
         let per_second = times.len() as f64 / window.as_secs_f64();
-        Ok(Measured { per_second, p50_ms: at(0.5), p99_ms: at(0.99) })
+        Ok(LoadResult { per_second, p50_ms: at(0.5), p99_ms: at(0.99) })
     }
 }
 
-struct Repeated {
-    wire: Wire,
+struct RepeatedRequest {
+    connection: RawConnection,
     request: Vec<u8>,
 }
 
-impl Ask for Repeated {
-    async fn ask(&mut self) -> Result<(), BenchError> {
-        self.wire.round(&self.request).await.map(drop)
+impl LoadRequest for RepeatedRequest {
+    async fn send(&mut self) -> Result<(), BenchError> {
+        self.connection.round(&self.request).await.map(drop)
     }
 }
 
-/// One connection, spoken to by hand: a client library would be measured along with the server.
-pub(crate) struct Wire {
+/// A hand-written HTTP connection: a client library would be measured together with the server.
+pub(crate) struct RawConnection {
     stream: TcpStream,
     read: Vec<u8>,
 }
 
-impl Wire {
-    pub(super) fn new(stream: TcpStream) -> Wire {
-        Wire { stream, read: Vec::with_capacity(4096) }
+impl RawConnection {
+    pub(super) fn new(stream: TcpStream) -> RawConnection {
+        RawConnection { stream, read: Vec::with_capacity(4096) }
     }
 
-    /// A request, as it goes over the wire.
+    /// Encode a request.
     pub(crate) fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
         let length = body.len();
         format!(
@@ -128,22 +128,22 @@ impl Wire {
     }
 
     pub(super) async fn get(&mut self, path: &str) -> Result<Vec<u8>, BenchError> {
-        self.round(&Wire::request("GET", path, "")).await
+        self.round(&RawConnection::request("GET", path, "")).await
     }
 
     pub(crate) async fn post(&mut self, path: &str, body: &str) -> Result<Vec<u8>, BenchError> {
-        self.round(&Wire::request("POST", path, body)).await
+        self.round(&RawConnection::request("POST", path, body)).await
     }
 
-    /// Begins a stream, and leaves it there.
+    /// Open a stream and leave it open.
     pub(super) async fn stream(&mut self, path: &str) -> Result<(), BenchError> {
-        self.stream.write_all(&Wire::request("GET", path, "")).await?;
+        self.stream.write_all(&RawConnection::request("GET", path, "")).await?;
         let end = self.head().await?;
         self.read.drain(..end);
         Ok(())
     }
 
-    /// Sends a request and returns the body of its answer.
+    /// Send a request and return the body of the response.
     pub(crate) async fn round(&mut self, request: &[u8]) -> Result<Vec<u8>, BenchError> {
         self.stream.write_all(request).await?;
         let end = self.head().await?;
@@ -156,7 +156,7 @@ impl Wire {
         Ok(body)
     }
 
-    /// Reads the head of an answer that is none of a failure, and says where it ends.
+    /// Read the head of a successful response and return its length.
     async fn head(&mut self) -> Result<usize, BenchError> {
         let end = loop {
             if let Some(at) = self.read.windows(4).position(|four| four == b"\r\n\r\n") {

@@ -1,6 +1,6 @@
-//! The server beside the bare statements behind it.
+//! Server benchmarks, compared with the plain statements.
 
-mod bare;
+mod baseline;
 mod child;
 mod load;
 
@@ -10,170 +10,174 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure::runtime::now;
 
-pub(crate) use self::child::Served;
-pub(crate) use self::load::Wire;
-use self::load::{Load, Measured};
-use crate::bare::Folder;
+pub(crate) use self::child::ServerProcess;
+pub(crate) use self::load::RawConnection;
+use self::load::{LoadResult, LoadSpec};
+use crate::baseline::BenchDirectory;
 use crate::{BenchError, median_ms};
 
-/// What to measure.
+/// Options of the server benchmark.
 #[derive(Clone, Debug)]
 pub struct ServerBench {
-    /// `postgres://…` with Tenure's tables in it; without it only SQLite is measured.
+    /// `postgres://…` with Tenure's schema; without it only SQLite is measured.
     pub postgres: Option<String>,
-    /// How many connections ask at once, on both sides.
+    /// Number of concurrent connections.
     pub connections: usize,
-    /// For how long each side is measured.
+    /// Measurement window.
     pub window: Duration,
-    /// How many idle watchers there are.
-    pub watchers: usize,
-    /// How often the server is started.
+    /// Number of idle streams.
+    pub streams: usize,
+    /// Number of server starts.
     pub starts: u32,
-    /// The `tenure` program: the server is a process of its own.
+    /// The `tenure` program, which runs the server.
     pub program: PathBuf,
 }
 
-/// Requests beside statements.
+/// Request rate with its baseline.
 #[derive(Clone, Debug, Serialize)]
-pub struct Rate {
-    /// The store.
+pub struct RateRow {
+    /// Store.
     pub store: &'static str,
-    /// What was asked of the server.
-    pub what: &'static str,
-    /// What it is compared with.
-    pub bare: &'static str,
-    /// The server.
-    pub tenure: Measured,
-    /// The bare statement.
-    pub beside: Measured,
-    /// Requests per second to statements per second.
+    /// Request.
+    pub operation: &'static str,
+    /// Baseline operation.
+    pub baseline: &'static str,
+    /// Figures of the server.
+    pub tenure: LoadResult,
+    /// Figures of the baseline.
+    pub baseline_value: LoadResult,
+    /// Requests per second divided by statements per second.
     pub ratio: f64,
-    /// The ratio to reach, if there is one.
-    pub aim: Option<f64>,
+    /// Minimum ratio, if there is one.
+    pub min_ratio: Option<f64>,
 }
 
-/// What idle watchers cost.
+/// Cost of idle streams.
 #[derive(Clone, Debug, Serialize)]
-pub struct Watchers {
-    /// How many.
-    pub watchers: usize,
-    /// Resident memory of the server without them, in MiB.
+pub struct StreamCost {
+    /// Number of streams.
+    pub streams: usize,
+    /// Resident memory of the server without streams in MiB.
     pub before_mib: f64,
-    /// With them.
+    /// Resident memory with streams in MiB.
     pub after_mib: f64,
-    /// For each, in KiB.
+    /// Memory per stream in KiB.
     pub each_kib: f64,
-    /// The resident memory to stay below, in MiB.
-    pub aim_mib: f64,
+    /// Maximum resident memory in MiB.
+    pub max_mib: f64,
 }
 
-/// Everything that was measured.
+/// Results of the server benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerReport {
-    /// Requests beside statements.
-    pub rates: Vec<Rate>,
-    /// Idle watchers.
-    pub watchers: Watchers,
-    /// From the start of the process to its first answer, on SQLite, in milliseconds.
-    pub start_up_ms: f64,
-    /// The start-up time to stay below, in milliseconds.
-    pub start_up_aim_ms: f64,
+    /// Request rates.
+    pub rates: Vec<RateRow>,
+    /// Idle streams.
+    pub streams: StreamCost,
+    /// Time from the process start to the first response on SQLite in milliseconds.
+    pub startup_ms: f64,
+    /// Maximum startup time in milliseconds.
+    pub max_startup_ms: f64,
 }
 
-/// Measures the server; `progress` is told what is being done.
+/// Run the server benchmark; `progress` receives the current step.
 pub async fn server(bench: &ServerBench, progress: &dyn Fn(&str)) -> Result<ServerReport, BenchError> {
-    let folder = Folder::new()?;
+    let directory = BenchDirectory::new()?;
     progress("starting the server");
-    let start_up_ms = start_up(bench, &folder).await?;
+    let start_up_ms = start_up(bench, &directory).await?;
     let mut rates = Vec::new();
     if let Some(url) = &bench.postgres {
-        progress("reading and renewing on PostgreSQL");
+        progress("reads and heartbeats on PostgreSQL");
         rates.extend(measure(bench, "postgres", url).await?);
     }
-    progress("reading and renewing on SQLite");
-    rates.extend(measure(bench, "sqlite", &folder.store("rates")).await?);
-    progress(&format!("{} idle watchers", bench.watchers));
-    let watchers = watch(bench, &folder).await?;
-    Ok(ServerReport { rates, watchers, start_up_ms, start_up_aim_ms: 100.0 })
+    progress("reads and heartbeats on SQLite");
+    rates.extend(measure(bench, "sqlite", &directory.store("rates")).await?);
+    progress(&format!("{} idle streams", bench.streams));
+    let watchers = watch(bench, &directory).await?;
+    Ok(ServerReport { rates, streams: watchers, startup_ms: start_up_ms, max_startup_ms: 100.0 })
 }
 
-async fn start_up(bench: &ServerBench, folder: &Folder) -> Result<f64, BenchError> {
+async fn start_up(bench: &ServerBench, directory: &BenchDirectory) -> Result<f64, BenchError> {
     let mut times = Vec::new();
     for round in 0..bench.starts {
         let start = now();
-        let served = Served::start(&bench.program, &folder.store(&format!("start-{round}"))).await?;
-        served.wire().await?.get("/healthz").await?;
+        let served =
+            ServerProcess::start(&bench.program, &directory.store(&format!("start-{round}"))).await?;
+        served.connect().await?.get("/healthz").await?;
         times.push(now().since(start));
         served.stop().await?;
     }
     Ok(median_ms(times))
 }
 
-async fn measure(bench: &ServerBench, store: &'static str, url: &str) -> Result<Vec<Rate>, BenchError> {
-    let served = Served::start(&bench.program, url).await?;
+async fn measure(bench: &ServerBench, store: &'static str, url: &str) -> Result<Vec<RateRow>, BenchError> {
+    let served = ServerProcess::start(&bench.program, url).await?;
     let sessions = sessions(&served, bench.connections).await?;
-    let load = Load { connections: bench.connections, window: bench.window };
+    let load = LoadSpec { connections: bench.connections, window: bench.window };
 
     let read = load
         .requests(&served, |_| {
-            Wire::request("GET", "/v1/elections/bench-0/leader?namespace=tenure-bench", "")
+            RawConnection::request("GET", "/v1/elections/bench-0/leader?namespace=tenure-bench", "")
         })
         .await?;
-    let look = load.statements(|_| bare::Look::open(url)).await?;
-    let key = load.statements(|_| bare::Read::open(url)).await?;
-    let renew = |n: usize| Wire::request("POST", &format!("/v1/sessions/{}/renew", sessions[n]), "");
-    let renewed = load.requests(&served, renew).await?;
-    let beaten = load.statements(|n| bare::Beat::open(url, sessions[n].clone())).await?;
+    let library_read = load.statements(|_| baseline::ElectionReadBaseline::open(url)).await?;
+    let key = load.statements(|_| baseline::RowReadBaseline::open(url)).await?;
+    let heartbeat =
+        |n: usize| RawConnection::request("POST", &format!("/v1/sessions/{}/heartbeat", sessions[n]), "");
+    let heartbeats = load.requests(&served, heartbeat).await?;
+    let heartbeat_statements =
+        load.statements(|n| baseline::HeartbeatBaseline::open(url, sessions[n].clone())).await?;
     served.stop().await?;
 
-    let rate = |what, bare, tenure: &Measured, beside: Measured, aim| Rate {
+    let rate = |operation, baseline, tenure: &LoadResult, baseline_value: LoadResult, min_ratio| RateRow {
         store,
-        what,
-        bare,
-        ratio: tenure.per_second / beside.per_second,
+        operation,
+        baseline,
+        ratio: tenure.per_second / baseline_value.per_second,
         tenure: tenure.clone(),
-        beside,
-        aim,
+        baseline_value,
+        min_ratio,
     };
     Ok(vec![
-        rate("read a leader", "the look behind it", &read, look, Some(20.0)),
-        rate("read a leader", "a row by its key", &read, key, None),
-        rate("renew", "the beat behind it", &renewed, beaten, None),
+        rate("read a leader", "library read", &read, library_read, Some(20.0)),
+        rate("read a leader", "one row by key", &read, key, None),
+        rate("heartbeat", "heartbeat statement", &heartbeats, heartbeat_statements, None),
     ])
 }
 
-/// Candidates that lead an election each.
-async fn sessions(served: &Served, count: usize) -> Result<Vec<String>, BenchError> {
-    let mut wire = served.wire().await?;
+/// Start candidates that lead one election each.
+async fn sessions(served: &ServerProcess, count: usize) -> Result<Vec<String>, BenchError> {
+    let mut connection = served.connect().await?;
     let mut sessions = Vec::new();
     for number in 0..count {
-        let body = format!("{{\"id\":\"bench-{number}\",\"lease_ms\":600000,\"wait_ms\":2000}}");
-        let answer = wire
+        let body = format!("{{\"name\":\"bench-{number}\",\"lease_ms\":600000,\"wait_ms\":2000}}");
+        let answer = connection
             .post(&format!("/v1/elections/bench-{number}/campaign?namespace=tenure-bench"), &body)
             .await?;
         let answer: serde_json::Value = serde_json::from_slice(&answer)
-            .map_err(|error| BenchError::Helper(format!("a campaign's answer: {error}")))?;
+            .map_err(|error| BenchError::Helper(format!("cannot decode a campaign response: {error}")))?;
         let session = answer["session"].as_str().filter(|_| answer["leading"] == true);
-        let session = session.ok_or_else(|| BenchError::Helper(format!("nobody was elected: {answer}")))?;
+        let session =
+            session.ok_or_else(|| BenchError::Helper(format!("the candidate was not elected: {answer}")))?;
         sessions.push(session.to_owned());
     }
     Ok(sessions)
 }
 
-async fn watch(bench: &ServerBench, folder: &Folder) -> Result<Watchers, BenchError> {
-    let served = Served::start(&bench.program, &folder.store("watchers")).await?;
+async fn watch(bench: &ServerBench, directory: &BenchDirectory) -> Result<StreamCost, BenchError> {
+    let served = ServerProcess::start(&bench.program, &directory.store("watchers")).await?;
     let _sessions = sessions(&served, 1).await?;
     let before_mib = served.resident_mib()?;
     let mut open = Vec::new();
-    for _ in 0..bench.watchers {
-        let mut wire = served.wire().await?;
-        wire.stream("/v1/elections/bench-0/watch?namespace=tenure-bench").await?;
-        open.push(wire);
+    for _ in 0..bench.streams {
+        let mut connection = served.connect().await?;
+        connection.stream("/v1/elections/bench-0/watch?namespace=tenure-bench").await?;
+        open.push(connection);
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let after_mib = served.resident_mib()?;
     drop(open);
     served.stop().await?;
-    let each_kib = (after_mib - before_mib) * 1024.0 / bench.watchers.max(1) as f64;
-    Ok(Watchers { watchers: bench.watchers, before_mib, after_mib, each_kib, aim_mib: 40.0 })
+    let each_kib = (after_mib - before_mib) * 1024.0 / bench.streams.max(1) as f64;
+    Ok(StreamCost { streams: bench.streams, before_mib, after_mib, each_kib, max_mib: 40.0 })
 }

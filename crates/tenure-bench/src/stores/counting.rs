@@ -1,4 +1,4 @@
-//! A store that counts how often it is asked.
+//! A store that counts its calls.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -6,122 +6,132 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use tenure::port::{
-    Ask, Backend, Bureau, Calendar, Candidacy, Desk, Directory, ElectionView, Events, Expire, Joined,
-    NewSession, Observation, Office, Pause, Pools, Promises, Pulse, Release, Scheduling, Scope, SessionView,
-    Store, StoreError, Take, Tasks, Term, Wakes,
+    AccessStore, BoxNotificationSource, Candidacy, ElectionAdmin, ElectionStore, ElectionView,
+    ElectionsObservation, EventAdmin, EventStore, ExpireSessionRequest, HeartbeatResponse,
+    JoinElectionResponse, LeaderRequest, ObserveScope, OpenSessionRequest, Pause, PoolStore,
+    ReleaseLeaseRequest, ScheduleAdmin, ScheduleStore, SessionView, Store, StoreError, StoreGuarantees,
+    TakeLeaseRequest, TaskAdmin, TaskStore, Term,
 };
 use tenure::{ElectionKey, Name, SessionId, Token};
 
-/// Elections on another store, each call counted.
-pub(super) struct Counting {
-    store: Arc<dyn Backend>,
+/// Elections on another store, with each call counted.
+pub(super) struct CountingStore {
+    store: Arc<dyn Store>,
     calls: Arc<AtomicU64>,
 }
 
-impl Counting {
-    pub(super) fn new(store: Arc<dyn Backend>) -> (Counting, Arc<AtomicU64>) {
+impl CountingStore {
+    pub(super) fn new(store: Arc<dyn Store>) -> (CountingStore, Arc<AtomicU64>) {
         let calls = Arc::new(AtomicU64::new(0));
-        (Counting { store, calls: calls.clone() }, calls)
+        (CountingStore { store, calls: calls.clone() }, calls)
     }
 
-    fn asked(&self) -> &Arc<dyn Backend> {
+    fn counted(&self) -> &Arc<dyn Store> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         &self.store
     }
 }
 
 #[async_trait]
-impl Store for Counting {
-    async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError> {
-        self.asked().open(session).await
+impl ElectionStore for CountingStore {
+    async fn open_session(&self, session: &OpenSessionRequest) -> Result<HeartbeatResponse, StoreError> {
+        self.counted().open_session(session).await
     }
 
-    async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError> {
-        self.asked().beat(session).await
+    async fn heartbeat(&self, session: &SessionId) -> Result<HeartbeatResponse, StoreError> {
+        self.counted().heartbeat(session).await
     }
 
-    async fn end(&self, session: &SessionId) -> Result<(), StoreError> {
-        self.asked().end(session).await
+    async fn end_session(&self, session: &SessionId) -> Result<(), StoreError> {
+        self.counted().end_session(session).await
     }
 
-    async fn join(&self, candidacy: &Candidacy) -> Result<Joined, StoreError> {
-        self.asked().join(candidacy).await
+    async fn join_election(&self, candidacy: &Candidacy) -> Result<JoinElectionResponse, StoreError> {
+        self.counted().join_election(candidacy).await
     }
 
-    async fn leave(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError> {
-        self.asked().leave(session, election).await
+    async fn leave_election(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError> {
+        self.counted().leave_election(session, election).await
     }
 
-    async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError> {
-        self.asked().observe(session, scope).await
+    async fn observe(
+        &self,
+        session: &SessionId,
+        scope: &ObserveScope,
+    ) -> Result<ElectionsObservation, StoreError> {
+        self.counted().observe(session, scope).await
     }
 
-    async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError> {
-        self.asked().take(take).await
+    async fn take_lease(&self, take: &TakeLeaseRequest) -> Result<Option<Token>, StoreError> {
+        self.counted().take_lease(take).await
     }
 
-    async fn release(&self, release: &Release) -> Result<(), StoreError> {
-        self.asked().release(release).await
+    async fn release_lease(&self, release: &ReleaseLeaseRequest) -> Result<(), StoreError> {
+        self.counted().release_lease(release).await
     }
 
-    async fn expire(&self, expire: &Expire) -> Result<(), StoreError> {
-        self.asked().expire(expire).await
+    async fn expire_session(&self, expire: &ExpireSessionRequest) -> Result<(), StoreError> {
+        self.counted().expire_session(expire).await
     }
 
-    async fn ask(&self, ask: &Ask) -> Result<bool, StoreError> {
-        self.asked().ask(ask).await
+    async fn request_leader(&self, request: &LeaderRequest) -> Result<bool, StoreError> {
+        self.counted().request_leader(request).await
     }
 
-    fn watch(&self, sessions: &[SessionId]) {
-        self.store.watch(sessions);
+    fn watch_sessions(&self, sessions: &[SessionId]) {
+        self.store.watch_sessions(sessions);
     }
 
     fn kernel_lock(&self, session: &SessionId) -> Option<OwnedFd> {
         self.store.kernel_lock(session)
     }
 
-    fn wakes(&self) -> Wakes {
-        self.store.wakes()
+    fn notifications(&self) -> BoxNotificationSource {
+        self.store.notifications()
     }
 }
 
 #[async_trait]
-impl Directory for Counting {
-    fn promises(&self) -> Promises {
-        self.store.promises()
+impl ElectionAdmin for CountingStore {
+    fn guarantees(&self) -> StoreGuarantees {
+        self.store.guarantees()
     }
 
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError> {
-        self.asked().elections(namespace).await
+        self.counted().elections(namespace).await
     }
 
     async fn election(&self, key: &ElectionKey) -> Result<Option<ElectionView>, StoreError> {
-        self.asked().election(key).await
+        self.counted().election(key).await
     }
 
-    async fn history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
-        self.asked().history(key, limit).await
+    async fn term_history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError> {
+        self.counted().term_history(key, limit).await
     }
 
-    async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError> {
-        self.asked().set_paused(key, pause).await
+    async fn set_election_paused(
+        &self,
+        key: &ElectionKey,
+        pause: Option<&Pause>,
+    ) -> Result<bool, StoreError> {
+        self.counted().set_election_paused(key, pause).await
     }
 
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError> {
-        self.asked().sessions(which).await
+        self.counted().sessions(which).await
     }
 }
 
-impl Tasks for Counting {
-    fn keeps_work(&self) -> bool {
+impl TaskStore for CountingStore {
+    fn supports_work(&self) -> bool {
         false
     }
 }
 
-impl Office for Counting {}
-impl Desk for Counting {}
-impl Pools for Counting {}
-impl Events for Counting {}
-impl Bureau for Counting {}
-impl Scheduling for Counting {}
-impl Calendar for Counting {}
+impl AccessStore for CountingStore {}
+impl TaskAdmin for CountingStore {}
+impl PoolStore for CountingStore {}
+impl EventStore for CountingStore {}
+impl EventAdmin for CountingStore {}
+impl ScheduleStore for CountingStore {}
+impl ScheduleAdmin for CountingStore {}

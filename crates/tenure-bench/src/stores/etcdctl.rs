@@ -1,4 +1,4 @@
-//! `etcdctl elect`: what etcd's own tool needs for the same.
+//! Baseline: `etcdctl elect`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,34 +9,35 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::{BenchError, median_ms};
 
-/// A candidate of `etcdctl`.
-struct Candidate {
+/// A candidate run by `etcdctl elect`.
+struct EtcdctlCandidate {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Candidate {
-    fn stand(place: &str, election: &str) -> Result<Candidate, BenchError> {
+impl EtcdctlCandidate {
+    fn campaign(address: &str, election: &str) -> Result<EtcdctlCandidate, BenchError> {
         let mut child = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
-            .args(["--endpoints", place, "elect", election, "candidate"])
+            .args(["--endpoints", address, "elect", election, "candidate"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
-        let stdout = child.stdout.take().ok_or_else(|| BenchError::Helper("etcdctl says nothing".into()))?;
-        Ok(Candidate { child, lines: BufReader::new(stdout).lines() })
+        let stdout =
+            child.stdout.take().ok_or_else(|| BenchError::Helper("etcdctl has no standard output".into()))?;
+        Ok(EtcdctlCandidate { child, lines: BufReader::new(stdout).lines() })
     }
 
-    /// It says so when it leads: the key, and then its value.
+    /// Wait until it leads; it then prints its key and its value.
     async fn elected(&mut self) -> Result<(), BenchError> {
-        let said = self.lines.next_line().await?;
-        said.map(drop).ok_or_else(|| BenchError::Helper("etcdctl elect ended before it led".into()))
+        let output_text = self.lines.next_line().await?;
+        output_text.map(drop).ok_or_else(|| BenchError::Helper("etcdctl elect ended before it led".into()))
     }
 
     fn interrupt(&self) -> Result<(), BenchError> {
-        let gone = || BenchError::Helper("etcdctl elect is gone".into());
+        let gone = || BenchError::Helper("etcdctl elect has ended".into());
         let pid = self.child.id().and_then(|pid| libc::pid_t::try_from(pid).ok()).ok_or_else(gone)?;
         signal(pid, libc::SIGINT);
         Ok(())
@@ -45,18 +46,18 @@ impl Candidate {
 
 #[allow(unsafe_code)]
 fn signal(pid: libc::pid_t, number: libc::c_int) {
-    // SAFETY: kill(2) touches no memory of ours; the process is a child that was not reaped.
+    // SAFETY: kill(2) touches no memory of this process; the child was not reaped.
     unsafe { libc::kill(pid, number) };
 }
 
-/// From the interruption of the leader to the word of the next, as a median.
-pub(super) async fn hand_over_ms(place: &str, rounds: u32) -> Result<f64, BenchError> {
+/// Median time from the interruption of the leader until its successor leads.
+pub(super) async fn handover_ms(address: &str, rounds: u32) -> Result<f64, BenchError> {
     let mut times = Vec::new();
     for round in 0..rounds {
         let election = format!("bench-{}-{round}", std::process::id());
-        let mut first = Candidate::stand(place, &election)?;
+        let mut first = EtcdctlCandidate::campaign(address, &election)?;
         first.elected().await?;
-        let mut second = Candidate::stand(place, &election)?;
+        let mut second = EtcdctlCandidate::campaign(address, &election)?;
         tokio::time::sleep(Duration::from_millis(500)).await;
         let start = now();
         first.interrupt()?;
@@ -68,12 +69,13 @@ pub(super) async fn hand_over_ms(place: &str, rounds: u32) -> Result<f64, BenchE
     Ok(median_ms(times))
 }
 
-/// From `kill -9` of the leader to the word of the next, once: its lease is a minute, and can not be chosen.
-pub(super) async fn crash_ms(place: String) -> Result<f64, BenchError> {
+/// Time from `kill -9` of the leader until its successor leads, measured once: the lease of one minute cannot be
+/// changed.
+pub(super) async fn crash_ms(address: String) -> Result<f64, BenchError> {
     let election = format!("bench-crash-{}", std::process::id());
-    let mut first = Candidate::stand(&place, &election)?;
+    let mut first = EtcdctlCandidate::campaign(&address, &election)?;
     first.elected().await?;
-    let mut second = Candidate::stand(&place, &election)?;
+    let mut second = EtcdctlCandidate::campaign(&address, &election)?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let start = now();
     first.child.kill().await?;

@@ -1,25 +1,28 @@
-//! Kubernetes: what is asked of its API server is counted on the way.
+//! Kubernetes: requests to the API server are counted by a proxy.
 
 use crate::BenchError;
-use crate::bare::Folder;
+use crate::baseline::BenchDirectory;
 
-use super::tap::Tap;
+use super::counting_proxy::CountingProxy;
 
-/// How the address begins.
+/// URL prefix.
 pub(super) const SCHEME: &str = "k8s:";
 
-/// An address whose requests go through a tap, and the tap; `None` where the API server is not spoken to in the clear, which only
-/// `kubectl proxy` and test servers do: then its own `apiserver_request_total` tells.
-pub(super) async fn tapped(url: &str, folder: &Folder) -> Result<Option<(String, Tap)>, BenchError> {
+/// A URL whose requests go through a counting proxy, and the proxy; `None` if the API server uses TLS. Only `kubectl
+/// proxy` and test servers do not; for others use the metric `apiserver_request_total`.
+pub(super) async fn through_proxy(
+    url: &str,
+    directory: &BenchDirectory,
+) -> Result<Option<(String, CountingProxy)>, BenchError> {
     let Some(config) = url.strip_prefix(SCHEME).and_then(|_| parameter(url, "kubeconfig")) else {
         return Ok(None);
     };
     let text = std::fs::read_to_string(config)?;
     let Some(server) = server(&text) else { return Ok(None) };
-    let tap = Tap::to(server.to_owned()).await?;
-    let copy = folder.path("kubeconfig");
-    std::fs::write(&copy, text.replace(server, &format!("127.0.0.1:{}", tap.port)))?;
-    Ok(Some((url.replace(config, &copy.display().to_string()), tap)))
+    let proxy = CountingProxy::to(server.to_owned()).await?;
+    let copy = directory.path("kubeconfig");
+    std::fs::write(&copy, text.replace(server, &format!("127.0.0.1:{}", proxy.port)))?;
+    Ok(Some((url.replace(config, &copy.display().to_string()), proxy)))
 }
 
 fn parameter<'u>(url: &'u str, name: &str) -> Option<&'u str> {
@@ -47,7 +50,7 @@ mod tests {
         assert_eq!(server(yaml), Some("127.0.0.1:8001"));
         assert_eq!(server(r#"{"cluster":{"server":"http://h:1/"}}"#), Some("h:1"));
         assert_eq!(server("server: https://h:6443\n"), None);
-        assert_eq!(server("server: http://a:1\nserver: http://b:2\n"), None, "which of them?");
+        assert_eq!(server("server: http://a:1\nserver: http://b:2\n"), None, "ambiguous");
         assert_eq!(parameter("k8s:a?context=b&kubeconfig=/c", "kubeconfig"), Some("/c"));
         assert_eq!(parameter("k8s:a", "kubeconfig"), None);
     }

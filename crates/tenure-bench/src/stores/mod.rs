@@ -1,13 +1,13 @@
-//! Every store that promises at most one leader, in one run.
+//! Comparison of all stores that guarantee at most one leader.
 //!
-//! Absolute times are the machine's; so each figure stands in units that travel: a hand-over in durable writes of the same store, measured in the same
-//! run; a crash in leases, of which a store may make a candidate wait; what holding costs in requests per beat.
+//! Absolute times depend on the machine, so each figure has a portable unit: a handover in durable writes of the same
+//! store, a crash takeover in leases, and the cost of holding in requests per heartbeat.
 
 mod counting;
+mod counting_proxy;
 mod etcdctl;
 mod kube;
 mod setup;
-mod tap;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -15,157 +15,160 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tenure::Tenure;
-use tenure::backend::{StoreOptions, open};
-use tenure::port::Takeover;
+use tenure::port::TakeoverMode;
 use tenure::runtime::now;
+use tenure::store::{StoreOptions, open};
 
-use self::counting::Counting;
-use self::setup::{EtcdServer, Members};
-use self::tap::Tap;
-use crate::bare::Folder;
-use crate::handover::Rivals;
-use crate::server::Served;
-use crate::{BenchError, Row, crash, median_ms, row};
+use self::counting::CountingStore;
+use self::counting_proxy::CountingProxy;
+use self::setup::{EtcdServer, RaftProcesses};
+use crate::baseline::BenchDirectory;
+use crate::handover::HandoverPair;
+use crate::server::ServerProcess;
+use crate::{BaselineRow, BenchError, crash, median_ms, row};
 
-/// How often client-go asks for each Lease that it holds, per second: its retry period is two seconds.
-const CLIENT_GO_PACE: f64 = 0.5;
+/// Requests per second of client-go for each held Lease: its retry period is two seconds.
+const CLIENT_GO_REQUESTS_PER_SECOND: f64 = 0.5;
 
-/// Its lease and its retry period. On Kubernetes, where each held Lease is renewed by itself, what is held is held at this pace.
+/// Lease duration and retry period of client-go. On Kubernetes, where each held Lease is renewed separately, elections
+/// are held with this timing.
 const CLIENT_GO: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(2));
 
-/// What to measure.
+/// Options of the store benchmark.
 #[derive(Clone, Debug)]
 pub struct StoresBench {
-    /// Stores besides those that can be started here: `postgres://…`, `k8s:…`, an etcd of one's own. Requests to Kubernetes are counted
-    /// if the kubeconfig that the address names speaks plain HTTP.
-    pub also: Vec<String>,
-    /// How many hand-overs to time.
+    /// Additional store URLs: `postgres://…`, `k8s:…`, `etcd://…`. Requests to Kubernetes are counted if the kubeconfig
+    /// in the URL uses plain HTTP.
+    pub extra_stores: Vec<String>,
+    /// Number of handovers to measure.
     pub rounds: u32,
-    /// How many crashes to time.
+    /// Number of crashes to measure.
     pub crashes: u32,
-    /// How many elections one process holds.
-    pub held: Vec<u32>,
-    /// How long the cost of holding is watched.
+    /// Numbers of elections held by one process.
+    pub elections: Vec<u32>,
+    /// Measurement window for the cost of holding.
     pub window: Duration,
-    /// The lease of all candidates.
+    /// Lease duration of all candidates.
     pub lease: Duration,
-    /// Whether to wait a minute for the crash of `etcdctl elect`.
+    /// Whether to run the crash test of `etcdctl elect`, which takes one minute.
     pub etcdctl_crash: bool,
-    /// The `tenure` program: holders and servers run it.
+    /// The `tenure` program, run by leaders and servers.
     pub program: PathBuf,
 }
 
-/// One store.
+/// Figures of one store.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreFigures {
-    /// Its name.
+    /// Name of the store.
     pub store: String,
-    /// The least that it durably writes: one beat. On SQLite, of a session that does not end with this machine.
-    pub beat_ms: f64,
-    /// From a release to the next leader.
-    pub hand_over_ms: f64,
-    /// The same in beats.
-    pub hand_over_beats: f64,
-    /// From `kill -9` to the next leader; `None` where a process can not be killed alone.
+    /// Duration of a durable heartbeat. On SQLite, of a session that is not bound to this machine.
+    pub heartbeat_ms: f64,
+    /// Time from a release to the next leader.
+    pub handover_ms: f64,
+    /// Handover time in heartbeats.
+    pub handover_heartbeats: f64,
+    /// Time from `kill -9` to the next leader; `None` where a process cannot be killed separately.
     pub crash_ms: Option<f64>,
-    /// The same in leases.
+    /// Crash takeover time in leases.
     pub crash_leases: Option<f64>,
-    /// What holding costs.
-    pub holding: Vec<Holding>,
+    /// Cost of holding.
+    pub holding: Vec<HoldingRate>,
 }
 
-/// What it costs to hold so many elections in one process.
+/// Cost of holding this many elections in one process.
 #[derive(Clone, Debug, Serialize)]
-pub struct Holding {
-    /// How many.
-    pub held: u32,
-    /// Requests to the store per second, by all that are held.
+pub struct HoldingRate {
+    /// Number of elections.
+    pub elections: u32,
+    /// Requests to the store per second for all held elections.
     pub requests_per_second: f64,
-    /// The same for each that is held, in client-go's: half a request per second for each Lease.
-    pub of_client_go: f64,
-    /// How many requests there are per beat.
-    pub per_beat: f64,
+    /// Requests per held election, relative to client-go's half a request per second and Lease.
+    pub client_go_ratio: f64,
+    /// Requests per heartbeat interval.
+    pub per_heartbeat: f64,
 }
 
-/// Everything that was measured.
+/// Results of the store benchmark.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StoresReport {
-    /// Each store.
+    /// Figures of each store.
     pub stores: Vec<StoreFigures>,
-    /// etcd beside its own tool.
-    pub rows: Vec<Row>,
+    /// etcd compared with `etcdctl`, and Kubernetes with client-go.
+    pub rows: Vec<BaselineRow>,
 }
 
-/// Measures every store; `progress` is told what is being done.
+/// Run the store benchmark; `progress` receives the current step.
 pub async fn stores(bench: &StoresBench, progress: &dyn Fn(&str)) -> Result<StoresReport, BenchError> {
     let mut report = StoresReport::default();
-    let folder = Folder::new()?;
-    let mut measure = async |name: &str, url: &str, tap: Option<&Tap>| -> Result<(), BenchError> {
-        report.stores.push(figures(bench, progress, name, url, tap).await?);
-        Ok(())
-    };
+    let directory = BenchDirectory::new()?;
+    let mut measure =
+        async |name: &str, url: &str, proxy: Option<&CountingProxy>| -> Result<(), BenchError> {
+            report.stores.push(figures(bench, progress, name, url, proxy).await?);
+            Ok(())
+        };
     measure("memory", "memory:", None).await?;
-    measure("SQLite", &folder.store("stores"), None).await?;
-    let served = Served::start(&bench.program, &folder.store("served")).await?;
-    let tap = Tap::to(served.address().to_owned()).await?;
-    measure("server on SQLite", &format!("http://127.0.0.1:{}", tap.port), Some(&tap)).await?;
+    measure("SQLite", &directory.store("stores"), None).await?;
+    let served = ServerProcess::start(&bench.program, &directory.store("served")).await?;
+    let proxy = CountingProxy::to(served.address().to_owned()).await?;
+    measure("server on SQLite", &format!("http://127.0.0.1:{}", proxy.port), Some(&proxy)).await?;
     served.stop().await?;
-    let etcd = EtcdServer::start(&folder).await?;
+    let etcd = EtcdServer::start(&directory).await?;
     let mut tool = None;
     if let Some(etcd) = &etcd {
-        let crashing = bench.etcdctl_crash.then(|| tokio::spawn(etcdctl::crash_ms(etcd.place.clone())));
-        let tap = Tap::to(etcd.place.clone()).await?;
-        measure("etcd", &format!("etcd://127.0.0.1:{}", tap.port), Some(&tap)).await?;
-        progress("etcdctl elect: hand-over");
-        tool = Some((etcdctl::hand_over_ms(&etcd.place, bench.rounds).await?, crashing));
+        let crashing = bench.etcdctl_crash.then(|| tokio::spawn(etcdctl::crash_ms(etcd.address.clone())));
+        let proxy = CountingProxy::to(etcd.address.clone()).await?;
+        measure("etcd", &format!("etcd://127.0.0.1:{}", proxy.port), Some(&proxy)).await?;
+        progress("etcdctl elect: handover");
+        tool = Some((etcdctl::handover_ms(&etcd.address, bench.rounds).await?, crashing));
     } else {
-        progress("there is no etcd on this machine: it is left out");
+        progress("etcd is not installed, skipped");
     }
-    let members = Members::start(&bench.program, &folder).await?;
+    let members = RaftProcesses::start(&bench.program, &directory).await?;
     measure("Raft, three members", &members.url, None).await?;
-    for url in &bench.also {
+    for url in &bench.extra_stores {
         let name = match url.split_once(':').map_or(url.as_str(), |(scheme, _)| scheme) {
             "k8s" => "Kubernetes",
             scheme => scheme,
         };
-        match kube::tapped(url, &folder).await? {
-            Some((url, tap)) => measure(name, &url, Some(&tap)).await?,
+        match kube::through_proxy(url, &directory).await? {
+            Some((url, proxy)) => measure(name, &url, Some(&proxy)).await?,
             None => measure(name, url, None).await?,
         }
     }
     report.rows.extend(report.stores.iter().find(|figures| figures.store == "Kubernetes").and_then(of_lease));
-    if let Some((hand_over, crashing)) = tool {
-        let ours = report.stores.iter().find(|figures| figures.store == "etcd").cloned();
-        if let Some(ours) = ours {
+    if let Some((handover, crashing)) = tool {
+        let measured = report.stores.iter().find(|figures| figures.store == "etcd").cloned();
+        if let Some(measured) = measured {
             report.rows.push(row(
-                "hand-over, etcd",
+                "handover, etcd",
                 "etcdctl elect",
-                ours.hand_over_ms,
-                hand_over,
+                measured.handover_ms,
+                handover,
                 Some(2.0),
             ));
-            if let (Some(crash), Some(crashing)) = (ours.crash_ms, crashing) {
+            if let (Some(crash), Some(crashing)) = (measured.crash_ms, crashing) {
                 progress("etcdctl elect: crash");
-                let beside = crashing.await.map_err(|error| BenchError::Helper(error.to_string()))??;
-                report.rows.push(row("crash take-over, etcd", "etcdctl elect", crash, beside, None));
+                let baseline_value =
+                    crashing.await.map_err(|error| BenchError::Helper(error.to_string()))??;
+                report.rows.push(row("crash takeover, etcd", "etcdctl elect", crash, baseline_value, None));
             }
         }
     }
     Ok(report)
 }
 
-/// Requests for each of many Leases that are held, beside client-go's pace.
-fn of_lease(kubernetes: &StoreFigures) -> Option<Row> {
+/// Requests per held Lease, compared with client-go.
+fn of_lease(kubernetes: &StoreFigures) -> Option<BaselineRow> {
     let most = kubernetes.holding.last()?;
-    let each = most.requests_per_second / f64::from(most.held);
-    Some(Row {
-        what: format!("each of {} held Leases, Kubernetes", most.held),
-        bare: "client-go's pace".into(),
+    let each = most.requests_per_second / f64::from(most.elections);
+    Some(BaselineRow {
+        operation: format!("each of {} held Leases, Kubernetes", most.elections),
+        baseline: "client-go".into(),
         tenure: each,
-        beside: CLIENT_GO_PACE,
+        baseline_value: CLIENT_GO_REQUESTS_PER_SECOND,
         unit: "requests/s",
-        ratio: each / CLIENT_GO_PACE,
-        aim: Some(1.1),
+        ratio: each / CLIENT_GO_REQUESTS_PER_SECOND,
+        max_ratio: Some(1.1),
     })
 }
 
@@ -174,44 +177,60 @@ async fn figures(
     progress: &dyn Fn(&str),
     name: &str,
     url: &str,
-    tap: Option<&Tap>,
+    proxy: Option<&CountingProxy>,
 ) -> Result<StoreFigures, BenchError> {
-    progress(&format!("{name}: hand-over"));
+    progress(&format!("{name}: handover"));
     let is_memory = url == "memory:";
-    let rivals = Rivals::stand(url).await?;
+    let pair = HandoverPair::campaign(url).await?;
     let mut times = Vec::new();
     for _ in 0..bench.rounds {
-        times.push(rivals.hand_over().await?);
+        times.push(pair.handover().await?);
     }
-    let hand_over_ms = median_ms(times);
-    let beat_ms = median_ms(rivals.beats(bench.rounds).await?);
-    rivals.close().await?;
+    let handover_ms = median_ms(times);
+    let heartbeat_ms = median_ms(pair.heartbeat_durations(bench.rounds).await?);
+    pair.close().await?;
     let mut crashes = Vec::new();
     for round in (0..bench.crashes).filter(|_| !is_memory) {
         progress(&format!("{name}: crash {}", round + 1));
-        let holder =
-            crash::Holder { program: &bench.program, lease: Some(bench.lease), takeover: Takeover::Lease };
+        let holder = crash::HolderSpec {
+            program: &bench.program,
+            lease: Some(bench.lease),
+            takeover: TakeoverMode::Lease,
+        };
         crashes.push(crash::takeover(&holder, url, round).await?);
     }
     let crash_ms = (!crashes.is_empty()).then(|| median_ms(crashes));
     let mut holding = Vec::new();
-    // One call of ours is a request to all of these but Kubernetes, where they are counted on the way or not at all.
-    let is_counted = tap.is_some() || !url.starts_with(kube::SCHEME);
-    for &held in bench.held.iter().filter(|_| is_counted) {
+    // One call is one request on all stores except Kubernetes, where requests are counted by a proxy or not at all.
+    let is_counted = proxy.is_some() || !url.starts_with(kube::SCHEME);
+    for &held in bench.elections.iter().filter(|_| is_counted) {
         progress(&format!("{name}: holding {held}"));
-        holding.push(hold(bench, url, held, tap).await?);
+        holding.push(hold(bench, url, held, proxy).await?);
     }
     let crash_leases = crash_ms.map(|ms| ms / 1e3 / bench.lease.as_secs_f64());
-    let (store, hand_over_beats) = (name.to_owned(), hand_over_ms / beat_ms);
-    Ok(StoreFigures { store, beat_ms, hand_over_ms, hand_over_beats, crash_ms, crash_leases, holding })
+    let (store, handover_heartbeats) = (name.to_owned(), handover_ms / heartbeat_ms);
+    Ok(StoreFigures {
+        store,
+        heartbeat_ms,
+        handover_ms,
+        handover_heartbeats,
+        crash_ms,
+        crash_leases,
+        holding,
+    })
 }
 
-async fn hold(bench: &StoresBench, url: &str, held: u32, tap: Option<&Tap>) -> Result<Holding, BenchError> {
+async fn hold(
+    bench: &StoresBench,
+    url: &str,
+    held: u32,
+    proxy: Option<&CountingProxy>,
+) -> Result<HoldingRate, BenchError> {
     let store = open(&StoreOptions { url: url.into(), ..StoreOptions::default() }).await?;
-    let (counting, calls) = Counting::new(store);
+    let (counting, calls) = CountingStore::new(store);
     let builder = Tenure::builder().store(counting).name("holder");
-    let (builder, beat) = match url.starts_with(kube::SCHEME) {
-        true => (builder.lease(CLIENT_GO.0).beat(CLIENT_GO.1), CLIENT_GO.1),
+    let (builder, heartbeat_interval) = match url.starts_with(kube::SCHEME) {
+        true => (builder.lease(CLIENT_GO.0).heartbeat_interval(CLIENT_GO.1), CLIENT_GO.1),
         false => (builder.lease(bench.lease), bench.lease / 5),
     };
     let tenure = builder.open().await?;
@@ -224,19 +243,19 @@ async fn hold(bench: &StoresBench, url: &str, held: u32, tap: Option<&Tap>) -> R
     for elector in &electors {
         leaderships.push(elector.elected().await?);
     }
-    // Whatever becoming leader set off is over.
+    // Wait until the effects of becoming leader are over.
     tokio::time::sleep(bench.lease).await;
-    let count = || tap.map_or_else(|| calls.load(Ordering::Relaxed), Tap::requests);
+    let count = || proxy.map_or_else(|| calls.load(Ordering::Relaxed), CountingProxy::requests);
     let (start, before) = (now(), count());
     tokio::time::sleep(bench.window).await;
     let (requests, seconds) = (count() - before, now().since(start).as_secs_f64());
     drop((leaderships, electors));
     tenure.close().await?;
     let per_second = requests as f64 / seconds;
-    Ok(Holding {
-        held,
+    Ok(HoldingRate {
+        elections: held,
         requests_per_second: per_second,
-        of_client_go: per_second / f64::from(held) / CLIENT_GO_PACE,
-        per_beat: per_second * beat.as_secs_f64(),
+        client_go_ratio: per_second / f64::from(held) / CLIENT_GO_REQUESTS_PER_SECOND,
+        per_heartbeat: per_second * heartbeat_interval.as_secs_f64(),
     })
 }

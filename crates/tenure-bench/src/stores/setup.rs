@@ -1,4 +1,4 @@
-//! The stores that can be started here: etcd and Raft, each of a folder of the run's own.
+//! Stores that the benchmark starts itself: etcd and Raft, in the directory of the run.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,24 +8,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
 use crate::BenchError;
-use crate::bare::Folder;
+use crate::baseline::BenchDirectory;
 use crate::crash::helper;
-use crate::hold;
+use crate::lock_holder;
 
-/// A private etcd of one member.
+/// A private etcd with one member.
 pub(super) struct EtcdServer {
-    pub(super) place: String,
+    pub(super) address: String,
     _child: Child,
 }
 
 impl EtcdServer {
-    /// `None` if there is no etcd on this machine.
-    pub(super) async fn start(folder: &Folder) -> Result<Option<EtcdServer>, BenchError> {
+    /// Start etcd; `None` if it is not installed.
+    pub(super) async fn start(directory: &BenchDirectory) -> Result<Option<EtcdServer>, BenchError> {
         let [client, peer] = [free_port().await?, free_port().await?];
         let (clients, peers) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
         let started = Command::new("etcd")
             .arg("--data-dir")
-            .arg(folder.path("etcd"))
+            .arg(directory.path("etcd"))
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
             .args(["--initial-cluster", &format!("default={peers}")])
@@ -39,10 +39,10 @@ impl EtcdServer {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let place = format!("127.0.0.1:{client}");
+        let address = format!("127.0.0.1:{client}");
         for _ in 0..200 {
-            if TcpStream::connect(&place).await.is_ok() {
-                return Ok(Some(EtcdServer { place, _child: child }));
+            if TcpStream::connect(&address).await.is_ok() {
+                return Ok(Some(EtcdServer { address, _child: child }));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -50,14 +50,17 @@ impl EtcdServer {
     }
 }
 
-/// Three members of a cluster, each a process of its own.
-pub(super) struct Members {
+/// Three Raft members as processes.
+pub(super) struct RaftProcesses {
     pub(super) url: String,
     _children: Vec<Child>,
 }
 
-impl Members {
-    pub(super) async fn start(program: &Path, folder: &Folder) -> Result<Members, BenchError> {
+impl RaftProcesses {
+    pub(super) async fn start(
+        program: &Path,
+        directory: &BenchDirectory,
+    ) -> Result<RaftProcesses, BenchError> {
         let mut peers = Vec::new();
         for node in 1..=3 {
             peers.push(format!("{node}@127.0.0.1:{}", free_port().await?));
@@ -65,18 +68,18 @@ impl Members {
         let peers = peers.join(",");
         let stores: Vec<String> = (1..=3)
             .map(|node| {
-                let folder = folder.path(&format!("raft-{node}"));
-                format!("raft:{}?node={node}&peers={peers}", folder.display())
+                let directory = directory.path(&format!("raft-{node}"));
+                format!("raft:{}?node={node}&peers={peers}", directory.display())
             })
             .collect();
-        // Together: none is ready without the others.
+        // Started together, because none is ready without the others.
         let starting =
-            stores.iter().map(|store| helper(program, &["bench", "hold-store"], store, hold::HELD));
+            stores.iter().map(|store| helper(program, &["bench", "hold-store"], store, lock_holder::HELD));
         let mut children = Vec::new();
         for started in futures_util::future::join_all(starting).await {
             children.push(started?);
         }
-        Ok(Members { url: format!("raft:?peers={peers}"), _children: children })
+        Ok(RaftProcesses { url: format!("raft:?peers={peers}"), _children: children })
     }
 }
 

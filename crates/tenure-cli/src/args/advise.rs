@@ -1,70 +1,79 @@
-//! `tenure advise`, and what `tenure doctor` holds a store against.
+//! Arguments of `tenure advise`; `tenure doctor` compares the store with them.
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 pub(crate) const EXAMPLES: &str = "\
-On a terminal and without flags it asks. What is not said is assumed, and told.
+On a terminal without flags it asks questions. Unanswered questions use stated defaults.
 
 Examples:
   tenure advise
-  tenure advise --need leader --where many --have kubernetes
-  tenure advise --need tasks --where many --have postgres --order strict -o json
-  tenure advise --need leader --where many --two tolerable
-  tenure doctor --where many --have etcd            is the store that is used the one to use?";
+  tenure advise --use-case leader --topology cluster --available kubernetes
+  tenure advise --use-case tasks --topology cluster --available postgres --order strict -o json
+  tenure advise --use-case leader --topology cluster --split-brain tolerable
+  tenure doctor --topology cluster --available etcd            compare the store in use with the recommendation";
 
 #[derive(Args, Debug)]
 pub(crate) struct AdviseArgs {
     #[command(flatten)]
-    pub(crate) wishes: Wishes,
+    pub(crate) answers: AdviseAnswers,
 }
 
-/// What somebody needs and has. What is not said is `None`.
+/// Answers given on the command line; `None` means unanswered.
 #[derive(Args, Debug, Clone, Default)]
-pub(crate) struct Wishes {
-    /// What is it for?
-    #[arg(long, value_name = "WHAT")]
-    pub(crate) need: Option<Need>,
+pub(crate) struct AdviseAnswers {
+    /// Use case
+    #[arg(long, value_name = "USE_CASE")]
+    pub(crate) use_case: Option<AdviseNeed>,
 
-    /// Where does it run?
-    #[arg(long = "where", value_name = "PLACE")]
-    pub(crate) place: Option<Place>,
+    /// Deployment topology
+    #[arg(long, value_name = "TOPOLOGY")]
+    pub(crate) topology: Option<DeploymentScope>,
 
-    /// May two do it at once, for a moment, when the network is cut?
-    #[arg(long, value_name = "HARM")]
-    pub(crate) two: Option<Two>,
+    /// Whether two leaders at once, during a network split, are acceptable
+    #[arg(long, value_name = "SPLIT_BRAIN")]
+    pub(crate) split_brain: Option<DuplicatePolicy>,
 
-    /// What is there already (repeatable)
+    /// System that is already available (repeatable)
     #[arg(long, value_delimiter = ',', value_name = "SYSTEM")]
-    pub(crate) have: Vec<Have>,
+    pub(crate) available: Vec<Infrastructure>,
 
-    /// What the leader writes is in that PostgreSQL
+    /// The leader writes to the PostgreSQL server that is available
     #[arg(long)]
     pub(crate) writes_to_postgres: bool,
 
-    /// A little state must be agreed on too, and there is no database for it
+    /// Replicate a small amount of state without a database
     #[arg(long)]
-    pub(crate) state: bool,
+    pub(crate) replicated_state: bool,
 
-    /// In which order is work handed out?
+    /// Required order of task assignment
     #[arg(long, value_name = "ORDER")]
-    pub(crate) order: Option<Order>,
+    pub(crate) order: Option<OrderingNeed>,
 
-    /// How much is there to do?
+    /// Expected load
     #[arg(long, value_name = "LOAD")]
-    pub(crate) load: Option<Load>,
+    pub(crate) load: Option<LoadLevel>,
 }
 
-impl Wishes {
-    /// Whether anything was said.
-    pub(crate) fn are_told(&self) -> bool {
-        let Wishes { need, place, two, have, writes_to_postgres, state, order, load } = self;
-        need.is_some()
-            || place.is_some()
-            || two.is_some()
-            || !have.is_empty()
+impl AdviseAnswers {
+    /// Whether any question is answered.
+    pub(crate) fn any_given(&self) -> bool {
+        let AdviseAnswers {
+            use_case,
+            topology,
+            split_brain,
+            available,
+            writes_to_postgres,
+            replicated_state,
+            order,
+            load,
+        } = self;
+        use_case.is_some()
+            || topology.is_some()
+            || split_brain.is_some()
+            || !available.is_empty()
             || *writes_to_postgres
-            || *state
+            || *replicated_state
             || order.is_some()
             || load.is_some()
     }
@@ -72,97 +81,99 @@ impl Wishes {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Need {
-    /// One process of many does something: it decides, it controls
+pub(crate) enum AdviseNeed {
+    /// One process of several decides or controls something
     Leader,
-    /// Something happens at its times, each time once
+    /// Work runs at set times, once per tick
     Schedule,
-    /// Many hear about something, in order
+    /// Several consumers receive events in order
     Events,
-    /// Many take pieces of work from a queue
+    /// Several workers claim tasks from a queue
     Tasks,
-    /// Many want hosts, devices or licences of which there are few
+    /// Several processes need a limited number of hosts, devices or licenses
     Resources,
-    /// Processes have names that are unique in the cluster
+    /// Processes register names that are unique in the cluster
     Names,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Place {
-    /// In one process
+pub(crate) enum DeploymentScope {
+    /// One process
     Process,
-    /// In several processes of one machine
+    /// Several processes on one machine
     Machine,
-    /// On several machines
-    Many,
+    /// Several machines
+    Cluster,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Two {
-    /// Never: money is paid, a disk is written, somebody is called
+pub(crate) enum DuplicatePolicy {
+    /// Never acceptable: payments, disk writes, notifications
     Never,
-    /// It does no harm: a cache is warmed, figures are added up, doing it twice is the same as once
+    /// Harmless: cache warming, statistics, idempotent work
     Tolerable,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Have {
-    /// A PostgreSQL server
+pub(crate) enum Infrastructure {
+    /// PostgreSQL server
     Postgres,
-    /// A Kubernetes cluster in which it runs
+    /// Kubernetes cluster that runs the service
     Kubernetes,
-    /// An etcd cluster
+    /// etcd cluster
     Etcd,
     /// None of these
-    Nothing,
+    None,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Order {
-    /// Nearly in order, and as fast as can be
+pub(crate) enum OrderingNeed {
+    /// Nearly in order, highest throughput
     Any,
-    /// Strictly in order, one decision at a time
+    /// Strict order, one assignment at a time
     Strict,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Load {
-    /// One replica could do it
+pub(crate) enum LoadLevel {
+    /// One replica is enough
     Light,
-    /// It must go on when a machine dies
+    /// Must survive the loss of a machine
     Available,
-    /// Many want the same things at once
+    /// Many clients compete for the same items
     Contended,
-    /// More than one database can take
+    /// More load than one database can process
     Heavy,
 }
 
-impl Have {
-    /// What the environment shows to be there: the configured store, and Kubernetes where this runs in a pod.
-    pub(crate) fn configured(store: Option<&str>, in_pod: bool) -> Vec<Have> {
+impl Infrastructure {
+    /// Systems known from the environment: that of the configured store, and Kubernetes if this process runs in a pod.
+    pub(crate) fn configured(store: Option<&str>, in_pod: bool) -> Vec<Infrastructure> {
         let scheme = store.and_then(|address| address.split_once(':')).map(|(scheme, _)| scheme);
         let store = match scheme {
-            Some("postgres" | "postgresql") => Some(Have::Postgres),
-            Some("etcd" | "etcds") => Some(Have::Etcd),
-            Some("k8s") => Some(Have::Kubernetes),
+            Some("postgres" | "postgresql") => Some(Infrastructure::Postgres),
+            Some("etcd" | "etcds") => Some(Infrastructure::Etcd),
+            Some("k8s") => Some(Infrastructure::Kubernetes),
             _ => None,
         };
-        let pod = in_pod.then_some(Have::Kubernetes).filter(|pod| store != Some(*pod));
+        let pod = in_pod.then_some(Infrastructure::Kubernetes).filter(|pod| store != Some(*pod));
         store.into_iter().chain(pod).collect()
     }
 
-    /// How to say so on the command line, and where it is known from.
+    /// The equivalent flag, and why it is assumed.
     pub(crate) fn assumed(self) -> &'static str {
         match self {
-            Have::Postgres => "--have postgres, from the configured store",
-            Have::Kubernetes => "--have kubernetes, since this runs there or the store is there",
-            Have::Etcd => "--have etcd, from the configured store",
-            Have::Nothing => "--have nothing",
+            Infrastructure::Postgres => "--available postgres, from the configured store",
+            Infrastructure::Kubernetes => {
+                "--available kubernetes, because this process or the store runs there"
+            }
+            Infrastructure::Etcd => "--available etcd, from the configured store",
+            Infrastructure::None => "--available none",
         }
     }
 }

@@ -1,20 +1,20 @@
-//! What can be typed about events.
+//! Arguments of `tenure events`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use tenure::port::Begin;
+use tenure::port::StartOffset;
 
-use super::claims::{Limit, Listing, limited};
-use super::values::{begin, bytes, token};
+use super::parsers::{bytes, start_offset, token};
+use super::queues_and_pools::{ListArgs, OptionalLimit, limited};
 use super::{KILL_AFTER, LEASE, duration, key_value};
 
 pub(crate) const EXAMPLES: &str = "\
 Exit codes:
-  64   what was asked makes no sense
-  69   the store cannot be used
+  64   usage error
+  69   the store is unavailable
 
 Examples:
   tenure events topics create orders
@@ -22,110 +22,111 @@ Examples:
   tenure events tail orders --from earliest
   tenure events consume orders --group mailer -- ./send.sh
   tenure events groups show orders mailer -w
-  tenure events reset orders mailer --to 2h --dry-run
-  tenure events dead list orders mailer";
+  tenure events groups reset orders mailer --to 2h --dry-run
+  tenure events dead-letters list orders mailer";
 
-// Paragraphs are one line each: they are wrapped where they are shown.
+// One line per paragraph: clap wraps them to the width of the terminal.
 const PUBLISH_EXAMPLES: &str = "\
-Events with the same key are read in the order in which they were published; those without one in any order. A payload is JSON: \
-as it is, `-` for the standard input, or @FILE; --bytes takes a file as it is. The number of the event is printed.
+Events with the same key are processed in commit order; events without a key in any order. A payload is JSON: literal, `-` \
+for standard input, or @FILE; --payload-file sends a file as bytes. Prints the event id.
 
-With -f, each line of the file is an event, a JSON object with any of these: type, key, payload or payload_base64, headers, \
-idempotency_key. What the options say is for lines that do not. Up to 10000 lines and 8 MiB are published all or none, more in \
-portions of that size. With -o json the numbers are printed, one object per line.
+With -f, the file is NDJSON: each object may have type, key, payload or payload_base64, headers and idempotency_key. Options \
+set defaults for objects without the field. Up to 10000 objects and 8 MiB are published atomically; larger files are \
+published in batches of that size. With -o json the ids are printed as NDJSON.
 
 Examples:
   tenure events publish orders --type order.paid --key order-7 --payload '{\"cents\":4200}'
   tenure events publish orders --type order.paid --key order-7 --payload @order.json --idempotency-key pay-7
-  tenure events publish scans --type page --bytes page.png --header content-type=image/png
+  tenure events publish scans --type page --payload-file page.png --header content-type=image/png
   generate | tenure events publish orders --type order.made -f -";
 
 const TAIL_EXAMPLES: &str = "\
-It only looks: no group learns of it, nothing is committed. Events of one key come in order; those of different keys nearly so. \
-With -o json: one object per line and event.
+Reads without a group and commits nothing. Events of one key are printed in order; events of different keys nearly so. With \
+-o json the output is NDJSON.
 
-Where to begin, at --from: `earliest`, `latest`, a position, a moment such as 2030-01-31T09:30:00Z, or a time such as 2h, which \
-means: that long ago.
+--from takes `earliest`, `latest`, an offset, an instant such as 2030-01-31T09:30:00Z, or an age such as 2h.
 
 Examples:
   tenure events tail orders
   tenure events tail orders --from 2h --type order.paid
   tenure events tail orders --key order-7 --from earliest --no-follow
-  tenure events tail orders --from latest --count 1 -o json   wait for the next one";
+  tenure events tail orders --from latest --limit 1 -o json   wait for the next event";
 
 const TOPICS_EXAMPLES: &str = "\
 Examples:
-  tenure events topics                                 all of them
-  tenure events topics create orders                   64 slots, kept for 7 days and until every group has read them
-  tenure events topics create audit --slots 8 --keep 90d
-  tenure events topics set orders --keep-unread 30d    what nobody has read by then is forgotten
-  tenure events topics show orders -w                  and the transaction that blocks a slot, if one does";
+  tenure events topics                                 list topics
+  tenure events topics create orders                   64 partitions, kept for 7 days and until every group has read them
+  tenure events topics create audit --partitions 8 --retention 90d
+  tenure events topics set orders --unread-retention 30d   prune unread events after 30 days
+  tenure events topics show orders -w                  includes transactions that hold a partition lock";
 
 const GROUPS_EXAMPLES: &str = "\
 Examples:
-  tenure events groups -w                              all of them, live
-  tenure events groups show orders mailer              slot by slot: offset, end, lag, member
-  tenure events groups set orders mailer --max-attempts 5 --backoff 1s
-  tenure events groups set orders audit --from latest  made beforehand, it begins with what comes from now on
+  tenure events groups -w                              list groups live
+  tenure events groups show orders mailer              by partition: offset, end, lag, member
+  tenure events groups set orders mailer --max-attempts 5 --initial-backoff 1s
+  tenure events groups set orders audit --from latest  create a group that starts with new events
+  tenure events groups reset orders mailer --to 2h     read the last two hours again
   tenure events groups pause orders mailer --reason 'provider is down'";
 
 const RESET_EXAMPLES: &str = "\
-Whatever is being handled at that moment is refused when it commits: the members begin anew at the new place. Events that are \
-set aside after it are forgotten, for they are read again. Nothing is published again, and no other group is touched.
+Commits of events in progress are rejected; the members continue from the new offsets. Parked events after the new offset \
+are deleted because they are read again. Nothing is published again and no other group is affected.
 
-Where to, at --to: `earliest`, `latest`, a position (as OFFSET in `groups show`), a moment such as 2030-01-31T09:30:00Z, or a time \
-such as 2h, which means: that long ago.
-
-Examples:
-  tenure events reset orders mailer --to earliest --dry-run
-  tenure events reset orders mailer --to 2h
-  tenure events reset orders mailer --to 2030-01-31T09:30:00Z
-  tenure events reset orders mailer --slot 7 --to 4711";
-
-const DEAD_EXAMPLES: &str = "\
-An event that failed as often as it may is dead, and its key parked: those that follow wait behind it, in order. Both `replay` and \
-`drop` let them go on; other keys never waited.
+--to takes `earliest`, `latest`, an offset (see `groups show`), an instant such as 2030-01-31T09:30:00Z, or an age such as 2h.
 
 Examples:
-  tenure events dead list orders mailer
-  tenure events dead list orders mailer --waiting      also what is tried again, and what waits behind
-  tenure events dead show orders mailer 4711
-  tenure events dead replay orders mailer 4711
-  tenure events dead replay orders mailer --all
-  tenure events dead drop orders mailer --key order-7";
+  tenure events groups reset orders mailer --to earliest --dry-run
+  tenure events groups reset orders mailer --to 2h
+  tenure events groups reset orders mailer --to 2030-01-31T09:30:00Z
+  tenure events groups reset orders mailer --partition 7 --to 4711";
 
-const PUSH_EXAMPLES: &str = "\
-The servers (`tenure serve`) consume the group, and POST each event with the headers of Standard Webhooks: webhook-id, \
-webhook-timestamp and webhook-signature. Any 2xx means: done. A secret never stands on the command line, where everybody on the \
-machine could read it; it is kept in the store, and not shown again.
+const DEAD_LETTERS_EXAMPLES: &str = "\
+An event that used all attempts becomes a dead letter and its key is parked: later events of the key wait behind it in \
+order. `replay` and `drop` release them. Other keys are not affected.
 
 Examples:
-  tenure events push set orders mailer --url https://mail.example.com/hooks     makes a secret, and prints it this once
-  tenure events push set orders mailer --url https://mail.example.com/hooks --secret-file hook.secret
-  tenure events push unset orders mailer";
+  tenure events dead-letters list orders mailer
+  tenure events dead-letters list orders mailer --all   include parked events that are not dead
+  tenure events dead-letters show orders mailer 4711
+  tenure events dead-letters replay orders mailer 4711
+  tenure events dead-letters replay orders mailer --all
+  tenure events dead-letters drop orders mailer --key order-7";
+
+const WEBHOOK_EXAMPLES: &str = "\
+The servers (`tenure serve`) consume the group and send each event as a POST with the Standard Webhooks headers webhook-id, \
+webhook-timestamp and webhook-signature. Any 2xx response acknowledges the event. Pass the secret in a file, not as an \
+argument; it is stored and never shown again.
+
+Examples:
+  tenure events webhook set orders mailer --url https://mail.example.com/hooks   creates a secret and prints it once
+  tenure events webhook set orders mailer --url https://mail.example.com/hooks --secret-file hook.secret
+  tenure events webhook delete orders mailer";
 
 const CONSUME_EXAMPLES: &str = "\
-The command runs once for each event. It reads the payload on its standard input, and sees TENURE_EVENT_ID, TENURE_EVENT_TYPE, \
-TENURE_EVENT_KEY (if it has one), TENURE_EVENT_TOPIC, TENURE_EVENT_GROUP, TENURE_EVENT_SLOT, TENURE_EVENT_POSITION, \
-TENURE_EVENT_ATTEMPT, TENURE_EVENT_AT_MS, TENURE_EVENT_HEADERS (a JSON object), TENURE_TOKEN (the slot's fencing token, as a \
-number), TENURE_NAMESPACE and TENURE_ID (the member's name).
+The command runs once per event. It gets the payload on standard input, and TENURE_EVENT_ID, TENURE_EVENT_TYPE, \
+TENURE_EVENT_KEY (if any), TENURE_EVENT_TOPIC, TENURE_EVENT_GROUP, TENURE_EVENT_PARTITION, TENURE_EVENT_OFFSET, \
+TENURE_EVENT_ATTEMPT, TENURE_EVENT_PUBLISHED_AT_MS, TENURE_EVENT_HEADERS (a JSON object), TENURE_TOKEN (the fencing token of \
+the partition), TENURE_NAMESPACE and TENURE_NAME (the member name).
 
-Exit code 0: it is done. Any other code, or a signal: it failed, and is tried again in a while, as the group is set; meanwhile \
-those of its key wait, and the others go on. After the last attempt it is dead (`tenure events dead`).
+Exit code 0 acknowledges the event. Any other code, or a signal, fails the attempt: the event is parked and retried after \
+the backoff of the group, while other keys continue. After the last attempt it is a dead letter (`tenure events \
+dead-letters`).
 
-Every event is handled at least once. It is handled again if this process dies after the command and before the store has \
-heard of it: TENURE_EVENT_ID tells. Of one key, no two commands run at once. The command's process group is ended before the slot \
-can be another's: also when tenure itself is stopped or killed.
+Every event is processed at least once. It is processed again if this process dies after the command and before the commit; \
+use TENURE_EVENT_ID to detect it. Commands for the same key never run concurrently. Before another member can take the \
+partition, tenure stops the command with its process group, even if tenure itself is stopped or killed.
 
-Several share the topic's slots if they name the same group. Groups do not know of one another: each gets all events.
+Members with the same --group divide the partitions of the topic. Each group receives all events.
 
-SIGTERM or Ctrl-C: no more events are begun, what runs is finished. Told again, it is ended, and given to another.
+On SIGTERM or Ctrl-C no new events are started and running commands finish. A second signal stops them and releases their \
+events to another member.
 
 Exit codes:
-  0    it was told to end, or everything was read (--until-end)
-  64   what was asked makes no sense
-  69   the store cannot be used
-  125  tenure itself failed
+  0    stopped by a signal, or idle (--exit-when-idle)
+  64   usage error
+  69   the store is unavailable
+  125  internal error of tenure
   126  the command cannot be executed
   127  the command was not found
 
@@ -133,7 +134,7 @@ Examples:
   tenure events consume orders --group mailer -- ./send.sh
   tenure events consume orders --group mailer -n 8 -- ./send.sh     eight keys at once
   tenure events consume orders --group audit --from latest -- ./audit.py
-  tenure events consume orders --group report --until-end -- ./report.sh   from cron";
+  tenure events consume orders --group report --exit-when-idle -- ./report.sh   from cron";
 
 #[derive(Args, Debug)]
 pub(crate) struct EventsArgs {
@@ -143,289 +144,291 @@ pub(crate) struct EventsArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum EventsCommand {
-    /// Publish an event, or a file of them
+    /// Publish one event, or all events of a file
     #[command(after_help = PUBLISH_EXAMPLES)]
     Publish(PublishArgs),
-    /// Print events as they come
+    /// Print events as they are published
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(TailArgs),
-    /// Run a command for each event, as a member of a group
+    /// Join a group and run a command for each event
     #[command(after_help = CONSUME_EXAMPLES)]
     Consume(ConsumeArgs),
-    /// See, make and set topics
+    /// Inspect, create and configure topics
     #[command(after_help = TOPICS_EXAMPLES)]
     Topics {
         #[command(subcommand)]
         command: Option<TopicsCommand>,
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
-    /// See and set groups: who reads which slot, and how far
+    /// Inspect and configure consumer groups: partitions, offsets and lag
     #[command(after_help = GROUPS_EXAMPLES)]
     Groups {
         #[command(subcommand)]
         command: Option<GroupsCommand>,
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
-    /// Put a group elsewhere: to read again, or to skip
-    #[command(after_help = RESET_EXAMPLES)]
-    Reset(ResetArgs),
-    /// See, replay and drop events that failed for good
-    #[command(after_help = DEAD_EXAMPLES)]
-    Dead {
+    /// Inspect, replay and drop dead letters
+    #[command(after_help = DEAD_LETTERS_EXAMPLES)]
+    DeadLetters {
         #[command(subcommand)]
-        command: DeadCommand,
+        command: DeadLettersCommand,
     },
-    /// Let servers push a group's events to a webhook
-    #[command(after_help = PUSH_EXAMPLES)]
-    Push {
+    /// Deliver a group's events to a webhook
+    #[command(after_help = WEBHOOK_EXAMPLES)]
+    Webhook {
         #[command(subcommand)]
-        command: PushCommand,
+        command: WebhookCommand,
     },
 }
 
-/// A group, as `groups` lists it.
+/// A group of a topic.
 #[derive(Args, Debug, Clone)]
-pub(crate) struct WhichGroup {
-    /// The topic
+pub(crate) struct GroupSelector {
+    /// Topic name
     pub(crate) topic: String,
-    /// The group
+    /// Group name
     pub(crate) group: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PublishArgs {
-    /// The topic; `tenure events topics create` makes it
+    /// Topic name; create it first with `tenure events topics create`
     pub(crate) topic: String,
 
-    /// One event per line of this file, as a JSON object; `-` for the standard input
+    /// Publish the events in this NDJSON file (one JSON object each); `-` for standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
-    /// What happened, such as order.paid
+    /// Event type, such as order.paid
     #[arg(long = "type", value_name = "TYPE", required_unless_present = "file")]
     pub(crate) kind: Option<String>,
 
-    /// Events with the same key are read in order
+    /// Event key; events with the same key are processed in order
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
-    /// With what: JSON, `-` for the standard input, or @FILE [default: {}]
+    /// Payload: JSON, `-` for standard input, or @FILE [default: {}]
     #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true, conflicts_with = "file")]
     pub(crate) payload: Option<String>,
 
-    /// With what, as it is: a file, or `-` for the standard input
+    /// Binary payload: a file, or `-` for standard input
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ["payload", "file"])]
-    pub(crate) bytes: Option<PathBuf>,
+    pub(crate) payload_file: Option<PathBuf>,
 
-    /// Something more about it (repeatable)
+    /// Header (repeatable)
     #[arg(long = "header", value_parser = key_value, value_name = "NAME=VALUE")]
     pub(crate) headers: Vec<(String, String)>,
 
-    /// Published again under the same one: the first
+    /// Idempotency key; a repeated publication returns the first event
     #[arg(long, value_name = "KEY", conflicts_with = "file")]
     pub(crate) idempotency_key: Option<String>,
 
-    /// The token under which its publisher leads, such as $TENURE_TOKEN, for whoever reads it
+    /// Fencing token of the publishing leader, such as $TENURE_TOKEN; stored with the event
     #[arg(long, value_parser = token, value_name = "TOKEN", conflicts_with = "file")]
     pub(crate) leader_token: Option<tenure::Token>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct TailArgs {
-    /// The topic
+    /// Topic name
     pub(crate) topic: String,
 
-    /// Where to begin: `earliest`, `latest`, a position, a moment, or how long ago
-    #[arg(long, value_parser = begin, value_name = "PLACE", conflicts_with = "last")]
-    pub(crate) from: Option<Begin>,
+    /// Start: `earliest`, `latest`, an offset, an instant, or an age such as 2h
+    #[arg(long, value_parser = start_offset, value_name = "START", conflicts_with = "last")]
+    pub(crate) from: Option<StartOffset>,
 
-    /// Begin with the last N
+    /// Start with the last N events
     #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=10_000), value_name = "N")]
     pub(crate) last: u32,
 
-    /// Only this key
+    /// Only events with this key
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
-    /// Only this type (repeatable)
+    /// Only events of this type (repeatable)
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kinds: Vec<String>,
 
-    /// End after so many
+    /// Exit after N events
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), value_name = "N")]
-    pub(crate) count: Option<u64>,
+    pub(crate) limit: Option<u64>,
 
-    /// End when everything is printed, instead of waiting for more
+    /// Exit at the end of the topic instead of waiting for more
     #[arg(long)]
     pub(crate) no_follow: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ConsumeArgs {
-    /// The topic
+    /// Topic name
     pub(crate) topic: String,
 
-    /// The group; made, if it is not there
+    /// Group name; created if missing
     #[arg(short, long, value_name = "GROUP")]
     pub(crate) group: String,
 
-    /// How many commands run at once, each on another key
+    /// Number of commands that run at once, each for a different key
     #[arg(short = 'n', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub(crate) concurrency: u32,
 
-    /// What the group calls this member: after a restart it gets its slots back by this name [default: host name and process number]
-    #[arg(long, env = "NODE_ID", value_name = "NAME")]
-    pub(crate) member: Option<String>,
+    /// Member name; after a restart the member of this name gets the same partitions back [default: host name and process
+    /// id]
+    #[arg(long, env = "TENURE_NAME", value_name = "NAME")]
+    pub(crate) name: Option<String>,
 
-    /// Where the group begins, if it is new: `earliest`, `latest`, a position, a moment, or how long ago
-    #[arg(long, default_value = "earliest", value_parser = begin, value_name = "PLACE")]
-    pub(crate) from: Begin,
+    /// Start of a new group: `earliest`, `latest`, an offset, an instant, or an age such as 2h
+    #[arg(long, default_value = "earliest", value_parser = start_offset, value_name = "START")]
+    pub(crate) from: StartOffset,
 
-    /// How long a silent process keeps its slots
-    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "TIME")]
+    /// Lease duration
+    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "DURATION")]
     pub(crate) lease: Duration,
 
-    /// How long a command may take; then it is ended, and has failed [default: for as long as it takes]
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    /// Timeout of one command; then it is stopped and counts as failed [default: none]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
 
-    /// How long a command may take to end after SIGTERM, before SIGKILL
-    #[arg(long, default_value = KILL_AFTER, value_parser = duration, value_name = "TIME")]
+    /// Time between SIGTERM and SIGKILL when the command is stopped
+    #[arg(long, default_value = KILL_AFTER, value_parser = duration, value_name = "DURATION")]
     pub(crate) kill_after: Duration,
 
-    /// End when everything is read and nothing is to be tried again
+    /// Exit when all events are processed and no retry is pending
     #[arg(long)]
-    pub(crate) until_end: bool,
+    pub(crate) exit_when_idle: bool,
 
-    /// Pass a variable to the command that it does not get otherwise: an address with a password, an access token, a cluster's
+    /// Pass this variable to the command although it holds a secret: a URL with a password, an access token or a cluster
     /// secret (repeatable)
     #[arg(long = "pass-env", value_name = "NAME")]
     pub(crate) pass_env: Vec<String>,
 
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// Command and arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum TopicsCommand {
-    /// All topics, and how much is in them
+    /// List topics with their event counts
     List {
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
-    /// One topic: how it is set, who reads it, and who blocks it
+    /// Show a topic: settings, groups and lock holders
     Show {
-        /// The topic
+        /// Topic name
         topic: String,
-        /// Keep it on the screen, up to date
+        /// Refresh continuously
         #[arg(short, long)]
         watch: bool,
     },
-    /// Make a topic
+    /// Create a topic
     #[command(
-        after_help = "The number of slots is fixed: at most so many members share a group's work, and each key stays in its slot.\n\nExamples:\n  tenure events topics create orders\n  tenure events topics create audit --slots 8 --keep 90d --max-bytes 64KiB"
+        after_help = "The number of partitions cannot change later. It is the maximum number of active members of a group, and each key keeps its partition.\n\nExamples:\n  tenure events topics create orders\n  tenure events topics create audit --partitions 8 --retention 90d --max-payload-bytes 64KiB"
     )]
     Create {
-        /// The topic
+        /// Topic name
         topic: String,
-        /// Into how many slots its keys are spread
-        #[arg(long, default_value_t = tenure::port::SLOTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(tenure::port::SLOTS_MAX)), value_name = "N")]
-        slots: u32,
+        /// Number of partitions; it cannot change later
+        #[arg(long, default_value_t = tenure::port::DEFAULT_PARTITIONS, value_parser = clap::value_parser!(u32).range(1..=i64::from(tenure::port::PARTITIONS_MAX)), value_name = "N")]
+        partitions: u32,
         #[command(flatten)]
-        set: TopicSet,
+        set: TopicSetArgs,
     },
-    /// Set a topic; what is not named stays as it is
+    /// Change the settings of a topic; settings without an option keep their values
     #[command(
-        after_help = "Examples:\n  tenure events topics set orders --keep 30d\n  tenure events topics set orders --keep-unread none"
+        after_help = "Examples:\n  tenure events topics set orders --retention 30d\n  tenure events topics set orders --unread-retention none"
     )]
     Set {
-        /// The topic
+        /// Topic name
         topic: String,
         #[command(flatten)]
-        set: TopicSet,
+        set: TopicSetArgs,
     },
-    /// Delete a topic, with its events and groups
+    /// Delete a topic with its events and groups
     Delete {
-        /// The topic
+        /// Topic name
         topic: String,
-        /// Also if there are events or groups in it
+        /// Delete even if the topic has events or groups
         #[arg(long)]
         force: bool,
     },
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct TopicSet {
-    /// For how long events are kept, at least, whoever has read them [default of new ones: 7d]
-    #[arg(long, value_parser = duration, value_name = "TIME")]
-    pub(crate) keep: Option<Duration>,
-    /// For how long what a group has not read is kept; `none`: until it has [default of new ones: none]
-    #[arg(long, value_parser = limited(duration), value_name = "TIME")]
-    pub(crate) keep_unread: Option<Limit<Duration>>,
-    /// The longest payload, such as 4096 or 64KiB [default of new ones: 1MiB]
+pub(crate) struct TopicSetArgs {
+    /// Minimum retention of events [default for a new topic: 7d]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) retention: Option<Duration>,
+    /// Maximum retention of unread events; `none` to keep them until every group has read them [default for a new topic:
+    /// none]
+    #[arg(long, value_parser = limited(duration), value_name = "DURATION")]
+    pub(crate) unread_retention: Option<OptionalLimit<Duration>>,
+    /// Maximum payload size, such as 4096 or 64KiB [default for a new topic: 1MiB]
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
-    pub(crate) max_bytes: Option<u64>,
+    pub(crate) max_payload_bytes: Option<u64>,
 }
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum GroupsCommand {
-    /// All groups, and how far they are behind
+    /// List groups with their lag
     List {
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
-    /// One group, slot by slot: offset, end, lag, member
+    /// Show a group by partition: committed offset, end offset, lag and member
     Show {
         #[command(flatten)]
-        which: WhichGroup,
-        /// Only slots in which something is unread
+        which: GroupSelector,
+        /// Only partitions with unread events
         #[arg(long)]
         lagging: bool,
-        /// Keep it on the screen, up to date
+        /// Refresh continuously
         #[arg(short, long)]
         watch: bool,
     },
-    /// Set a group; what is not named stays as it is. Makes it, if it is not there
+    /// Change the settings of a group, or create it; settings without an option keep their values
     #[command(
         after_help = "Examples:\n  tenure events groups set orders mailer --max-attempts 5\n  tenure events groups set orders audit --from latest"
     )]
     Set {
         #[command(flatten)]
-        which: WhichGroup,
-        /// How often an event is tried before it is dead and its key parked [default of new ones: 10]
+        which: GroupSelector,
+        /// Attempts per event before it becomes a dead letter and its key is parked [default for a new group: 10]
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
         max_attempts: Option<u32>,
-        /// How long to wait after the first failed attempt; doubles with each [default of new ones: 500ms]
-        #[arg(long, value_parser = duration, value_name = "TIME")]
-        backoff: Option<Duration>,
-        /// How long to wait at most [default of new ones: 1m]
-        #[arg(long, value_parser = duration, value_name = "TIME")]
+        /// Backoff after the first failed attempt; doubles with each failure [default for a new group: 500ms]
+        #[arg(long, value_parser = duration, value_name = "DURATION")]
+        initial_backoff: Option<Duration>,
+        /// Maximum backoff [default for a new group: 1m]
+        #[arg(long, value_parser = duration, value_name = "DURATION")]
         max_backoff: Option<Duration>,
-        /// Where it begins, if it is new: `earliest`, `latest`, a position, a moment, or how long ago
-        #[arg(long, default_value = "earliest", value_parser = begin, value_name = "PLACE")]
-        from: Begin,
+        /// Start of a new group: `earliest`, `latest`, an offset, an instant, or an age such as 2h
+        #[arg(long, default_value = "earliest", value_parser = start_offset, value_name = "START")]
+        from: StartOffset,
     },
-    /// Read nothing until resumed; what is begun is finished
+    /// Pause a group; events in progress are finished
     Pause {
         #[command(flatten)]
-        which: WhichGroup,
-        /// Why, for the others
+        which: GroupSelector,
+        /// Reason, shown to other operators
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Read again
+    /// Resume a group
     Resume {
         #[command(flatten)]
-        which: WhichGroup,
+        which: GroupSelector,
     },
-    /// Delete a group, with how far it has read and what is dead
+    /// Move a group's offsets, to read events again or to skip them
+    #[command(after_help = RESET_EXAMPLES)]
+    Reset(ResetArgs),
+    /// Delete a group with its offsets and dead letters
     Delete {
         #[command(flatten)]
-        which: WhichGroup,
-        /// Also if it has events that are dead, or tried again
+        which: GroupSelector,
+        /// Delete even if the group has parked events or dead letters
         #[arg(long)]
         force: bool,
     },
@@ -434,107 +437,107 @@ pub(crate) enum GroupsCommand {
 #[derive(Args, Debug)]
 pub(crate) struct ResetArgs {
     #[command(flatten)]
-    pub(crate) which: WhichGroup,
+    pub(crate) which: GroupSelector,
 
-    /// Where to: `earliest`, `latest`, a position, a moment, or how long ago
-    #[arg(long, value_parser = begin, value_name = "PLACE")]
-    pub(crate) to: Begin,
+    /// New offset: `earliest`, `latest`, an offset, an instant, or an age such as 2h
+    #[arg(long, value_parser = start_offset, value_name = "START")]
+    pub(crate) to: StartOffset,
 
-    /// Only this slot
+    /// Only this partition
     #[arg(long, value_name = "N")]
-    pub(crate) slot: Option<u32>,
+    pub(crate) partition: Option<u32>,
 
-    /// Show what would be, and change nothing
+    /// Print the changes without making them
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum DeadCommand {
-    /// Events that are dead
+pub(crate) enum DeadLettersCommand {
+    /// List dead letters
     List {
         #[command(flatten)]
-        which: WhichGroup,
-        /// Only of this key
+        which: GroupSelector,
+        /// Only events with this key
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
-        /// Also those that are tried again, or wait behind another of their key
+        /// Include parked events that are not dead
         #[arg(long)]
-        waiting: bool,
-        /// After this number: the next page
-        #[arg(long, value_name = "ID")]
-        after: Option<u64>,
-        /// How many at most
+        all: bool,
+        /// Cursor of the next page
+        #[arg(long, value_name = "CURSOR")]
+        cursor: Option<u64>,
+        /// Maximum number of events
         #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "N")]
         limit: u32,
-        /// Keep it on the screen, up to date
+        /// Refresh continuously
         #[arg(short, long)]
         watch: bool,
     },
-    /// One of them: what went wrong, and with what
+    /// Show a parked event: error, attempts and payload
     Show {
         #[command(flatten)]
-        which: WhichGroup,
-        /// The event's number
-        id: u64,
+        which: GroupSelector,
+        /// Event id
+        event_id: u64,
     },
-    /// Try again, as often as at first; those behind follow in order
+    /// Deliver dead letters again, with all attempts restored; events that wait behind them follow in order
     #[command(
-        after_help = "Examples:\n  tenure events dead replay orders mailer 4711 4712\n  tenure events dead replay orders mailer --key order-7\n  tenure events dead replay orders mailer --all"
+        after_help = "Examples:\n  tenure events dead-letters replay orders mailer 4711 4712\n  tenure events dead-letters replay orders mailer --key order-7\n  tenure events dead-letters replay orders mailer --all"
     )]
-    Replay(DeadOrderArgs),
-    /// Forget; those behind follow in order
+    Replay(DeadLetterActionArgs),
+    /// Drop dead letters; events behind them follow in order
     #[command(
-        after_help = "Examples:\n  tenure events dead drop orders mailer 4711\n  tenure events dead drop orders mailer --key order-7"
+        after_help = "Examples:\n  tenure events dead-letters drop orders mailer 4711\n  tenure events dead-letters drop orders mailer --key order-7"
     )]
-    Drop(DeadOrderArgs),
+    Drop(DeadLetterActionArgs),
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct DeadOrderArgs {
+pub(crate) struct DeadLetterActionArgs {
     #[command(flatten)]
-    pub(crate) which: WhichGroup,
+    pub(crate) which: GroupSelector,
 
     #[command(flatten)]
-    pub(crate) events: WhichDead,
+    pub(crate) events: DeadLetterSelector,
 }
 
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
-pub(crate) struct WhichDead {
-    /// The events' numbers
-    #[arg(value_name = "ID")]
-    pub(crate) ids: Vec<u64>,
-    /// Those of this key
+pub(crate) struct DeadLetterSelector {
+    /// Event ids
+    #[arg(value_name = "EVENT_ID")]
+    pub(crate) event_ids: Vec<u64>,
+    /// All dead letters with this key
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
-    /// All of the group
+    /// All dead letters of the group
     #[arg(long)]
     pub(crate) all: bool,
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum PushCommand {
-    /// Push to this address from now on
+pub(crate) enum WebhookCommand {
+    /// Set the webhook of a group
     Set {
         #[command(flatten)]
-        which: WhichGroup,
-        /// By POST, one event each
+        which: GroupSelector,
+        /// URL that receives one POST per event
         #[arg(long, value_name = "URL")]
         url: String,
-        /// A file with the secret that signatures are made with; `-` for the standard input [default: the one that it has; if it has none, a new one, printed this once]
+        /// File with the signing secret; `-` for standard input [default: the current secret, or a new one, printed once]
         #[arg(long, value_name = "FILE|-")]
         secret_file: Option<PathBuf>,
-        /// Make a new secret, printed this once; the one before is of no use from then on
+        /// Create a new signing secret and print it once; the old one stops working
         #[arg(long, conflicts_with = "secret_file")]
-        new_secret: bool,
-        /// How long an answer may take
-        #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+        rotate_secret: bool,
+        /// Timeout of one webhook request
+        #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
         timeout: Duration,
     },
-    /// Push no more; how far it was read stays
-    Unset {
+    /// Delete the webhook; offsets are kept
+    Delete {
         #[command(flatten)]
-        which: WhichGroup,
+        which: GroupSelector,
     },
 }

@@ -1,250 +1,254 @@
-//! What can be typed about schedules.
+//! Arguments of `tenure schedules`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use tenure::schedule::{Fold, Gap, Misfire, Overlap, When, WhenError, Zone};
+use tenure::rules::schedule::{
+    DstGapPolicy, DstOverlapPolicy, MisfirePolicy, OverlapPolicy, ScheduleExpression,
+    ScheduleExpressionError, Zone,
+};
 
-use super::claims::{Limit, Listing, limited};
-use super::point::{Point, point};
-use super::values::{Concurrency, concurrency, priority};
+use super::parsers::{ConcurrencyArg, concurrency, priority};
+use super::queues_and_pools::{ListArgs, OptionalLimit, limited};
+use super::time::{TimeArg, time_arg};
 use super::{LEASE, duration};
 
 pub(crate) const EXAMPLES: &str = "\
-Schedules fire where somebody is elected to fire them: beside every `tenure serve`, in `tenure schedule run`, and in programs with \
-a scheduler of their own. One of all of them does it.
+One elected scheduler fires all schedules. Candidates are every `tenure serve`, `tenure schedules run`, and programs that \
+run a scheduler.
 
 Exit codes:
-  64   what was asked makes no sense
-  69   the store cannot be used
-  75   somebody else has changed it meanwhile; nothing was done
+  64   usage error
+  69   the store is unavailable
+  75   conflict: the schedule changed since it was read; nothing was changed
 
 Examples:
-  tenure schedule create nightly '30 2 * * *' --zone Europe/Berlin --task reports
-  tenure schedule create beat 'every 30s' --event beats
-  tenure schedule next nightly                          the next ten, on its wall clock
-  tenure schedule list -w
-  tenure schedule pause nightly --reason 'database upgrade'
-  tenure schedule trigger nightly                       once, now
-  tenure schedule backfill nightly --from 2026-11-01 --to 2026-11-08 --dry-run
-  tenure schedule history nightly
-  tenure schedule apply -f schedules.toml --dry-run
-  tenure schedule run                                   fire what is due, without a server";
+  tenure schedules create nightly '30 2 * * *' --time-zone Europe/Berlin --task reports
+  tenure schedules create beat 'every 30s' --event beats
+  tenure schedules preview nightly                      the next ten ticks, in its time zone
+  tenure schedules list -w
+  tenure schedules pause nightly --reason 'database upgrade'
+  tenure schedules trigger nightly                      fire once, now
+  tenure schedules backfill nightly --from 2026-11-01 --to 2026-11-08 --dry-run
+  tenure schedules history nightly
+  tenure schedules apply -f schedules.toml --dry-run
+  tenure schedules run                                  fire due schedules without a server";
 
-// Paragraphs are one line each: they are wrapped where they are shown.
+// One line per paragraph: clap wraps them to the width of the terminal.
 const CREATE_EXAMPLES: &str = "\
-When: a cron expression (minute, hour, day of month, month, day of week; with six fields seconds come first; names, ranges, steps, \
-L, W, # and @daily work), or an interval such as 'every 90s', 'every 1h30m' or 'every 2d', counted from 1970 or, with \
-'from start', from --start. Hours and less are elapsed time; days are days of the calendar in the zone.
+EXPRESSION is a cron expression (minute, hour, day of month, month, day of week; six fields start with seconds; names, \
+ranges, steps, L, W, # and @daily are supported), or an interval such as 'every 90s', 'every 1h30m' or 'every 2d'. Intervals \
+count from 1970 or, with 'from start', from --start-at. Hours and smaller are elapsed time; days are local days in the time \
+zone.
 
-What a tick does: it publishes an event (--event), submits a task (--task), or calls an address by POST, signed (--call), which the \
-servers do. All carry the tick and the token of the leader that fired it.
+A tick publishes an event (--event), submits a task (--task) or sends a signed webhook from a server (--webhook). Each \
+carries the tick and the token of the leader that fired it.
 
-Missed ticks, at --misfire: skip, fire_once (one for all: the usual), fire_all(100), within(15m). Times that a wall clock jumps over \
-or shows twice: --dst-gap shift|skip, --dst-overlap first|both; unless said, every hour's work skips and counts both, and anything \
-else shifts and counts the first.
+--misfire-policy: skip, fire_once (default), fire_all(100) or within(15m). --dst-gap: shift or skip. --dst-overlap: first or \
+both. By default hourly expressions skip gaps and fire in both halves of an overlap; others shift and fire once.
 
-Moments, at --start and --end: 2030-01-31T09:30:00Z, or in the zone of the schedule 2030-01-31T09:30 or 2030-01-31.
+--start-at and --end-at take 2030-01-31T09:30:00Z, or in the time zone of the schedule 2030-01-31T09:30 or 2030-01-31.
 
 Examples:
-  tenure schedule create nightly '30 2 * * MON-FRI' --zone Europe/Berlin --task reports --kind nightly --overlap skip
-  tenure schedule create beat 'every 30s' --event beats --payload '{\"from\":\"cron\"}'
-  tenure schedule create payday '0 9 LW * *' --zone America/New_York --call https://pay.example.com/hooks
-  tenure schedule create sweep @hourly --task sweep --jitter 5m --misfire 'within(2h)' --end 2030-01-01";
+  tenure schedules create nightly '30 2 * * MON-FRI' --time-zone Europe/Berlin --task reports --kind nightly --overlap-policy skip
+  tenure schedules create beat 'every 30s' --event beats --payload '{\"from\":\"cron\"}'
+  tenure schedules create payday '0 9 LW * *' --time-zone America/New_York --webhook https://pay.example.com/hooks
+  tenure schedules create sweep @hourly --task sweep --jitter 5m --misfire-policy 'within(2h)' --end-at 2030-01-01";
 
 const SET_EXAMPLES: &str = "\
-What is not named stays as it is. `none` takes --start and --end away. If the times change, what was missed by the old ones is \
-forgotten, and it goes on with the first tick by the new ones; otherwise it goes on where it is. Two who change it at once do not \
-overwrite each other: the second is refused (exit code 75). Who has looked at it earlier says at which version: --if-version.
+Unnamed settings keep their values; `none` removes --start-at and --end-at. If the expression changes, missed ticks of the \
+old one are discarded and the schedule continues with the first new tick. Concurrent changes conflict: the second one exits \
+with 75. Use --if-version to require the version you read.
 
 Examples:
-  tenure schedule set nightly --when '0 3 * * *'
-  tenure schedule set nightly --misfire 'fire_all(24)' --if-version 3
-  tenure schedule set nightly --end none";
+  tenure schedules set nightly --expression '0 3 * * *'
+  tenure schedules set nightly --misfire-policy 'fire_all(24)' --if-version 3
+  tenure schedules set nightly --end-at none";
 
-const NEXT_EXAMPLES: &str = "\
+const PREVIEW_EXAMPLES: &str = "\
 Examples:
-  tenure schedule next nightly
-  tenure schedule next nightly -n 50 --from 2027-03-25 -o json
-  tenure schedule next --when '30 2 * * *' --zone Europe/Berlin      try it out, without a store";
+  tenure schedules preview nightly
+  tenure schedules preview nightly -n 50 --from 2027-03-25 -o json
+  tenure schedules preview --expression '30 2 * * *' --time-zone Europe/Berlin      test an expression without a store";
 
 const TRIGGER_EXAMPLES: &str = "\
-It fires at once, by your own hand: nobody need lead, a pause does not matter, and neither do the ticks to come.
+Fires at once without a leader, even if the schedule is paused. Scheduled ticks are not affected.
 
 Examples:
-  tenure schedule trigger nightly
-  tenure schedule trigger nightly --payload '{\"full\":true}'";
+  tenure schedules trigger nightly
+  tenure schedules trigger nightly --payload '{\"full\":true}'";
 
 const BACKFILL_EXAMPLES: &str = "\
-Fires ticks of the past that have not fired: of the time when nobody led, of a pause, or from before the schedule was made. A tick \
-that has fired does not fire again, so it may be begun anew after an interruption. Those that are yet to come are left to come.
+Fires past ticks that have not fired: from an outage, a pause, or before the schedule existed. A fired tick never fires \
+again, so an interrupted backfill can be repeated. Future ticks are ignored.
 
-Moments: 2030-01-31T09:30:00Z, or in the zone of the schedule 2030-01-31T09:30 or 2030-01-31, or how long ago, such as 2h.
+Instants: 2030-01-31T09:30:00Z, or in the time zone of the schedule 2030-01-31T09:30 or 2030-01-31, or an age such as 2h.
 
 Examples:
-  tenure schedule backfill nightly --from 2026-11-01 --to 2026-11-08 --dry-run
-  tenure schedule backfill nightly --from 12h";
+  tenure schedules backfill nightly --from 2026-11-01 --to 2026-11-08 --dry-run
+  tenure schedules backfill nightly --from 12h";
 
 const HISTORY_EXAMPLES: &str = "\
-Late is how much later than it was due a tick was fired. Ticks that were missed and did not fire are told as ranges.
+LATE is the lateness of a tick. Skipped ticks are listed as ranges.
 
 Examples:
-  tenure schedule history nightly
-  tenure schedule history nightly -n 500 -o json
-  tenure schedule history nightly --before 2026-11-01";
+  tenure schedules history nightly
+  tenure schedules history nightly -n 500 -o json
+  tenure schedules history nightly --before 2026-11-01";
 
 pub(crate) const APPLY_EXAMPLES: &str = "\
-The file says what is to be, and applying it again changes nothing:
+The file declares schedules; applying it twice changes nothing the second time:
 
-  source = \"billing\"              # who --prune asks for; optional otherwise
+  source = \"billing\"               # required by --prune
 
-  [defaults]                       # zone, misfire, overlap, jitter, dst
-  zone = \"Europe/Berlin\"
+  [defaults]                       # time_zone, misfire_policy, overlap_policy, jitter, dst
+  time_zone = \"Europe/Berlin\"
 
   [[schedule]]
   name = \"nightly\"
-  when = \"30 2 * * MON-FRI\"
-  misfire = \"within(2h)\"
-  overlap = \"skip\"
+  expression = \"30 2 * * MON-FRI\"
+  misfire_policy = \"within(2h)\"
+  overlap_policy = \"skip\"
   payload = { full = true }
   task = { queue = \"reports\", kind = \"nightly\", max_run = \"1h\" }
 
   [[schedule]]
   name = \"beat\"
-  when = \"every 30s\"
+  expression = \"every 30s\"
   event = { topic = \"beats\" }
 
   [[schedule]]
   name = \"payday\"
-  when = \"0 9 LW * *\"
-  start = 2027-01-01
-  call = { url = \"https://pay.example.com/hooks\", secret_file = \"payday.secret\" }
+  expression = \"0 9 LW * *\"
+  start_at = 2027-01-01
+  webhook = { url = \"https://pay.example.com/hooks\", secret_file = \"payday.secret\" }
 
-All of the file is checked before anything is changed. Each schedule is then set by itself, and only if it is as it was when the \
-differences were shown. With --prune, schedules that came from the same source and are not in the file any more are deleted.
+The whole file is validated first. Each schedule is then updated on its own, only if it has not changed since the diff was \
+shown. With --prune, schedules of the same source that are missing from the file are deleted.
 
 Examples:
-  tenure schedule apply -f schedules.toml --dry-run
-  tenure schedule apply -f schedules.toml --prune
-  generate | tenure schedule apply -f - --source billing";
+  tenure schedules apply -f schedules.toml --dry-run
+  tenure schedules apply -f schedules.toml --prune
+  generate | tenure schedules apply -f - --source billing";
 
 const RUN_EXAMPLES: &str = "\
-One of all that run this (and of all servers, and programs with a scheduler) is elected, and fires what is due; when it ends or dies \
-another goes on from what is stored. Calls to addresses wait for a server. It needs the store itself: servers fire by themselves.
+One of these processes, servers and programs with a scheduler is elected and fires due schedules; if it stops, another \
+continues from the stored state. Webhooks are sent by servers only. Needs a database store; servers run their own scheduler.
 
-SIGTERM or Ctrl-C: it finishes what it fires, and gives its leadership to another.
+On SIGTERM or Ctrl-C it finishes the current batch and releases leadership.
 
 Examples:
-  tenure schedule run
-  tenure schedule run --priority 100 -o json
-  tenure schedule run --until-idle               from cron";
+  tenure schedules run
+  tenure schedules run --priority 100 -o json
+  tenure schedules run --exit-when-idle          from cron";
 
 #[derive(Args, Debug)]
-pub(crate) struct ScheduleArgs {
+pub(crate) struct SchedulesArgs {
     #[command(subcommand)]
-    pub(crate) command: ScheduleCommand,
+    pub(crate) command: SchedulesCommand,
 }
 
 #[derive(Subcommand, Debug)]
-pub(crate) enum ScheduleCommand {
-    /// Make a schedule
+pub(crate) enum SchedulesCommand {
+    /// Create a schedule
     #[command(after_help = CREATE_EXAMPLES)]
     Create(Box<CreateArgs>),
-    /// Change a schedule
+    /// Change the settings of a schedule
     #[command(mut_args = unchanged)]
     #[command(after_help = SET_EXAMPLES)]
     Set(Box<SetArgs>),
-    /// All schedules, when they fire next, and what became of the last ticks
+    /// List schedules with their next and last ticks
     List {
         #[command(flatten)]
-        listing: Listing,
-        /// Only those from this file or program
+        listing: ListArgs,
+        /// Only schedules from this source
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
-        /// After the schedule of this name: the next page
-        #[arg(long, value_name = "NAME")]
-        after: Option<String>,
-        /// How many at most
+        /// Cursor of the next page
+        #[arg(long, value_name = "CURSOR")]
+        cursor: Option<String>,
+        /// Maximum number of schedules
         #[arg(short = 'n', long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "N")]
         limit: u32,
     },
-    /// One schedule: what it is, where it stands, what is next and what was last
+    /// Show a schedule: definition, state, upcoming and recent ticks
     Show {
-        /// The schedule
-        name: String,
-        /// Keep it on the screen, up to date
+        /// Schedule name
+        schedule: String,
+        /// Refresh continuously
         #[arg(short, long)]
         watch: bool,
     },
-    /// The next ticks, on its wall clock
-    #[command(after_help = NEXT_EXAMPLES)]
-    Next(NextArgs),
-    /// Let it not fire until it is resumed
+    /// Preview the next ticks in the time zone of the schedule
+    #[command(after_help = PREVIEW_EXAMPLES)]
+    Preview(PreviewArgs),
+    /// Pause a schedule
     Pause {
-        /// The schedule
-        name: String,
-        /// Why, for the others
+        /// Schedule name
+        schedule: String,
+        /// Reason, shown to other operators
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Let it fire again; what it missed follows its policy
+    /// Resume a schedule; missed ticks follow its misfire policy
     Resume {
-        /// The schedule
-        name: String,
+        /// Schedule name
+        schedule: String,
     },
-    /// Fire once, now
+    /// Fire a schedule once, now
     #[command(after_help = TRIGGER_EXAMPLES)]
     Trigger {
-        /// The schedule
-        name: String,
-        /// Instead of the schedule's own: JSON, `-` for the standard input, or @FILE
+        /// Schedule name
+        schedule: String,
+        /// Payload for this run: JSON, `-` for standard input, or @FILE [default: the payload of the schedule]
         #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
         payload: Option<String>,
     },
-    /// Fire ticks of the past that did not
+    /// Fire past ticks that have not fired
     #[command(after_help = BACKFILL_EXAMPLES)]
     Backfill(BackfillArgs),
-    /// What became of the last ticks, the newest first
+    /// List recent ticks, newest first
     #[command(after_help = HISTORY_EXAMPLES)]
     History(HistoryArgs),
-    /// Delete a schedule with its history; what it has published or submitted stays
+    /// Delete a schedule and its history; published events and submitted tasks are kept
     Delete {
-        /// The schedule
-        name: String,
-        /// Only if it is of this version
+        /// Schedule name
+        schedule: String,
+        /// Only if the schedule has this version
         #[arg(long, value_name = "N")]
         if_version: Option<u64>,
     },
-    /// Make the store's schedules what a file says
+    /// Apply the schedules in a file to the store
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
-    /// Fire what is due, when elected to: without a server
+    /// Campaign for the scheduler role and fire due schedules, without a server
     #[command(after_help = RUN_EXAMPLES)]
     Run(ScheduleRunArgs),
 }
 
 #[derive(Args, Debug)]
-#[command(group = clap::ArgGroup::new("does").required(true).args(["event", "task", "call"]))]
+#[command(group = clap::ArgGroup::new("target").required(true).args(["event", "task", "webhook"]))]
 pub(crate) struct CreateArgs {
-    /// The schedule
-    pub(crate) name: String,
+    /// Schedule name
+    pub(crate) schedule: String,
 
-    /// A cron expression, or an interval such as 'every 90s'
-    #[arg(value_parser = when, value_name = "WHEN")]
-    pub(crate) when: When,
+    /// Cron expression, or an interval such as 'every 90s'
+    #[arg(value_parser = expression, value_name = "EXPRESSION")]
+    pub(crate) expression: ScheduleExpression,
 
     #[command(flatten)]
     pub(crate) target: TargetArgs,
 
     #[command(flatten)]
-    pub(crate) task: TaskOptions,
+    pub(crate) task: TargetOptionArgs,
 
     #[command(flatten)]
-    pub(crate) fields: FieldArgs,
+    pub(crate) fields: ScheduleFieldArgs,
 }
 
-/// The help of an option of `set`. What is left out stays as it is; the defaults in the text are those of `create`.
+/// Replaces the default in the help of an option: `set` shares its options with `create` and keeps
+/// settings without an option.
 fn unchanged(option: clap::Arg) -> clap::Arg {
     let help = option.get_help().map(ToString::to_string).unwrap_or_default();
     match help.split_once(" [default: ") {
@@ -255,247 +259,247 @@ fn unchanged(option: clap::Arg) -> clap::Arg {
 
 #[derive(Args, Debug)]
 pub(crate) struct SetArgs {
-    /// The schedule
-    pub(crate) name: String,
+    /// Schedule name
+    pub(crate) schedule: String,
 
-    /// A cron expression, or an interval such as 'every 90s'
-    #[arg(long, value_parser = when, value_name = "WHEN")]
-    pub(crate) when: Option<When>,
+    /// Cron expression, or an interval such as 'every 90s'
+    #[arg(long, value_parser = expression, value_name = "EXPRESSION")]
+    pub(crate) expression: Option<ScheduleExpression>,
 
     #[command(flatten)]
     pub(crate) target: TargetArgs,
 
     #[command(flatten)]
-    pub(crate) task: TaskOptions,
+    pub(crate) task: TargetOptionArgs,
 
     #[command(flatten)]
-    pub(crate) fields: FieldArgs,
+    pub(crate) fields: ScheduleFieldArgs,
 
-    /// Only if it is of this version, as `show` tells it
+    /// Only if the schedule has this version, as printed by `show`
     #[arg(long, value_name = "N")]
     pub(crate) if_version: Option<u64>,
 }
 
-/// What a tick does.
+/// Target of a schedule.
 #[derive(Args, Debug, Clone)]
 #[group(multiple = false)]
 pub(crate) struct TargetArgs {
-    /// A tick publishes an event to this topic
+    /// Target: publish an event to this topic
     #[arg(long, value_name = "TOPIC")]
     pub(crate) event: Option<String>,
 
-    /// A tick submits a task to this queue
+    /// Target: submit a task to this queue
     #[arg(long, value_name = "QUEUE")]
     pub(crate) task: Option<String>,
 
-    /// A tick calls this address, by POST
+    /// Target: send a webhook to this URL
     #[arg(long, value_name = "URL")]
-    pub(crate) call: Option<String>,
+    pub(crate) webhook: Option<String>,
 }
 
-/// What belongs to one sort of target only.
+/// Options that belong to one kind of target.
 #[derive(Args, Debug, Default)]
-pub(crate) struct TaskOptions {
-    /// The event's key [default: the schedule's name]
-    #[arg(long, value_name = "KEY", help_heading = "Of an event")]
+pub(crate) struct TargetOptionArgs {
+    /// Event key [default: the name of the schedule]
+    #[arg(long, value_name = "KEY", help_heading = "Event target")]
     pub(crate) key: Option<String>,
 
-    /// A file with the secret that calls are signed with; `-` for the standard input [default: a new one, printed this once]
-    #[arg(long, value_name = "FILE|-", help_heading = "Of a call")]
+    /// File with the webhook signing secret; `-` for standard input [default: a new one, printed once]
+    #[arg(long, value_name = "FILE|-", help_heading = "Webhook target")]
     pub(crate) secret_file: Option<PathBuf>,
 
-    /// What is to be done, as workers know it
-    #[arg(long, value_name = "KIND", help_heading = OF_A_TASK)]
+    /// Task kind
+    #[arg(long, value_name = "KIND", help_heading = TASK_HEADING)]
     pub(crate) kind: Option<String>,
 
-    /// Higher goes first; a point is worth a minute of waiting
-    #[arg(long, allow_negative_numbers = true, value_parser = priority, value_name = "N", help_heading = OF_A_TASK)]
+    /// Priority; each point equals one minute of waiting
+    #[arg(long, allow_negative_numbers = true, value_parser = priority, value_name = "N", help_heading = TASK_HEADING)]
     pub(crate) priority: Option<i32>,
 
-    /// A tag that a worker must have (repeatable)
-    #[arg(long = "require", value_name = "TAG", help_heading = OF_A_TASK)]
-    pub(crate) requires: Vec<String>,
+    /// Tag that a worker must have (repeatable)
+    #[arg(long = "required-tag", value_name = "TAG", help_heading = TASK_HEADING)]
+    pub(crate) required_tags: Vec<String>,
 
-    /// A tag that a worker had better have (repeatable)
-    #[arg(long = "prefer", value_name = "TAG", help_heading = OF_A_TASK)]
-    pub(crate) prefers: Vec<String>,
+    /// Tag that a worker should have (repeatable)
+    #[arg(long = "preferred-tag", value_name = "TAG", help_heading = TASK_HEADING)]
+    pub(crate) preferred_tags: Vec<String>,
 
-    /// A worker that it is meant for (repeatable) [default: any]
-    #[arg(long = "worker", value_name = "NAME", help_heading = OF_A_TASK)]
-    pub(crate) workers: Vec<String>,
+    /// Worker that may claim the task (repeatable) [default: any]
+    #[arg(long = "allowed-worker", value_name = "NAME", help_heading = TASK_HEADING)]
+    pub(crate) allowed_workers: Vec<String>,
 
-    /// Dead if nobody has claimed it for this long
-    #[arg(long, value_parser = duration, value_name = "TIME", help_heading = OF_A_TASK)]
+    /// Maximum wait for a claim; then the task is dead
+    #[arg(long, value_parser = duration, value_name = "DURATION", help_heading = TASK_HEADING)]
     pub(crate) max_wait: Option<Duration>,
 
-    /// Back into the queue if an attempt takes longer
-    #[arg(long, value_parser = duration, value_name = "TIME", help_heading = OF_A_TASK)]
+    /// Maximum run time of an attempt; then the task returns to the queue
+    #[arg(long, value_parser = duration, value_name = "DURATION", help_heading = TASK_HEADING)]
     pub(crate) max_run: Option<Duration>,
 
-    /// How many attempts at most [default: 20]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N", help_heading = OF_A_TASK)]
-    pub(crate) attempts: Option<u32>,
+    /// Maximum number of attempts [default: 20]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N", help_heading = TASK_HEADING)]
+    pub(crate) max_attempts: Option<u32>,
 
-    /// How long to wait after the first failed attempt; doubles with each [default: 1s]
-    #[arg(long, value_parser = duration, value_name = "TIME", help_heading = OF_A_TASK)]
-    pub(crate) backoff: Option<Duration>,
+    /// Backoff after the first failed attempt; doubles with each failure [default: 1s]
+    #[arg(long, value_parser = duration, value_name = "DURATION", help_heading = TASK_HEADING)]
+    pub(crate) initial_backoff: Option<Duration>,
 
-    /// Of all tasks with this key, at most N (one, unless said) are claimed at once
-    #[arg(long, value_parser = concurrency, value_name = "KEY[:N]", help_heading = OF_A_TASK)]
-    pub(crate) concurrency: Option<Concurrency>,
+    /// Concurrency key and limit: at most LIMIT tasks with this key are claimed at once [default limit: 1]
+    #[arg(long, value_parser = concurrency, value_name = "KEY[:LIMIT]", help_heading = TASK_HEADING)]
+    pub(crate) concurrency_key: Option<ConcurrencyArg>,
 }
 
-const OF_A_TASK: &str = "Of a task";
+const TASK_HEADING: &str = "Task target";
 
-/// What every schedule has.
+/// Options of every schedule.
 #[derive(Args, Debug, Default)]
-pub(crate) struct FieldArgs {
-    /// On which wall clock, such as Europe/Berlin [default: UTC]
+pub(crate) struct ScheduleFieldArgs {
+    /// Time zone, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE")]
-    pub(crate) zone: Option<Zone>,
+    pub(crate) time_zone: Option<Zone>,
 
-    /// With what: JSON, `-` for the standard input, or @FILE [default: {}]
+    /// Payload: JSON, `-` for standard input, or @FILE [default: {}]
     #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
     pub(crate) payload: Option<String>,
 
-    /// What becomes of missed ticks: skip, fire_once, fire_all(100) or within(15m) [default: fire_once]
+    /// Misfire policy for missed ticks: skip, fire_once, fire_all(100) or within(15m) [default: fire_once]
     #[arg(long, value_name = "POLICY")]
-    pub(crate) misfire: Option<Misfire>,
+    pub(crate) misfire_policy: Option<MisfirePolicy>,
 
-    /// While an earlier tick's task is not finished: allow, skip or queue [default: allow]
-    #[arg(long, value_parser = overlap, value_name = "POLICY")]
-    pub(crate) overlap: Option<Overlap>,
+    /// Overlap policy while the task of an earlier tick is unfinished: allow, skip or queue [default: allow]
+    #[arg(long, value_parser = overlap_policy, value_name = "POLICY")]
+    pub(crate) overlap_policy: Option<OverlapPolicy>,
 
-    /// Each tick is due later by up to this, always the same for the same tick
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    /// Maximum jitter: each tick is delayed by up to this duration, always by the same amount for the same tick
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) jitter: Option<Duration>,
 
-    /// No tick before this; `none`
-    #[arg(long, value_parser = limited(point), value_name = "MOMENT")]
-    pub(crate) start: Option<Limit<Point>>,
+    /// Earliest instant of a tick; `none` for no start
+    #[arg(long, value_parser = limited(time_arg), value_name = "INSTANT")]
+    pub(crate) start_at: Option<OptionalLimit<TimeArg>>,
 
-    /// No tick from this on; `none`
-    #[arg(long, value_parser = limited(point), value_name = "MOMENT")]
-    pub(crate) end: Option<Limit<Point>>,
+    /// End of the schedule, exclusive; `none` for no end
+    #[arg(long, value_parser = limited(time_arg), value_name = "INSTANT")]
+    pub(crate) end_at: Option<OptionalLimit<TimeArg>>,
 
-    /// A time that the wall clock jumps over: shift or skip
-    #[arg(long, value_parser = gap, value_name = "POLICY")]
-    pub(crate) dst_gap: Option<Gap>,
+    /// DST gap policy for local times that do not exist: shift or skip
+    #[arg(long, value_parser = dst_gap_policy, value_name = "POLICY")]
+    pub(crate) dst_gap: Option<DstGapPolicy>,
 
-    /// A time that the wall clock shows twice: first or both
-    #[arg(long, value_parser = fold, value_name = "POLICY")]
-    pub(crate) dst_overlap: Option<Fold>,
+    /// DST overlap policy for local times that occur twice: first or both
+    #[arg(long, value_parser = dst_overlap_policy, value_name = "POLICY")]
+    pub(crate) dst_overlap: Option<DstOverlapPolicy>,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct NextArgs {
-    /// The schedule
-    #[arg(required_unless_present = "when", conflicts_with_all = ["when", "zone"])]
-    pub(crate) name: Option<String>,
+pub(crate) struct PreviewArgs {
+    /// Schedule name
+    #[arg(required_unless_present = "expression", conflicts_with_all = ["expression", "time_zone"], value_name = "SCHEDULE")]
+    pub(crate) schedule: Option<String>,
 
-    /// Instead of a schedule: a cron expression, or an interval
-    #[arg(long, value_parser = when, value_name = "WHEN")]
-    pub(crate) when: Option<When>,
+    /// Preview this expression instead of a stored schedule
+    #[arg(long, value_parser = expression, value_name = "EXPRESSION")]
+    pub(crate) expression: Option<ScheduleExpression>,
 
-    /// Of --when: on which wall clock [default: UTC]
-    #[arg(long, value_name = "ZONE", requires = "when")]
-    pub(crate) zone: Option<Zone>,
+    /// Time zone for --expression [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "expression")]
+    pub(crate) time_zone: Option<Zone>,
 
-    /// How many
+    /// Number of ticks
     #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "N")]
-    pub(crate) count: u32,
+    pub(crate) limit: u32,
 
-    /// From this moment on [default: as it stands, what was missed included]
-    #[arg(long, value_parser = point, value_name = "MOMENT")]
-    pub(crate) from: Option<Point>,
+    /// Start of the preview [default: the next pending tick, missed ones included]
+    #[arg(long, value_parser = time_arg, value_name = "INSTANT")]
+    pub(crate) from: Option<TimeArg>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct BackfillArgs {
-    /// The schedule
-    pub(crate) name: String,
+    /// Schedule name
+    pub(crate) schedule: String,
 
-    /// The first tick may be at this moment
-    #[arg(long, value_parser = point, value_name = "MOMENT")]
-    pub(crate) from: Point,
+    /// Start of the range, inclusive
+    #[arg(long, value_parser = time_arg, value_name = "INSTANT")]
+    pub(crate) from: TimeArg,
 
-    /// All ticks are before this moment
-    #[arg(long, default_value = "now", value_parser = point, value_name = "MOMENT")]
-    pub(crate) to: Point,
+    /// End of the range, exclusive
+    #[arg(long, default_value = "now", value_parser = time_arg, value_name = "INSTANT")]
+    pub(crate) to: TimeArg,
 
-    /// Only say what would fire
+    /// Print the ticks that would fire without firing them
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Refuse if there are more ticks than this
+    /// Reject ranges with more ticks than this
     #[arg(long, default_value_t = 10_000, value_name = "N")]
-    pub(crate) most: u64,
+    pub(crate) max_ticks: u64,
 
-    /// Instead of the schedule's own: JSON, `-` for the standard input, or @FILE
+    /// Payload for this run: JSON, `-` for standard input, or @FILE [default: the payload of the schedule]
     #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
     pub(crate) payload: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct HistoryArgs {
-    /// The schedule
-    pub(crate) name: String,
+    /// Schedule name
+    pub(crate) schedule: String,
 
-    /// How many at most
+    /// Maximum number of ticks
     #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "N")]
     pub(crate) limit: u32,
 
-    /// Before this tick: the next page
-    #[arg(long, value_parser = point, value_name = "MOMENT")]
-    pub(crate) before: Option<Point>,
+    /// Only ticks before this instant
+    #[arg(long, value_parser = time_arg, value_name = "INSTANT")]
+    pub(crate) before: Option<TimeArg>,
 
-    /// Keep it on the screen, up to date
+    /// Refresh continuously
     #[arg(short, long)]
     pub(crate) watch: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ApplyArgs {
-    /// The file; `-` for the standard input
+    /// Schedule file; `-` for standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Only show what would change
+    /// Print the changes without making them
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Delete what came from the same source and is not in the file any more
+    /// Delete schedules of the same source that are not in the file
     #[arg(long)]
     pub(crate) prune: bool,
 
-    /// Where the schedules come from [default: `source` in the file, or the file's name]
+    /// Source of the schedules [default: `source` in the file, or the file name]
     #[arg(long, value_name = "NAME")]
     pub(crate) source: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ScheduleRunArgs {
-    /// What people call this candidate [default: host name and process number]
-    #[arg(long, env = "NODE_ID", value_name = "ID")]
-    pub(crate) id: Option<String>,
+    /// Name of this process [default: host name and process id]
+    #[arg(long, env = "TENURE_NAME", value_name = "NAME")]
+    pub(crate) name: Option<String>,
 
-    /// The highest priority alive fires
-    #[arg(long, env = "NODE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
+    /// Priority; the live candidate with the highest priority fires
+    #[arg(long, env = "TENURE_PRIORITY", default_value_t = 0, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
     pub(crate) priority: i32,
 
-    /// How long a silent process keeps what it holds
-    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "TIME")]
+    /// Lease duration
+    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "DURATION")]
     pub(crate) lease: Duration,
 
-    /// End when nothing is due any more
+    /// Exit when no schedule is due
     #[arg(long)]
-    pub(crate) until_idle: bool,
+    pub(crate) exit_when_idle: bool,
 }
 
-/// What is wrong with it is pointed at.
-fn when(text: &str) -> Result<When, String> {
-    text.parse().map_err(|error: WhenError| match error {
-        WhenError::Cron(error) => {
+/// Parses an expression; an error marks the wrong part of a cron expression.
+fn expression(text: &str) -> Result<ScheduleExpression, String> {
+    text.parse().map_err(|error: ScheduleExpressionError| match error {
+        ScheduleExpressionError::Cron(error) => {
             let pointed = error.pointed().replace('\n', "\n  ");
             format!("{}\n\n  {pointed}", error.problem)
         }
@@ -503,27 +507,27 @@ fn when(text: &str) -> Result<When, String> {
     })
 }
 
-pub(crate) fn overlap(text: &str) -> Result<Overlap, String> {
+pub(crate) fn overlap_policy(text: &str) -> Result<OverlapPolicy, String> {
     match text {
-        "allow" => Ok(Overlap::Allow),
-        "skip" => Ok(Overlap::Skip),
-        "queue" => Ok(Overlap::Queue),
-        _ => Err(format!("{text:?} is no policy for overlapping runs; say allow, skip or queue")),
+        "allow" => Ok(OverlapPolicy::Allow),
+        "skip" => Ok(OverlapPolicy::Skip),
+        "queue" => Ok(OverlapPolicy::Queue),
+        _ => Err(format!("invalid overlap policy {text:?}: use allow, skip or queue")),
     }
 }
 
-pub(crate) fn gap(text: &str) -> Result<Gap, String> {
+pub(crate) fn dst_gap_policy(text: &str) -> Result<DstGapPolicy, String> {
     match text {
-        "shift" => Ok(Gap::Shift),
-        "skip" => Ok(Gap::Skip),
-        _ => Err(format!("{text:?} is no policy for times that are left out; say shift or skip")),
+        "shift" => Ok(DstGapPolicy::Shift),
+        "skip" => Ok(DstGapPolicy::Skip),
+        _ => Err(format!("invalid DST gap policy {text:?}: use shift or skip")),
     }
 }
 
-pub(crate) fn fold(text: &str) -> Result<Fold, String> {
+pub(crate) fn dst_overlap_policy(text: &str) -> Result<DstOverlapPolicy, String> {
     match text {
-        "first" => Ok(Fold::First),
-        "both" => Ok(Fold::Both),
-        _ => Err(format!("{text:?} is no policy for times that are shown twice; say first or both")),
+        "first" => Ok(DstOverlapPolicy::First),
+        "both" => Ok(DstOverlapPolicy::Both),
+        _ => Err(format!("invalid DST overlap policy {text:?}: use first or both")),
     }
 }

@@ -1,4 +1,4 @@
-//! What can be typed about tasks.
+//! Arguments of `tenure tasks`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tenure::Token;
 use tenure::port::TaskState;
 
 use super::duration;
-use super::values::{Concurrency, concurrency, priority, state, time, token};
+use super::parsers::{ConcurrencyArg, concurrency, instant, priority, state, token};
 
 pub(crate) const EXAMPLES: &str = "\
 Exit codes:
-  64   what was asked makes no sense
-  69   the store cannot be used
-  75   not acquired: nothing to be had in time, or nothing is handed out now
-  76   the claim was lost: the task is not claimed under that token (any more)
+  64   usage error
+  69   the store is unavailable
+  75   not acquired: no task in time, or the queue does not assign tasks now
+  76   claim lost: the task is not claimed under that token
 
 Examples:
   tenure tasks submit mail --kind welcome --payload '{\"to\":\"ada\"}'
@@ -25,45 +25,45 @@ Examples:
   tenure tasks why 42
   tenure tasks retry --queue mail --state dead";
 
-// Paragraphs are one line each: they are wrapped where they are shown.
+// One line per paragraph: clap wraps them to the width of the terminal.
 const SUBMIT_EXAMPLES: &str = "\
-A payload is JSON: as it is, `-` for the standard input, or @FILE. The number of the task is printed.
+A payload is JSON: literal, `-` for standard input, or @FILE. Prints the task id.
 
-With -f, each line of the file is a task, a JSON object with any of these: kind, payload, priority, requires, prefers, \
-workers, run_at_ms, max_wait_ms, max_run_ms, max_attempts, backoff, parents, key, concurrency_key, concurrency_limit. \
-What the options say is for lines that do not. A parent is {\"task\":ID}, or {\"index\":N}: another task of the file, \
-counted from 0. Up to 10000 lines and 8 MiB are submitted all or none, more in portions of that size. With -o json the numbers are \
-printed, one object per line.
+With -f, the file is NDJSON: each object may have kind, payload, priority, required_tags, preferred_tags, allowed_workers, \
+run_at_ms, max_wait_ms, max_run_ms, max_attempts, backoff, parents, idempotency_key, concurrency_key and concurrency_limit. \
+Options set defaults for objects without the field. A parent is {\"task\":ID}, or {\"index\":N} for another task of the \
+file, counted from 0. Up to 10000 objects and 8 MiB are submitted atomically; larger files are submitted in batches of that \
+size. With -o json the ids are printed as NDJSON.
 
 Examples:
   tenure tasks submit mail --kind welcome --payload '{\"to\":\"ada\"}' --priority 5
-  tenure tasks submit mail --payload @letter.json --in 10m --key welcome-ada
-  tenure tasks submit thumbnails --require gpu --max-run 5m --attempts 3
-  tenure tasks submit reports --concurrency tenant-7:2
+  tenure tasks submit mail --payload @letter.json --delay 10m --idempotency-key welcome-ada
+  tenure tasks submit thumbnails --required-tag gpu --max-run 5m --max-attempts 3
+  tenure tasks submit reports --concurrency-key tenant-7:2
   tenure tasks submit reports --parent 41 --parent 42
   generate | tenure tasks submit mail -f -";
 
 const CLAIM_EXAMPLES: &str = "\
-The claim lasts for --hold unless it is extended; then the task returns to its queue. Completing, failing, releasing \
-and extending name the token that is printed here. With -o json: one object per line and task.
+The claim lasts for --claim-timeout unless a heartbeat extends it; then the task returns to the queue. Pass the printed \
+token to complete, fail, release and heartbeat. With -o json the output is NDJSON.
 
 Exit codes:
-  75   nothing to be had in time, or nothing is handed out now (paused, not approved, no leader)
+  75   no task in time, or the queue does not assign tasks now (paused, worker not approved, no broker)
 
 Examples:
   tenure tasks claim mail
   tenure tasks claim mail -n 10 --wait 30s -o json | while read -r task; do …; done
-  tenure tasks claim thumbnails --worker box-1 --tag gpu --kind resize --hold 5m";
+  tenure tasks claim thumbnails --name box-1 --tag gpu --kind resize --claim-timeout 5m";
 
 const SETTLE_CODES: &str = "\
 Exit codes:
-  76   the claim was lost: the task is not claimed under that token (any more). Nothing was changed";
+  76   claim lost: the task is not claimed under that token; nothing was changed";
 
-const ORDER_EXAMPLES: &str = "\
+const ACTION_EXAMPLES: &str = "\
 Examples:
   tenure tasks retry 42 43
   tenure tasks retry --queue mail --state dead
-  tenure tasks cancel 42                                   and all that wait for it
+  tenure tasks cancel 42                                   and all tasks that depend on it
   tenure tasks cancel --queue mail --state ready,scheduled";
 
 const LIST_EXAMPLES: &str = "\
@@ -80,81 +80,81 @@ pub(crate) struct TasksArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum TasksCommand {
-    /// Put a task into a queue, or a file of them
+    /// Submit one task, or all tasks of a file
     #[command(after_help = SUBMIT_EXAMPLES)]
     Submit(Box<SubmitArgs>),
-    /// Take tasks out of a queue, for a while
+    /// Claim tasks from a queue
     #[command(after_help = CLAIM_EXAMPLES)]
     Claim(ClaimArgs),
-    /// Say that a claimed task is done
+    /// Complete a claimed task
     #[command(after_help = SETTLE_CODES)]
     Complete {
         #[command(flatten)]
-        claim: TaskClaim,
-        /// What came of it: JSON, `-` for the standard input, or @FILE
+        claim: ClaimTokenArgs,
+        /// Result: JSON, `-` for standard input, or @FILE
         #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
         result: Option<String>,
     },
-    /// Say that a claimed task failed
+    /// Fail the current attempt of a claimed task
     #[command(after_help = SETTLE_CODES)]
     Fail {
         #[command(flatten)]
-        claim: TaskClaim,
-        /// What went wrong
+        claim: ClaimTokenArgs,
+        /// Error message
         #[arg(long, value_name = "TEXT")]
         error: String,
-        /// Give it up: no more attempts
+        /// Do not retry; the task is dead
         #[arg(long)]
         no_retry: bool,
-        /// When it may be tried again [default: as the task's backoff says]
-        #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with = "no_retry")]
-        after: Option<Duration>,
+        /// Delay before the next attempt [default: the backoff of the task]
+        #[arg(long, value_parser = duration, value_name = "DURATION", conflicts_with = "no_retry")]
+        retry_in: Option<Duration>,
     },
-    /// Give a claimed task back as if it had not been claimed
+    /// Release a claimed task without counting the attempt
     #[command(after_help = SETTLE_CODES)]
     Release {
         #[command(flatten)]
-        claim: TaskClaim,
+        claim: ClaimTokenArgs,
     },
-    /// Keep a claimed task for longer, and say how far it is
+    /// Send a heartbeat for a claimed task and report progress
     #[command(after_help = SETTLE_CODES)]
-    Extend {
+    Heartbeat {
         #[command(flatten)]
-        claim: TaskClaim,
-        /// For how long from now
-        #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
-        hold: Duration,
-        /// How far it is, for people
+        claim: ClaimTokenArgs,
+        /// New claim timeout, counted from now
+        #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
+        claim_timeout: Duration,
+        /// Progress message
         #[arg(long, value_name = "TEXT")]
-        note: Option<String>,
+        progress: Option<String>,
     },
-    /// Tasks, the newest first
+    /// List tasks, newest first
     #[command(after_help = LIST_EXAMPLES)]
-    List(ListArgs),
-    /// One task: where it stands, what happened to it, with what
+    List(TaskListArgs),
+    /// Show a task: state, timeline and payload
     Show {
-        /// The task's number
-        id: u64,
+        /// Task id
+        task_id: u64,
     },
-    /// Call tasks off, and all that wait for them
-    #[command(after_help = ORDER_EXAMPLES)]
-    Cancel(OrderArgs),
-    /// Give tasks another attempt at once: dead and cancelled ones come back, scheduled ones need not wait
-    #[command(after_help = ORDER_EXAMPLES)]
-    Retry(OrderArgs),
-    /// What keeps a task from being claimed
+    /// Cancel tasks and all tasks that depend on them
+    #[command(after_help = ACTION_EXAMPLES)]
+    Cancel(TaskActionArgs),
+    /// Retry tasks at once: dead, cancelled and scheduled ones
+    #[command(after_help = ACTION_EXAMPLES)]
+    Retry(TaskActionArgs),
+    /// Explain why a task is not claimed
     Why {
-        /// The task's number
-        id: u64,
+        /// Task id
+        task_id: u64,
     },
-    /// How long the last finished tasks of a queue waited and ran, by kind
+    /// Show wait and run times of recently finished tasks, by kind
     Stats {
-        /// The queue
+        /// Queue name
         queue: String,
-        /// How many are looked at, at most
+        /// Maximum number of tasks to examine
         #[arg(long, default_value_t = 10_000, value_name = "N")]
-        last: u32,
-        /// Keep it on the screen, up to date
+        limit: u32,
+        /// Refresh continuously
         #[arg(short, long)]
         watch: bool,
     },
@@ -162,155 +162,155 @@ pub(crate) enum TasksCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct SubmitArgs {
-    /// The queue; made, if it is not there
+    /// Queue name; created if missing
     pub(crate) queue: String,
 
-    /// One task per line of this file, as a JSON object; `-` for the standard input
+    /// Submit the tasks in this NDJSON file (one JSON object each); `-` for standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
-    /// What is to be done, as workers know it
+    /// Task kind
     #[arg(long, value_name = "KIND")]
     pub(crate) kind: Option<String>,
 
-    /// What it is to be done with: JSON, `-` for the standard input, or @FILE
+    /// Payload: JSON, `-` for standard input, or @FILE
     #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
     pub(crate) payload: Option<String>,
 
-    /// Higher goes first; a point is worth a minute of waiting
+    /// Priority; each point equals one minute of waiting
     #[arg(long, allow_negative_numbers = true, value_parser = priority, value_name = "N")]
     pub(crate) priority: Option<i32>,
 
-    /// A tag that a worker must have (repeatable)
-    #[arg(long = "require", value_name = "TAG")]
-    pub(crate) requires: Vec<String>,
+    /// Tag that a worker must have (repeatable)
+    #[arg(long = "required-tag", value_name = "TAG")]
+    pub(crate) required_tags: Vec<String>,
 
-    /// A tag that a worker had better have (repeatable)
-    #[arg(long = "prefer", value_name = "TAG")]
-    pub(crate) prefers: Vec<String>,
+    /// Tag that a worker should have (repeatable)
+    #[arg(long = "preferred-tag", value_name = "TAG")]
+    pub(crate) preferred_tags: Vec<String>,
 
-    /// A worker that it is meant for (repeatable) [default: any]
-    #[arg(long = "worker", value_name = "NAME")]
-    pub(crate) workers: Vec<String>,
+    /// Worker that may claim the task (repeatable) [default: any]
+    #[arg(long = "allowed-worker", value_name = "NAME")]
+    pub(crate) allowed_workers: Vec<String>,
 
-    /// Not before this moment, such as 2030-01-31T09:30:00Z or 2030-01-31T09:30:00+02:00
-    #[arg(long, value_parser = time, value_name = "MOMENT", conflicts_with = "delay")]
+    /// Earliest start as an instant, such as 2030-01-31T09:30:00Z or 2030-01-31T09:30:00+02:00
+    #[arg(long, value_parser = instant, value_name = "INSTANT", conflicts_with = "delay")]
     pub(crate) run_at: Option<i64>,
 
-    /// Not before this long from now, such as 10m
-    #[arg(long = "in", id = "delay", value_parser = duration, value_name = "TIME")]
+    /// Earliest start as a delay from now, such as 10m
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) delay: Option<Duration>,
 
-    /// Dead if nobody has claimed it for this long
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    /// Maximum wait for a claim; then the task is dead
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) max_wait: Option<Duration>,
 
-    /// Back into the queue if an attempt takes longer
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    /// Maximum run time of an attempt; then the task returns to the queue
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) max_run: Option<Duration>,
 
-    /// How many attempts at most [default: 20]
+    /// Maximum number of attempts [default: 20]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
-    pub(crate) attempts: Option<u32>,
+    pub(crate) max_attempts: Option<u32>,
 
-    /// How long to wait after the first failed attempt; doubles with each [default: 1s]
-    #[arg(long, value_parser = duration, value_name = "TIME")]
-    pub(crate) backoff: Option<Duration>,
+    /// Backoff after the first failed attempt; doubles with each failure [default: 1s]
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) initial_backoff: Option<Duration>,
 
-    /// A task whose output it needs: it waits until that is completed (repeatable)
-    #[arg(long = "parent", value_name = "ID")]
+    /// Parent task that must complete first (repeatable)
+    #[arg(long = "parent", value_name = "TASK_ID")]
     pub(crate) parents: Vec<u64>,
 
-    /// Submitted again under the same key: the first one
+    /// Idempotency key; a repeated submission returns the first task
     #[arg(long, value_name = "KEY", conflicts_with = "file")]
-    pub(crate) key: Option<String>,
+    pub(crate) idempotency_key: Option<String>,
 
-    /// Of all tasks with this key, at most N (one, unless said) are claimed at once
-    #[arg(long, value_parser = concurrency, value_name = "KEY[:N]")]
-    pub(crate) concurrency: Option<Concurrency>,
+    /// Concurrency key and limit: at most LIMIT tasks with this key are claimed at once [default limit: 1]
+    #[arg(long, value_parser = concurrency, value_name = "KEY[:LIMIT]")]
+    pub(crate) concurrency_key: Option<ConcurrencyArg>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ClaimArgs {
-    /// The queue
+    /// Queue name
     pub(crate) queue: String,
 
-    /// How many at most
+    /// Maximum number of tasks
     #[arg(short = 'n', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(tenure::port::CLAIM_MAX)), value_name = "N")]
     pub(crate) limit: u32,
 
-    /// What tasks and approvals call this worker [default: you, on this host]
-    #[arg(long, env = "NODE_ID", value_name = "NAME")]
-    pub(crate) worker: Option<String>,
+    /// Worker name [default: user@host]
+    #[arg(long, env = "TENURE_NAME", value_name = "NAME")]
+    pub(crate) name: Option<String>,
 
-    /// Something that this worker has (repeatable)
+    /// Tag of this worker (repeatable)
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,
 
-    /// A kind of task that it knows (repeatable) [default: every kind]
+    /// Task kind that this worker accepts (repeatable) [default: all]
     #[arg(long = "kind", value_name = "KIND")]
     pub(crate) kinds: Vec<String>,
 
-    /// How long the claim lasts unless it is extended
-    #[arg(long, default_value = "60s", value_parser = duration, value_name = "TIME")]
-    pub(crate) hold: Duration,
+    /// Claim timeout without a heartbeat
+    #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
+    pub(crate) claim_timeout: Duration,
 
-    /// How long to wait for the first
-    #[arg(long, default_value = "0s", value_parser = duration, value_name = "TIME")]
+    /// Maximum time to wait for the first task
+    #[arg(long, default_value = "0s", value_parser = duration, value_name = "DURATION")]
     pub(crate) wait: Duration,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct TaskClaim {
-    /// The task's number
-    pub(crate) id: u64,
+pub(crate) struct ClaimTokenArgs {
+    /// Task id
+    pub(crate) task_id: u64,
 
-    /// The claim's token, as `tasks claim` printed it
+    /// Token of the claim, as printed by `tasks claim`
     #[arg(long, value_parser = token, value_name = "TOKEN")]
     pub(crate) token: Token,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct ListArgs {
-    /// Of this queue
+pub(crate) struct TaskListArgs {
+    /// Only tasks of this queue
     #[arg(long, value_name = "QUEUE")]
     pub(crate) queue: Option<String>,
 
-    /// In this state: waiting, scheduled, ready, held, claimed, completed, dead or cancelled (repeatable)
+    /// Only tasks in this state: waiting, scheduled, ready, blocked, claimed, completed, dead or cancelled (repeatable)
     #[arg(long = "state", value_parser = state, value_delimiter = ',', value_name = "STATE")]
     pub(crate) states: Vec<TaskState>,
 
-    /// Of this kind
+    /// Only tasks of this kind
     #[arg(long, value_name = "KIND")]
     pub(crate) kind: Option<String>,
 
-    /// Claimed, now or last, by this worker
+    /// Only tasks claimed by this worker, now or last
     #[arg(long, value_name = "NAME")]
     pub(crate) worker: Option<String>,
 
-    /// Before this number: the next page
-    #[arg(long, value_name = "ID")]
-    pub(crate) before: Option<u64>,
+    /// Cursor of the next page
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) cursor: Option<u64>,
 
-    /// How many at most
+    /// Maximum number of tasks
     #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "N")]
     pub(crate) limit: u32,
 
     #[command(flatten)]
-    pub(crate) listing: super::claims::Listing,
+    pub(crate) listing: super::queues_and_pools::ListArgs,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct OrderArgs {
-    /// The tasks' numbers
-    #[arg(value_name = "ID", required_unless_present = "queue")]
-    pub(crate) ids: Vec<u64>,
+pub(crate) struct TaskActionArgs {
+    /// Task ids
+    #[arg(value_name = "TASK_ID", required_unless_present = "queue")]
+    pub(crate) task_ids: Vec<u64>,
 
-    /// All of this queue in the states that --state names
-    #[arg(long, value_name = "QUEUE", conflicts_with = "ids", requires = "states")]
+    /// All tasks of this queue in the states of --state
+    #[arg(long, value_name = "QUEUE", conflicts_with = "task_ids", requires = "states")]
     pub(crate) queue: Option<String>,
 
-    /// In this state (repeatable)
+    /// Task state (repeatable)
     #[arg(long = "state", value_parser = state, value_delimiter = ',', value_name = "STATE", requires = "queue")]
     pub(crate) states: Vec<TaskState>,
 }

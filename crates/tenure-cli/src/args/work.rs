@@ -1,4 +1,4 @@
-//! What can be typed to work.
+//! Arguments of `tenure work`.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -7,77 +7,76 @@ use clap::Args;
 
 use super::{KILL_AFTER, LEASE, duration};
 
-// Paragraphs are one line each: they are wrapped where they are shown.
+// One line per paragraph: clap wraps them to the width of the terminal.
 pub(crate) const EXAMPLES: &str = "\
-The command runs once for each task. It reads the payload on its standard input, and sees TENURE_TASK, TENURE_TOKEN (the \
-claim's token, as a number), TENURE_ATTEMPT, TENURE_ATTEMPTS, TENURE_QUEUE, TENURE_KIND, TENURE_NAMESPACE and TENURE_ID (the \
-worker's name); TENURE_TASK_KEY, if the task was submitted under a key, as those of schedules are: NAMESPACE/SCHEDULE@TICK, the \
-tick in UTC. What the parents of the task put out is in TENURE_INPUTS, a JSON object by their numbers, if it fits into a \
-variable.
+The command runs once per task. It gets the payload on standard input, and TENURE_TASK_ID, TENURE_TOKEN (the fencing token \
+of the claim), TENURE_TASK_ATTEMPT, TENURE_TASK_MAX_ATTEMPTS, TENURE_TASK_QUEUE, TENURE_TASK_KIND, TENURE_NAMESPACE and \
+TENURE_NAME (the worker name); TENURE_TASK_IDEMPOTENCY_KEY if the task has one (tasks of schedules: NAMESPACE/SCHEDULE@TICK \
+in UTC); and TENURE_TASK_PARENT_RESULTS, a JSON object by parent id, if it fits into a variable.
 
-Exit code 0 completes the task, with the standard output as its output if that is JSON. Any other code, or a signal, fails it: \
-it is tried again in a while, as often as it may be. The command's process group is ended before the claim can be another's: \
-also when tenure itself is stopped or killed.
+Exit code 0 completes the task; standard output is its result if it is JSON. Any other code, or a signal, fails the attempt, \
+and the task is retried after its backoff. Before another worker can claim the task, tenure stops the command with its \
+process group, even if tenure itself is stopped or killed.
 
-A worker on a database, not on a server, may be elected to hand out what is exclusive. It listens for the others then, at a free \
-port of the address by which it reaches the store, or at $TENURE_BROKER_LISTEN; they are told $TENURE_BROKER_ADVERTISE, if that is \
-another.
+A worker connected to a database may be elected as broker for exclusive queues. It then listens on a free port of the \
+address used to reach the store, or on $TENURE_BROKER_LISTEN; $TENURE_BROKER_ADVERTISE overrides the advertised address.
 
-SIGTERM or Ctrl-C: no more tasks are begun, those that run are finished. Told again, it ends them and gives them back.
+On SIGTERM or Ctrl-C no new tasks are started and running commands finish. A second signal stops them and releases their \
+tasks.
 
 Exit codes:
-  0    it was told to end, or nothing was left (--until-empty)
-  64   what was asked makes no sense
-  69   the store cannot be used
-  125  tenure itself failed
+  0    stopped by a signal, or idle (--exit-when-idle)
+  64   usage error
+  69   the store is unavailable
+  125  internal error of tenure
   126  the command cannot be executed
   127  the command was not found
 
 Examples:
-  tenure work mail -- ./send.sh                  one at a time
-  tenure work mail -n 8 -- ./send.sh             eight at once
+  tenure work mail -- ./send.sh                     one task at a time
+  tenure work mail -n 8 -- ./send.sh                eight tasks at once
   tenure work thumbnails --tag gpu --kind resize -- ./resize.py
-  tenure work mail --until-empty -- ./send.sh    from cron";
+  tenure work mail --exit-when-idle -- ./send.sh    from cron";
 
 #[derive(Args, Debug)]
 pub(crate) struct WorkArgs {
-    /// The queue
+    /// Queue name
     pub(crate) queue: String,
 
-    /// How many run at once
+    /// Number of tasks that run at once
     #[arg(short = 'n', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub(crate) concurrency: u32,
 
-    /// What tasks and approvals call this worker [default: host name and process number]
-    #[arg(long, env = "NODE_ID", value_name = "NAME")]
-    pub(crate) worker: Option<String>,
+    /// Worker name [default: host name and process id]
+    #[arg(long, env = "TENURE_NAME", value_name = "NAME")]
+    pub(crate) name: Option<String>,
 
-    /// Something that this worker has (repeatable)
+    /// Tag of this worker (repeatable)
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,
 
-    /// A kind of task that it knows (repeatable) [default: every kind]
+    /// Task kind that this worker accepts (repeatable) [default: all]
     #[arg(long = "kind", value_name = "KIND")]
     pub(crate) kinds: Vec<String>,
 
-    /// How long a silent process keeps what it has claimed
-    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "TIME")]
+    /// Lease duration
+    #[arg(long, default_value = LEASE, value_parser = duration, value_name = "DURATION")]
     pub(crate) lease: Duration,
 
-    /// How long a command may take to end after SIGTERM, before SIGKILL
-    #[arg(long, default_value = KILL_AFTER, value_parser = duration, value_name = "TIME")]
+    /// Time between SIGTERM and SIGKILL when the command is stopped
+    #[arg(long, default_value = KILL_AFTER, value_parser = duration, value_name = "DURATION")]
     pub(crate) kill_after: Duration,
 
-    /// End when nothing of the queue is ready or claimed; what is due later is left
+    /// Exit when no task of the queue is ready or claimed; scheduled tasks are ignored
     #[arg(long)]
-    pub(crate) until_empty: bool,
+    pub(crate) exit_when_idle: bool,
 
-    /// Pass a variable to the command that it does not get otherwise: an address with a password, an access token, a cluster's
+    /// Pass this variable to the command although it holds a secret: a URL with a password, an access token or a cluster
     /// secret (repeatable)
     #[arg(long = "pass-env", value_name = "NAME")]
     pub(crate) pass_env: Vec<String>,
 
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// Command and arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }

@@ -1,33 +1,33 @@
-//! What supervisor and watchdog say to each other over their socket pair.
+//! Protocol between supervisor and watchdog over their socket pair.
 //!
-//! A frame is its length (four bytes), a tag and a body. Both ends are the same executable on the same machine, so
-//! numbers are in native order and there are no versions. The first order is `Start`. The answer to it is `Started`
-//! or `Failed`; `Ended` or `Failed` is the last report. The end of the stream is a message too, and the one that
-//! cannot be lost: to the watchdog it says that the supervisor is gone, to the supervisor that the watchdog is.
+//! A frame is its length (four bytes), a tag and a body. Both ends are the same executable on the same machine, so numbers
+//! are in native byte order and the protocol has no version. The first command is `Start`; the watchdog answers it with
+//! `Started` or `Failed`. The last report is `Ended` or `Failed`. The end of the stream means that the other process is gone.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use super::sys::{Pid, Status};
+use super::syscalls::{ExitStatus, Pid};
 
-/// From the supervisor.
+/// Message from the supervisor to the watchdog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    Start(Start),
-    /// The program may be trusted until then.
+pub(super) enum WatchdogCommand {
+    Start(StartCommand),
+    /// New deadline of the program.
     Extend {
         deadline_ns: u64,
     },
-    /// For the group.
+    /// Signal for the process group.
     Signal(i32),
-    /// SIGTERM, this long, SIGKILL.
+    /// Stops the process group: SIGTERM, then SIGKILL after this grace period.
     End {
         grace_ns: u64,
     },
 }
 
+/// The program to start; see [`ChildSpec`](super::ChildSpec) for the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Start {
+pub(super) struct StartCommand {
     pub(super) deadline_ns: u64,
     pub(super) kill_after_ns: u64,
     pub(super) argv: Vec<OsString>,
@@ -36,34 +36,34 @@ pub(super) struct Start {
     pub(super) orphan_cleanup: Vec<u8>,
 }
 
-/// From the watchdog.
+/// Message from the watchdog to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Report {
-    /// The program has been executed and leads the group of this number.
+pub(super) enum WatchdogReport {
+    /// Exec succeeded. The pid is also the id of the process group.
     Started(Pid),
-    /// It could not be executed: an errno. Nothing is left of it.
+    /// Exec failed with this errno. No process is left.
     Failed(i32),
-    /// The group's number is about to be given back: from here on it must not be signalled.
-    Ended(Outcome),
+    /// The program ended. The group must not be signalled any more, because its id may be reused.
+    Ended(ExitReport),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Status(Status),
-    /// Trust ran out first.
+pub(super) enum ExitReport {
+    Status(ExitStatus),
+    /// Stopped by the watchdog at the deadline, when the lease is no longer trusted.
     ForTrust,
 }
 
-/// A frame that makes no sense: the other end is not what it should be.
+/// Error: the frame cannot be decoded.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) struct InvalidFrame;
 
-/// More than the kernel takes as arguments and environment of one program.
+/// Maximum frame size; larger than the arguments and environment that the kernel accepts.
 const FRAME_MAX_BYTES: usize = 64 << 20;
 
-pub(super) trait Message: Sized {
+pub(super) trait FrameCodec: Sized {
     fn write(&self, body: &mut Vec<u8>);
-    fn read(body: &mut Reader<'_>) -> Option<Self>;
+    fn read(body: &mut FrameReader<'_>) -> Option<Self>;
 
     fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -73,22 +73,22 @@ pub(super) trait Message: Sized {
         out[start..start + 4].copy_from_slice(&bytes.to_ne_bytes());
     }
 
-    /// Takes the first whole message out of `inbox`; `None` while there is none.
-    fn decode(inbox: &mut Vec<u8>) -> Result<Option<Self>, Nonsense> {
-        let Some(bytes) = Reader(inbox).u32() else { return Ok(None) };
+    /// Removes the first complete message from `inbox`; `None` if there is none.
+    fn decode(inbox: &mut Vec<u8>) -> Result<Option<Self>, InvalidFrame> {
+        let Some(bytes) = FrameReader(inbox).u32() else { return Ok(None) };
         let end = 4 + bytes as usize;
         if end > FRAME_MAX_BYTES {
-            return Err(Nonsense);
+            return Err(InvalidFrame);
         }
         let Some(body) = inbox.get(4..end) else { return Ok(None) };
-        let mut reader = Reader(body);
-        let message = Self::read(&mut reader).filter(|_| reader.0.is_empty()).ok_or(Nonsense)?;
+        let mut reader = FrameReader(body);
+        let message = Self::read(&mut reader).filter(|_| reader.0.is_empty()).ok_or(InvalidFrame)?;
         inbox.drain(..end);
         Ok(Some(message))
     }
 }
 
-impl Message for Order {
+impl FrameCodec for WatchdogCommand {
     fn write(&self, body: &mut Vec<u8>) {
         match self {
             Self::Start(start) => {
@@ -121,9 +121,9 @@ impl Message for Order {
         }
     }
 
-    fn read(body: &mut Reader<'_>) -> Option<Self> {
+    fn read(body: &mut FrameReader<'_>) -> Option<Self> {
         Some(match body.u8()? {
-            b'S' => Self::Start(Start {
+            b'S' => Self::Start(StartCommand {
                 deadline_ns: body.u64()?,
                 kill_after_ns: body.u64()?,
                 argv: (0..body.u32()?).map(|_| body.text()).collect::<Option<_>>()?,
@@ -139,27 +139,27 @@ impl Message for Order {
     }
 }
 
-impl Message for Report {
+impl FrameCodec for WatchdogReport {
     fn write(&self, body: &mut Vec<u8>) {
         let (tag, value) = match *self {
             Self::Started(pid) => (b'S', pid),
             Self::Failed(errno) => (b'F', errno),
-            Self::Ended(Outcome::Status(Status::Exited(code))) => (b'X', code),
-            Self::Ended(Outcome::Status(Status::Signalled(signal))) => (b'K', signal),
-            Self::Ended(Outcome::ForTrust) => (b'T', 0),
+            Self::Ended(ExitReport::Status(ExitStatus::Exited(code))) => (b'X', code),
+            Self::Ended(ExitReport::Status(ExitStatus::Signalled(signal))) => (b'K', signal),
+            Self::Ended(ExitReport::ForTrust) => (b'T', 0),
         };
         body.push(tag);
         body.extend(value.to_ne_bytes());
     }
 
-    fn read(body: &mut Reader<'_>) -> Option<Self> {
+    fn read(body: &mut FrameReader<'_>) -> Option<Self> {
         let (tag, value) = (body.u8()?, body.i32()?);
         Some(match tag {
             b'S' => Self::Started(value),
             b'F' => Self::Failed(value),
-            b'X' => Self::Ended(Outcome::Status(Status::Exited(value))),
-            b'K' => Self::Ended(Outcome::Status(Status::Signalled(value))),
-            b'T' => Self::Ended(Outcome::ForTrust),
+            b'X' => Self::Ended(ExitReport::Status(ExitStatus::Exited(value))),
+            b'K' => Self::Ended(ExitReport::Status(ExitStatus::Signalled(value))),
+            b'T' => Self::Ended(ExitReport::ForTrust),
             _ => return None,
         })
     }
@@ -174,10 +174,10 @@ fn write_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
     body.extend(bytes);
 }
 
-/// What is left of a frame. Every method is `None` where the frame is too short.
-pub(super) struct Reader<'a>(&'a [u8]);
+/// Reader of the rest of a frame. Every method returns `None` if the frame is too short.
+pub(super) struct FrameReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl FrameReader<'_> {
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -216,7 +216,7 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    fn round_trip<M: Message + PartialEq + std::fmt::Debug>(messages: &[M]) {
+    fn round_trip<M: FrameCodec + PartialEq + std::fmt::Debug>(messages: &[M]) {
         let mut wire = Vec::new();
         messages.iter().for_each(|message| message.encode(&mut wire));
         let mut inbox = Vec::new();
@@ -230,9 +230,9 @@ mod tests {
     }
 
     #[test]
-    fn messages_survive_a_stream_that_gives_one_byte_at_a_time() {
+    fn messages_are_decoded_from_single_bytes() {
         round_trip(&[
-            Order::Start(Start {
+            WatchdogCommand::Start(StartCommand {
                 deadline_ns: u64::MAX,
                 kill_after_ns: 7,
                 argv: vec!["sh".into(), "".into(), OsString::from_vec(vec![0xff, 0xfe])],
@@ -240,26 +240,26 @@ mod tests {
                 withheld: vec!["SECRET".into()],
                 orphan_cleanup: vec![0, 255],
             }),
-            Order::Extend { deadline_ns: 1 },
-            Order::Signal(15),
-            Order::End { grace_ns: 0 },
+            WatchdogCommand::Extend { deadline_ns: 1 },
+            WatchdogCommand::Signal(15),
+            WatchdogCommand::End { grace_ns: 0 },
         ]);
         round_trip(&[
-            Report::Started(42),
-            Report::Failed(2),
-            Report::Ended(Outcome::Status(Status::Exited(3))),
-            Report::Ended(Outcome::Status(Status::Signalled(9))),
-            Report::Ended(Outcome::ForTrust),
+            WatchdogReport::Started(42),
+            WatchdogReport::Failed(2),
+            WatchdogReport::Ended(ExitReport::Status(ExitStatus::Exited(3))),
+            WatchdogReport::Ended(ExitReport::Status(ExitStatus::Signalled(9))),
+            WatchdogReport::Ended(ExitReport::ForTrust),
         ]);
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn an_invalid_frame_is_rejected() {
         let mut unknown = vec![1, 0, 0, 0, b'?'];
-        assert_eq!(Order::decode(&mut unknown), Err(Nonsense));
+        assert_eq!(WatchdogCommand::decode(&mut unknown), Err(InvalidFrame));
         let mut endless = u32::MAX.to_ne_bytes().to_vec();
-        assert_eq!(Report::decode(&mut endless), Err(Nonsense));
+        assert_eq!(WatchdogReport::decode(&mut endless), Err(InvalidFrame));
         let mut trailing = vec![10, 0, 0, 0, b'X', 0, 0, 0, 0, 0, 0, 0, 0, 9];
-        assert_eq!(Order::decode(&mut trailing), Err(Nonsense));
+        assert_eq!(WatchdogCommand::decode(&mut trailing), Err(InvalidFrame));
     }
 }

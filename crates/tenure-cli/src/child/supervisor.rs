@@ -1,13 +1,13 @@
-//! The supervisor's side: starts the watchdog, carries orders to it, and cleans up should it die.
+//! Supervisor side: starts the watchdog, sends it commands, and cleans up if it dies.
 //!
-//! A [`Desk`] holds what the watchdog is still to be told: the latest deadline, a set of signals, the shortest grace. It
-//! is a state, not a queue, so it stays small however long the watchdog does not listen, and putting something on it
-//! never blocks. A task carries it over, reads the reports, and outlives the [`Child`] until the watchdog is reaped.
+//! A [`WatchdogMailbox`] holds the pending commands: the latest deadline, a set of signals, the shortest grace
+//! period. It is a state, not a queue, so it stays small while the watchdog does not read, and adding to it never blocks. A
+//! task sends it, reads the reports, and outlives the [`Child`] until the watchdog is reaped.
 //!
-//! The watchdog owns the truth about the group. We act ourselves in two cases only. When the deadline has passed and it
-//! has not reported the end, it must be stopped: it is woken, and all below it killed, one by one, by what cannot be
-//! mistaken for a reused number. When it has died without a report, it has not reaped the main process, which is now ours
-//! (we are a subreaper) and not reaped by us: the group's number is still its own, and the group is killed by it.
+//! The watchdog manages the process group. The supervisor acts itself in two cases only. If the deadline has passed without a
+//! report, the watchdog must be stopped: the supervisor sends it SIGCONT and kills its descendants one by one through pid
+//! descriptors. If the watchdog died without a report, it has not reaped the main process. The supervisor, a subreaper, is now
+//! its parent and has not reaped it either, so the group id is still valid and the supervisor kills the group.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,38 +16,38 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream as StdStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::protocol::{Message, Order, Outcome, Report, Start};
-use super::sys::{self, Pid, SIGCONT, SIGKILL, Status};
-use super::{Child, Ending, SpawnError, Spec, Streams, tree, watchdog};
+use super::protocol::{ExitReport, FrameCodec, StartCommand, WatchdogCommand, WatchdogReport};
+use super::syscalls::{self, ExitStatus, Pid, SIGCONT, SIGKILL};
+use super::{Child, ChildExit, ChildSpec, SpawnError, Streams, process_tree, watchdog};
 
-/// How often to look again at a group that should be gone.
-const AGAIN: Duration = Duration::from_millis(20);
-/// How often to look at the clock: a sleep does not count the time of a suspend, and the deadline does.
-const GLANCE: Duration = Duration::from_secs(1);
+/// Poll interval for a group that should be gone.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval of clock checks: a sleep does not count the time of a suspend, but the deadline does.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The watchdogs that live. Held while one is started, so that none is taken for an adopted process.
+/// Living watchdogs. Locked while one is started, so that none is mistaken for an adopted process.
 static WATCHDOGS: Mutex<BTreeSet<Pid>> = Mutex::new(BTreeSet::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the watchdog is still to be told.
+/// Pending commands for the watchdog.
 #[derive(Debug)]
-pub(super) struct Desk {
-    orders: Mutex<Orders>,
+pub(super) struct WatchdogMailbox {
+    orders: Mutex<PendingCommands>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Orders {
+struct PendingCommands {
     deadline_ns: u64,
     deadline_is_news: bool,
     /// Bit n is signal n.
@@ -56,9 +56,12 @@ struct Orders {
     closed: bool,
 }
 
-impl Desk {
+impl WatchdogMailbox {
     fn new(deadline_ns: u64) -> Self {
-        Self { orders: Mutex::new(Orders { deadline_ns, ..Orders::default() }), changed: Notify::new() }
+        Self {
+            orders: Mutex::new(PendingCommands { deadline_ns, ..PendingCommands::default() }),
+            changed: Notify::new(),
+        }
     }
 
     pub(super) fn extend(&self, deadline_ns: u64) {
@@ -87,21 +90,23 @@ impl Desk {
         self.change(|orders| orders.closed = true);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Orders)) {
+    fn change(&self, change: impl FnOnce(&mut PendingCommands)) {
         change(&mut lock(&self.orders));
         self.changed.notify_one();
     }
 
-    /// Moves what is on the desk into `outbox`. True if an end is part of it.
+    /// Moves the pending commands into `outbox`. Returns whether one of them is an end.
     fn take(&self, outbox: &mut Vec<u8>) -> bool {
         let mut orders = lock(&self.orders);
         if std::mem::take(&mut orders.deadline_is_news) {
-            Order::Extend { deadline_ns: orders.deadline_ns }.encode(outbox);
+            WatchdogCommand::Extend { deadline_ns: orders.deadline_ns }.encode(outbox);
         }
         let signals = std::mem::take(&mut orders.signals);
-        (1..128).filter(|signal| signals & 1 << signal != 0).for_each(|it| Order::Signal(it).encode(outbox));
+        (1..128)
+            .filter(|signal| signals & 1 << signal != 0)
+            .for_each(|it| WatchdogCommand::Signal(it).encode(outbox));
         let grace_ns = orders.grace_ns.take();
-        grace_ns.into_iter().for_each(|grace_ns| Order::End { grace_ns }.encode(outbox));
+        grace_ns.into_iter().for_each(|grace_ns| WatchdogCommand::End { grace_ns }.encode(outbox));
         grace_ns.is_some()
     }
 
@@ -116,17 +121,17 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-pub(super) async fn spawn(executable: &Path, spec: Spec) -> Result<Child, SpawnError> {
+pub(super) async fn spawn(executable: &Path, spec: ChildSpec) -> Result<Child, SpawnError> {
     let program = check(&spec)?;
     let (line, theirs) = StdStream::pair().map_err(SpawnError::Watchdog)?;
-    let mut line = Line::new(line).map_err(SpawnError::Watchdog)?;
-    // Should the watchdog be killed, what it leaves behind comes to us and not to init.
-    sys::adopt_orphans().map_err(SpawnError::Watchdog)?;
+    let mut line = WatchdogSocket::new(line).map_err(SpawnError::Watchdog)?;
+    // If the watchdog is killed, its descendants become children of this process instead of init.
+    syscalls::adopt_orphans().map_err(SpawnError::Watchdog)?;
     let watchdog =
         Watchdog::start(executable, theirs.into(), spec.keep, spec.streams).map_err(SpawnError::Watchdog)?;
 
     let (deadline_ns, kill_after) = (spec.deadline_ns, spec.kill_after);
-    let start = Start {
+    let start = StartCommand {
         deadline_ns,
         kill_after_ns: nanos(kill_after),
         argv: spec.argv,
@@ -134,16 +139,16 @@ pub(super) async fn spawn(executable: &Path, spec: Spec) -> Result<Child, SpawnE
         withheld: spec.withheld,
         orphan_cleanup: spec.orphan_cleanup,
     };
-    Order::Start(start).encode(&mut line.outbox);
+    WatchdogCommand::Start(start).encode(&mut line.outbox);
     let (answer, answered) = oneshot::channel();
-    // A task of its own, so that the watchdog is reaped even if nobody waits for the answer any more.
+    // A separate task, so that the watchdog is reaped even if the caller no longer waits.
     tokio::spawn(async move {
         match line.answer().await {
-            Some(Report::Started(group)) => {
-                let desk = Arc::new(Desk::new(deadline_ns));
+            Some(WatchdogReport::Started(group)) => {
+                let desk = Arc::new(WatchdogMailbox::new(deadline_ns));
                 let (tell, ending) = watch::channel(None);
                 let (pid, watchdog_pid) = (group.cast_unsigned(), watchdog.pid.cast_unsigned());
-                // If nobody takes it, it is dropped, and so ended.
+                // If the caller is gone, the child is dropped and thereby stopped.
                 let _ =
                     answer.send(Ok(Child { pid, watchdog_pid, kill_after, desk: Arc::clone(&desk), ending }));
                 tell.send_replace(Some(supervise(line, watchdog, &desk, group).await));
@@ -152,7 +157,7 @@ pub(super) async fn spawn(executable: &Path, spec: Spec) -> Result<Child, SpawnE
                 drop(line);
                 watchdog.gone().await;
                 let _ = answer.send(Err(match other {
-                    Some(Report::Failed(errno)) => {
+                    Some(WatchdogReport::Failed(errno)) => {
                         SpawnError::Exec { program, source: io::Error::from_raw_os_error(errno) }
                     }
                     Some(_) => SpawnError::TrustEnded,
@@ -164,42 +169,49 @@ pub(super) async fn spawn(executable: &Path, spec: Spec) -> Result<Child, SpawnE
     answered.await.unwrap_or(Err(SpawnError::WatchdogDied))
 }
 
-/// Until nothing is left, of the watchdog either.
-async fn supervise(mut line: Line, watchdog: Watchdog, desk: &Desk, group: Pid) -> Ending {
+/// Waits until no process is left, the watchdog included.
+async fn supervise(
+    mut line: WatchdogSocket,
+    watchdog: Watchdog,
+    desk: &WatchdogMailbox,
+    group: Pid,
+) -> ChildExit {
     let last = line.carry(desk, &watchdog).await;
-    // Before the wait: if the child was dropped, this is what tells the watchdog.
+    // Before the wait: if the child was dropped, the closed socket informs the watchdog.
     drop(line);
-    if matches!(last, Last::Closed) {
-        sys::kill_group(group, SIGKILL);
+    if matches!(last, SupervisorExit::Closed) {
+        syscalls::kill_group(group, SIGKILL);
     }
     watchdog.gone().await;
     match last {
-        Last::Report(Outcome::Status(Status::Exited(code))) => Ending::Exited(code),
-        Last::Report(Outcome::Status(Status::Signalled(signal))) => Ending::Signalled(signal),
-        Last::Report(Outcome::ForTrust) => Ending::EndedForTrust,
-        Last::Closed | Last::Dropped => Ending::WatchdogDied,
+        SupervisorExit::Report(ExitReport::Status(ExitStatus::Exited(code))) => ChildExit::Exited(code),
+        SupervisorExit::Report(ExitReport::Status(ExitStatus::Signalled(signal))) => {
+            ChildExit::Signalled(signal)
+        }
+        SupervisorExit::Report(ExitReport::ForTrust) => ChildExit::EndedForTrust,
+        SupervisorExit::Closed | SupervisorExit::Dropped => ChildExit::WatchdogDied,
     }
 }
 
-/// What exec would refuse for reasons that have no errno of their own.
-fn check(spec: &Spec) -> Result<std::ffi::OsString, SpawnError> {
+/// Rejects arguments that exec cannot take. Returns the program name.
+fn check(spec: &ChildSpec) -> Result<std::ffi::OsString, SpawnError> {
     let program = spec.argv.first().cloned().unwrap_or_default();
     let has_nul = |text: &std::ffi::OsString| text.as_bytes().contains(&0);
     let bad_name =
         |name: &std::ffi::OsString| name.is_empty() || has_nul(name) || name.as_bytes().contains(&b'=');
     let why = if spec.argv.is_empty() {
-        "no program was given"
+        "no program"
     } else if spec.argv.iter().any(has_nul)
         || spec.env.iter().any(|(name, value)| bad_name(name) || has_nul(value))
     {
-        "an argument or a variable holds a character that it cannot"
+        "an argument or variable has an invalid character"
     } else {
         return Ok(program);
     };
     Err(SpawnError::Exec { program, source: io::Error::new(io::ErrorKind::InvalidInput, why) })
 }
 
-/// The process, until it is reaped.
+/// The watchdog process until it is reaped.
 struct Watchdog {
     process: tokio::process::Child,
     pid: Pid,
@@ -219,7 +231,7 @@ impl Watchdog {
         if let Some(errors) = streams.errors {
             command.stderr(errors);
         }
-        sys::detach(&mut command, inherit);
+        syscalls::detach(&mut command, inherit);
         let mut living = lock(&WATCHDOGS);
         let process = tokio::process::Command::from(command).spawn()?;
         let pid = process.id().map_or(0, u32::cast_signed);
@@ -227,65 +239,67 @@ impl Watchdog {
         Ok(Self { process, pid })
     }
 
-    /// For one that was stopped. It is our child, and not reaped before `gone`.
+    /// Continues a stopped watchdog. Its pid is valid, because it is not reaped before `gone`.
     fn wake(&self) {
-        sys::kill(self.pid, SIGCONT);
+        syscalls::kill(self.pid, SIGCONT);
     }
 
-    /// Does its work, for one that does not: kills all that is below it.
+    /// Kills all descendants of the watchdog, if the watchdog does not.
     fn kill_descendants(&self) {
-        tree::descendants(self.pid).iter().for_each(|it| it.signal(SIGKILL));
+        process_tree::descendants(self.pid).iter().for_each(|it| it.signal(SIGKILL));
     }
 
-    /// Waits for its exit, and ends what it has left behind if it did not exit in peace.
+    /// Waits for its exit. If it failed, kills its remaining descendants.
     async fn gone(mut self) {
-        // A stopped one would never see that its line is closed.
+        // A stopped watchdog would not notice the closed socket.
         self.wake();
         let status = self.process.wait().await;
         lock(&WATCHDOGS).remove(&self.pid);
-        while !status.as_ref().is_ok_and(ExitStatus::success) && end_adopted() {
-            tokio::time::sleep(AGAIN).await;
+        while !status.as_ref().is_ok_and(std::process::ExitStatus::success) && end_adopted() {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// Kills and reaps what a dead watchdog has left to us. False when there was nothing.
+/// Kills and reaps the descendants of a dead watchdog. Returns whether there were any.
 fn end_adopted() -> bool {
     let living = lock(&WATCHDOGS);
-    let Ok(adopted) = tree::adopted(&living) else { return true };
-    tree::with_descendants(tree::own_pid(), adopted.clone()).iter().for_each(|it| it.signal(SIGKILL));
+    let Ok(adopted) = process_tree::adopted(&living) else { return true };
+    process_tree::with_descendants(process_tree::own_pid(), adopted.clone())
+        .iter()
+        .for_each(|it| it.signal(SIGKILL));
     for pid in &adopted {
-        sys::reap(*pid);
+        syscalls::reap(*pid);
     }
     !adopted.is_empty()
 }
 
-/// Why nothing more is carried.
-enum Last {
-    Report(Outcome),
-    /// By the watchdog, without a word: it has died.
+/// Why the exchange of frames ended.
+enum SupervisorExit {
+    Report(ExitReport),
+    /// The watchdog closed the socket without a report: it died.
     Closed,
     /// The child was dropped.
     Dropped,
 }
 
-/// Our end of the socket pair.
-struct Line {
+/// The supervisor's end of the socket pair.
+struct WatchdogSocket {
     stream: UnixStream,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
 }
 
-impl Line {
+impl WatchdogSocket {
     fn new(stream: StdStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self { stream: UnixStream::from_std(stream)?, inbox: Vec::new(), outbox: Vec::new() })
     }
 
-    /// The next report; `None` when the line is closed. Dropping the future loses nothing.
-    async fn answer(&mut self) -> Option<Report> {
+    /// The next report; `None` if the socket is closed. Cancel-safe.
+    async fn answer(&mut self) -> Option<WatchdogReport> {
         loop {
-            if let Some(report) = Report::decode(&mut self.inbox).ok()? {
+            if let Some(report) = WatchdogReport::decode(&mut self.inbox).ok()? {
                 return Some(report);
             }
             tokio::select! {
@@ -303,7 +317,7 @@ impl Line {
                     match ready.and_then(|()| self.stream.try_write(&self.outbox)) {
                         Ok(bytes) => drop(self.outbox.drain(..bytes)),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        // Gone, but its last report may still be there to read.
+                        // The watchdog is gone, but its last report may still be unread.
                         Err(_) => self.outbox.clear(),
                     }
                 }
@@ -311,26 +325,26 @@ impl Line {
         }
     }
 
-    /// Carries orders over and waits for the last report.
-    async fn carry(&mut self, desk: &Desk, watchdog: &Watchdog) -> Last {
+    /// Sends commands and waits for the last report.
+    async fn carry(&mut self, desk: &WatchdogMailbox, watchdog: &Watchdog) -> SupervisorExit {
         loop {
-            // What was written so far first: the desk stays small, this would not.
+            // Send the buffered bytes first: the pending commands stay small, this buffer would not.
             if self.outbox.is_empty() && desk.take(&mut self.outbox) {
                 watchdog.wake();
             }
             let (deadline_ns, closed) = desk.glance();
             if closed {
-                return Last::Dropped;
+                return SupervisorExit::Dropped;
             }
-            let left = Duration::from_nanos(deadline_ns.saturating_sub(sys::boottime_ns()));
+            let left = Duration::from_nanos(deadline_ns.saturating_sub(syscalls::boottime_ns()));
             tokio::select! {
                 report = self.answer() => match report {
-                    Some(Report::Ended(outcome)) => return Last::Report(outcome),
-                    Some(Report::Started(_) | Report::Failed(_)) => {}
-                    None => return Last::Closed,
+                    Some(WatchdogReport::Ended(outcome)) => return SupervisorExit::Report(outcome),
+                    Some(WatchdogReport::Started(_) | WatchdogReport::Failed(_)) => {}
+                    None => return SupervisorExit::Closed,
                 },
                 () = desk.changed.notified() => {}
-                () = tokio::time::sleep(left.clamp(AGAIN, GLANCE)) => if left.is_zero() {
+                () = tokio::time::sleep(left.clamp(POLL_INTERVAL, CLOCK_INTERVAL)) => if left.is_zero() {
                     watchdog.wake();
                     watchdog.kill_descendants();
                 },

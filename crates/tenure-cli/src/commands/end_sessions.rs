@@ -1,7 +1,8 @@
-//! `tenure __end-sessions`: ends the sessions of a `tenure run` that was killed, so that the next leader need not wait out its lease.
+//! `tenure __end-sessions`: ends the sessions of a killed `tenure run`, so that the next leader does not wait for the lease to
+//! expire.
 //!
-//! The watchdog runs it when two things are certain: the supervisor is dead, and no process of its command is left. It reads the
-//! sessions from its standard input, where addresses and passwords are not seen by other users of the machine.
+//! The watchdog runs it after the supervisor is dead and no process of its command is left. It reads the sessions from standard
+//! input, where other users of the machine cannot see URLs and passwords.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -9,21 +10,21 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure::SessionId;
-use tenure::backend::{self, StoreOptions};
 use tenure::runtime::{now, sleep_until};
+use tenure::store::{self, StoreOptions};
 
 use crate::child::END_SESSIONS;
-use crate::exit;
+use crate::error;
 
-/// How long to wait before a store that did not answer is tried again.
+/// Delay before the next attempt if the store does not answer.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A session, and the store that keeps it.
+/// A session and its store.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSession {
     url: String,
     direct_url: Option<String>,
-    elect: Option<String>,
+    election_store: Option<String>,
     session: SessionId,
     lease_ms: u64,
 }
@@ -33,28 +34,28 @@ impl StoredSession {
         StoredSession {
             url: options.url.clone(),
             direct_url: options.direct_url.clone(),
-            elect: options.elect.clone(),
+            election_store: options.election_store.clone(),
             session: session.clone(),
             lease_ms: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
         }
     }
 
-    /// What is read by [`main_if_asked`]; nothing at all for no session.
+    /// Encodes sessions for [`main_if_requested`]; empty without sessions.
     pub(crate) fn encode(sessions: Vec<StoredSession>) -> Vec<u8> {
         if sessions.is_empty() { Vec::new() } else { serde_json::to_vec(&sessions).unwrap_or_default() }
     }
 
-    /// Tries until the store has answered. After a lease the session has expired anyway.
+    /// Ends the session. Retries until the store answers, at most for the lease: then the session has expired anyway.
     async fn end(self) -> Result<(), String> {
         let options = StoreOptions {
             url: self.url,
             direct_url: self.direct_url,
-            elect: self.elect,
+            election_store: self.election_store,
             ..StoreOptions::default()
         };
         let give_up = now() + Duration::from_millis(self.lease_ms);
         loop {
-            let ended = async { backend::open(&options).await?.end(&self.session).await };
+            let ended = async { store::open(&options).await?.end_session(&self.session).await };
             let error = tokio::select! {
                 ended = ended => match ended {
                     Ok(()) => return Ok(()),
@@ -71,15 +72,15 @@ impl StoredSession {
 }
 
 /// Ends sessions and returns the exit code, if this process was started to do that.
-pub(crate) fn main_if_asked() -> Option<ExitCode> {
+pub(crate) fn main_if_requested() -> Option<ExitCode> {
     std::env::args_os().nth(1).filter(|first| first == END_SESSIONS)?;
     Some(match end_all() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             crate::output::err_line(format_args!(
-                "tenure: could not end the session of a tenure process that was killed; its lease runs out instead: {error}"
+                "tenure: cannot end the session of a killed tenure process; its lease expires instead: {error}"
             ));
-            ExitCode::from(exit::STORE)
+            ExitCode::from(error::STORE)
         }
     })
 }

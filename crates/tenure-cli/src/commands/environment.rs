@@ -1,19 +1,19 @@
-//! Which variables of `tenure` its commands get: all but those that hold secrets of `tenure` itself.
+//! Environment of the commands that tenure runs: all variables except those with secrets of tenure itself.
 
 use std::ffi::OsString;
 
-use crate::args::Global;
-use crate::output::{self, Ink};
+use crate::args::GlobalArgs;
+use crate::output::{self, TextStyle};
 
 /// Variables that hold a secret.
 const SECRETS: [&str; 4] =
     ["TENURE_ACCESS_TOKEN", "TENURE_RAFT_SECRET", "TENURE_GOSSIP_SECRET", "TENURE_ETCD_USER"];
 
-/// Variables that hold an address, which may have a password in it.
+/// Variables that hold a URL, possibly with a password.
 const ADDRESSES: [&str; 5] =
-    ["TENURE_STORE", "TENURE_ELECT", "TENURE_DIRECT_URL", "TENURE_AND_STORE", "DATABASE_URL"];
+    ["TENURE_STORE", "TENURE_ELECTION_STORE", "TENURE_DIRECT_URL", "TENURE_SECOND_STORE", "DATABASE_URL"];
 
-/// The variables that a command does not get, unless `--pass-env` names them: secrets, and addresses with a password.
+/// Variables withheld from a command unless `--pass-env` names them: secrets, and URLs with a password.
 pub(crate) fn withheld(pass: &[String]) -> Vec<OsString> {
     let addresses = ADDRESSES
         .into_iter()
@@ -22,16 +22,15 @@ pub(crate) fn withheld(pass: &[String]) -> Vec<OsString> {
     names.filter(|name| !pass.iter().any(|passed| passed == name)).map(Into::into).collect()
 }
 
-/// Tells that a command gets no `DATABASE_URL`: programs other than `tenure` use that variable too.
-pub(crate) fn tell_withheld(global: &Global, pass: &[String]) {
+/// Reports that the command does not get `DATABASE_URL`, because other programs use that variable too.
+pub(crate) fn note_withheld(global: &GlobalArgs, pass: &[String]) {
     if withheld(pass).iter().any(|name| name == "DATABASE_URL") {
-        let text =
-            "the command does not get DATABASE_URL, which has a password; --pass-env DATABASE_URL passes it";
-        output::note(global, Ink::Dim, text);
+        let text = "DATABASE_URL has a password and is withheld from the command; use --pass-env DATABASE_URL to pass it";
+        output::note(global, TextStyle::Dim, text);
     }
 }
 
-/// The password in an address, if it has one.
+/// The password in a URL, if it has one.
 pub(crate) fn password(url: &str) -> Option<&str> {
     let after_scheme = url.split_once("://").map(|(_, rest)| rest);
     let authority = after_scheme.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or(rest));
@@ -48,18 +47,18 @@ fn has_password(url: &str) -> bool {
     password(url).is_some()
 }
 
-/// Hides the passwords of these addresses from the list of processes, and tells whoever typed one there.
+/// Hides the passwords of these URLs from the process list, and warns if one was given on the command line.
 ///
 /// Must be called while the process has one thread.
-pub(crate) fn hide_typed_passwords<'a>(global: &Global, urls: impl Iterator<Item = &'a str>) {
-    let mut typed = false;
+pub(crate) fn hide_passwords_in_arguments<'a>(global: &GlobalArgs, urls: impl Iterator<Item = &'a str>) {
+    let mut found = false;
     for password in urls.filter_map(password) {
-        typed |= crate::child::overwrite_in_arguments(password);
+        found |= crate::child::overwrite_in_arguments(password);
     }
-    if typed {
-        let text = "a password on the command line can be read by other users of this machine until it is hidden; use \
-                    --store-file, TENURE_STORE or PGPASSFILE instead";
-        output::note(global, Ink::Yellow, text);
+    if found {
+        let text = "other users of this machine can read a password on the command line until tenure hides it; use --store-file, \
+                    TENURE_STORE or PGPASSFILE instead";
+        output::note(global, TextStyle::Yellow, text);
     }
 }
 
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_found_in_every_form_of_an_address() {
+    fn passwords_are_found_in_every_form_of_a_url() {
         for (url, found) in [
             ("postgres://app@db/app", None),
             ("postgres://app:@db/app", None),

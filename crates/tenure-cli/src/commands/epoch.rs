@@ -1,4 +1,4 @@
-//! `tenure epoch`: the high bits of tokens, and how to raise them by hand.
+//! `tenure epoch`: shows the epoch, the prefix of every token, and raises it manually.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -7,21 +7,22 @@ use tenure::Token;
 use tenure::port::{EpochBump, EpochView};
 use tenure::runtime::wall_ms;
 
-use crate::args::{Format, Global, values};
-use crate::exit::Failure;
-use crate::output::{self, Ink, Table, ago};
+use crate::args::{GlobalArgs, OutputFormat, parsers};
+use crate::error::CliError;
+use crate::output::{self, Table, TextStyle, ago};
 use crate::store;
 
 pub(crate) const EXAMPLES: &str = "\
-The epoch is the part of a token before the dot: 319.4 is the fourth grant of epoch 319. A promotion, a restore, a copy or an upgrade of
-the database begins a new one by itself. Bump it by hand after what the store cannot notice, such as a virtual machine or a
-disk that was set back to a snapshot, and before a fenced system has to accept tokens again (docs/backup.md).
+The epoch is the part of a token before the dot: 319.4 is the fourth grant of epoch 319. The store starts a new epoch when \
+it detects a promotion, a restore, a copy or an upgrade of the database. Bump it manually after a change that the store \
+cannot detect, such as a virtual machine or disk reset to a snapshot, before a fenced system accepts tokens again \
+(docs/backup.md).
 
 Examples:
   tenure epoch show
   tenure epoch show --store postgres://owner@db/app -o json
-  tenure epoch bump --yes                        after the disk was set back to a snapshot
-  tenure epoch bump --above 320.17 --yes         a fence elsewhere has seen 320.17
+  tenure epoch bump --yes                        after a disk was reset to a snapshot
+  tenure epoch bump --above 320.17 --yes         an external fence has seen 320.17
   tenure epoch bump --to 400 --yes";
 
 #[derive(Args, Debug)]
@@ -32,17 +33,17 @@ pub(crate) struct EpochArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum EpochCommand {
-    /// Show the epoch of the store, since when, and why
+    /// Show the epoch of the store, its start and its reason
     Show,
-    /// Begin a new epoch: every leader stops, and no later token is lower than any before
+    /// Start a new epoch: every leader stops, and every later token is greater than all earlier ones
     Bump {
-        /// Begin at least this epoch
+        /// Minimum number of the new epoch; must be greater than the current epoch
         #[arg(long, value_name = "N")]
         to: Option<u32>,
-        /// Begin an epoch whose tokens all exceed this one
-        #[arg(long, value_parser = values::token, value_name = "TOKEN")]
+        /// Start an epoch whose tokens are all greater than this one
+        #[arg(long, value_parser = parsers::token, value_name = "TOKEN")]
         above: Option<Token>,
-        /// Record why
+        /// Reason to record
         #[arg(long, default_value = "bumped by an operator", value_name = "TEXT")]
         reason: String,
         /// Do not ask for confirmation
@@ -51,12 +52,12 @@ pub(crate) enum EpochCommand {
     },
 }
 
-pub(crate) async fn run(global: &Global, args: EpochArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &GlobalArgs, args: EpochArgs) -> Result<u8, CliError> {
     let store = store::open(global).await?;
     let shown = store.epoch().await?;
     let Some(now) = shown else {
-        return Err(Failure::usage(
-            "this store keeps no epoch of its own; name the database: --store sqlite:PATH or postgres://…",
+        return Err(CliError::usage(
+            "this store has no epoch of its own; name the database: --store sqlite:PATH or postgres://…",
         ));
     };
     let EpochCommand::Bump { to, above, reason, yes } = args.command else {
@@ -64,45 +65,46 @@ pub(crate) async fn run(global: &Global, args: EpochArgs) -> Result<u8, Failure>
         return Ok(0);
     };
     if let Some(to) = to.filter(|to| *to <= now.epoch) {
-        let message = format!("the store is in epoch {} already; --to {to} would not raise it", now.epoch);
-        return Err(Failure::usage(message));
+        let message =
+            format!("the store is already in epoch {}; --to must be greater than that, not {to}", now.epoch);
+        return Err(CliError::usage(message));
     }
     if !yes && !confirmed(now.epoch)? {
-        return Err(Failure::usage("nothing was changed; say --yes to begin a new epoch"));
+        return Err(CliError::usage("nothing was changed; use --yes to start a new epoch"));
     }
     let bump = EpochBump { at_least: to.unwrap_or(0), above, reason };
     show(global, &store.bump_epoch(&bump).await?);
     Ok(0)
 }
 
-/// Asks a person at a terminal. Anybody else must say `--yes`.
-fn confirmed(epoch: u32) -> Result<bool, Failure> {
+/// Asks for confirmation on a terminal. Returns `false` without a terminal, where `--yes` is required.
+fn confirmed(epoch: u32) -> Result<bool, CliError> {
     let (input, prompt) = (std::io::stdin(), std::io::stderr());
     if !input.is_terminal() || !prompt.is_terminal() {
         return Ok(false);
     }
     let question = format!(
-        "Begin a new epoch after {epoch}? Every leader on this store stops, and none is elected for a lease. [y/N] "
+        "Start a new epoch after {epoch}? Every leader on this store stops, and none is elected for the duration of a lease. [y/N] "
     );
     let mut answer = String::new();
     let asked =
         prompt.lock().write_all(question.as_bytes()).and_then(|()| input.lock().read_line(&mut answer));
-    asked.map_err(|error| Failure::usage(format!("no answer: {error}; say --yes")))?;
+    asked.map_err(|error| CliError::usage(format!("cannot read the answer: {error}; use --yes")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn show(global: &Global, view: &EpochView) {
-    if global.output == Format::Json {
+fn show(global: &GlobalArgs, view: &EpochView) {
+    if global.output == OutputFormat::Json {
         return output::print_json(view);
     }
     let mut table = Table::plain();
     for (what, value) in [
         ("epoch", view.epoch.to_string()),
-        ("began", ago(view.changed_at_ms, wall_ms())),
+        ("started", ago(view.changed_at_ms, wall_ms())),
         ("reason", view.reason.clone()),
         ("identity", view.identity.clone()),
     ] {
-        table.row(vec![(what.to_owned(), Ink::Bold), (value, Ink::Plain)]);
+        table.row(vec![(what.to_owned(), TextStyle::Bold), (value, TextStyle::Plain)]);
     }
     output::print_text(&table.render());
 }

@@ -1,59 +1,59 @@
-//! What commands are given: as it is typed, from the standard input, or from a file.
+//! Values of options: literal, from standard input, or from a file.
 
 use std::io::Read;
 use std::path::Path;
 
-use tenure::port::{Json, PAYLOAD_MAX};
+use tenure::port::{PAYLOAD_MAX, RawJson};
 
-use crate::exit::Failure;
+use crate::error::CliError;
 
-/// Reads what stands at `option`: JSON, `-` or `@FILE`.
-pub(crate) fn json(option: &str, text: &str) -> Result<Json, Failure> {
+/// Reads the JSON value of `option`: literal, `-` for standard input, or `@FILE`.
+pub(crate) fn json(option: &str, text: &str) -> Result<RawJson, CliError> {
     let (from, content) = match (text, text.strip_prefix('@')) {
-        ("-", _) => ("the standard input".to_owned(), read(std::io::stdin().lock(), "the standard input")?),
+        ("-", _) => ("standard input".to_owned(), read(std::io::stdin().lock(), "standard input")?),
         (_, Some(path)) => {
             let file = std::fs::File::open(path).map_err(|error| {
-                Failure::usage(format!("{option} @{path}: the file cannot be read: {error}"))
+                CliError::usage(format!("{option} @{path}: cannot read the file: {error}"))
             })?;
             (path.to_owned(), read(file, path)?)
         }
         _ => (crate::output::clipped(text, 60), text.to_owned()),
     };
     let content = content.trim().to_owned();
-    Json::try_from(content).map_err(|error| {
-        Failure::usage(format!(
-            "{option}: {from} is not JSON ({error}); a text is written with its quotes, as in '\"ada\"', and a file as @FILE"
+    RawJson::try_from(content).map_err(|error| {
+        CliError::usage(format!(
+            "{option}: {from} is not JSON ({error}); write a string with quotes, as in '\"ada\"', and a file as @FILE"
         ))
     })
 }
 
-/// Reads a file, or the standard input (`-`), as it is.
-pub(crate) fn bytes(option: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+/// Reads a file, or standard input (`-`), as bytes.
+pub(crate) fn bytes(option: &str, path: &Path) -> Result<Vec<u8>, CliError> {
     let name = path.display().to_string();
     if name == "-" {
-        return raw(std::io::stdin().lock(), "the standard input");
+        return raw(std::io::stdin().lock(), "standard input");
     }
     let file = std::fs::File::open(path)
-        .map_err(|error| Failure::usage(format!("{option} {name}: the file cannot be read: {error}")))?;
+        .map_err(|error| CliError::usage(format!("{option} {name}: cannot read the file: {error}")))?;
     raw(file, &name)
 }
 
-fn read(source: impl Read, from: &str) -> Result<String, Failure> {
+fn read(source: impl Read, from: &str) -> Result<String, CliError> {
     String::from_utf8(raw(source, from)?)
-        .map_err(|error| Failure::usage(format!("{from} cannot be read as text: {error}")))
+        .map_err(|error| CliError::usage(format!("{from} is not UTF-8 text: {error}")))
 }
 
-/// One byte more than may be is enough to see that it is too much.
-fn raw(source: impl Read, from: &str) -> Result<Vec<u8>, Failure> {
+/// Reads at most one byte more than allowed, which is enough to detect an oversized input.
+fn raw(source: impl Read, from: &str) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     let most = PAYLOAD_MAX as u64 + 1;
     source
         .take(most)
         .read_to_end(&mut bytes)
-        .map_err(|error| Failure::usage(format!("{from} cannot be read: {error}")))?;
+        .map_err(|error| CliError::usage(format!("cannot read {from}: {error}")))?;
     if bytes.len() > PAYLOAD_MAX {
-        return Err(Failure::usage(format!(
-            "{from} holds more than {PAYLOAD_MAX} bytes; keep what is large elsewhere, and say in the payload where"
+        return Err(CliError::usage(format!(
+            "{from} has more than {PAYLOAD_MAX} bytes; store large data elsewhere and put a reference into the payload"
         )));
     }
     Ok(bytes)
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_taken_as_it_is() {
+    fn json_is_passed_unchanged() {
         assert_eq!(json("--payload", r#" {"to": "ada"} "#).unwrap().as_str(), r#"{"to": "ada"}"#);
         let refused = json("--payload", "ada").unwrap_err();
         assert!(refused.message().contains("--payload: ada is not JSON"), "{refused:?}");

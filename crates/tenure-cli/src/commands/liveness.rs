@@ -1,45 +1,45 @@
-//! Which sessions are dead, as far as a command that only reads can see.
+//! Detection of dead sessions by a command that only reads.
 //!
-//! The store counts a session as live until another process has watched its lease run out. Where no other process is on the store,
-//! nobody does that, and a leader that died is shown as leading for ever. So the reader looks for itself.
+//! The store counts a session as live until another process has observed that its lease expired. If no other process uses the
+//! store, a dead leader would be shown as leading forever. So the reader checks heartbeats itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure::SessionId;
-use tenure::port::{Backend, ElectionView, SessionView, StoreError, Wake};
+use tenure::port::{ElectionView, Notification, SessionView, Store, StoreError};
 use tenure::runtime::wall_ms;
 
-/// How long the store may take to tell that a process is gone. SQLite asks the kernel, which knows.
-const TOLD: Duration = Duration::from_millis(300);
-/// How long a heartbeat that is older than its lease is watched before its session counts as dead. Heartbeats are at most this far
-/// apart, unless somebody chose otherwise.
-const WATCHED: Duration = Duration::from_millis(2500);
-/// How many sessions are asked after at most.
-const ASKED_MAX: usize = 100;
+/// Time for the store to report dead processes. SQLite asks the kernel.
+const REPORT_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long an expired heartbeat is observed before its session counts as dead. Longer than the default heartbeat interval.
+const OBSERVATION: Duration = Duration::from_millis(2500);
+/// Maximum number of sessions to check with the store.
+const CHECKED_MAX: usize = 100;
 
-/// Marks the sessions that are dead as such: no leader of these elections is one that this process saw silent for longer than its lease.
-pub(crate) async fn mark_dead(store: &dyn Backend, views: &mut [ElectionView]) -> Result<(), StoreError> {
-    let late = |session: &SessionView| wall_ms() - session.beat_at_ms > ms(session.lease() / 10) + 1000;
+/// Marks dead sessions in the views as not live: those the store reports as dead, and those without a heartbeat for longer than
+/// their lease.
+pub(crate) async fn mark_dead(store: &dyn Store, views: &mut [ElectionView]) -> Result<(), StoreError> {
+    let late = |session: &SessionView| wall_ms() - session.heartbeat_at_ms > ms(session.lease() / 10) + 1000;
     let suspects: BTreeMap<SessionId, (u64, bool)> = sessions(views)
         .filter(|session| session.live && late(session))
         .map(|session| {
-            let silent = wall_ms() - session.beat_at_ms > ms(session.lease() * 21 / 20);
-            (session.id.clone(), (session.beat, silent))
+            let silent = wall_ms() - session.heartbeat_at_ms > ms(session.lease() * 21 / 20);
+            (session.id.clone(), (session.heartbeat_count, silent))
         })
         .collect();
     if suspects.is_empty() {
         return Ok(());
     }
-    let mut dead = told_dead(store, &suspects).await;
+    let mut dead = reported_dead(store, &suspects).await;
     let silent: Vec<SessionId> = suspects
         .iter()
         .filter(|(id, (_, silent))| *silent && !dead.contains(*id))
         .map(|(id, _)| id.clone())
         .collect();
     if !silent.is_empty() {
-        // By the store's clock its lease is over. Clocks differ, so its heartbeat is also watched on our own.
-        tokio::time::sleep(WATCHED).await;
+        // The lease has expired by the clock of the store. Clocks differ, so also observe the heartbeat on the local clock.
+        tokio::time::sleep(OBSERVATION).await;
         let now: BTreeMap<SessionId, SessionView> = store
             .sessions(Some(&silent))
             .await?
@@ -47,8 +47,9 @@ pub(crate) async fn mark_dead(store: &dyn Backend, views: &mut [ElectionView]) -
             .map(|session| (session.id.clone(), session))
             .collect();
         dead.extend(silent.into_iter().filter(|id| {
-            now.get(id)
-                .is_none_or(|now| !now.live || suspects.get(id).is_some_and(|(beat, _)| now.beat == *beat))
+            now.get(id).is_none_or(|now| {
+                !now.live || suspects.get(id).is_some_and(|(beat, _)| now.heartbeat_count == *beat)
+            })
         }));
     }
     for view in views {
@@ -62,25 +63,28 @@ pub(crate) async fn mark_dead(store: &dyn Backend, views: &mut [ElectionView]) -
     Ok(())
 }
 
-/// Those that the store itself knows to be dead.
-async fn told_dead(store: &dyn Backend, suspects: &BTreeMap<SessionId, (u64, bool)>) -> BTreeSet<SessionId> {
+/// Sessions that the store itself reports as dead.
+async fn reported_dead(
+    store: &dyn Store,
+    suspects: &BTreeMap<SessionId, (u64, bool)>,
+) -> BTreeSet<SessionId> {
     let mut dead = BTreeSet::new();
-    let mut wakes = store.wakes();
-    let asked: Vec<SessionId> = suspects.keys().take(ASKED_MAX).cloned().collect();
-    store.watch(&asked);
+    let mut wakes = store.notifications();
+    let checked: Vec<SessionId> = suspects.keys().take(CHECKED_MAX).cloned().collect();
+    store.watch_sessions(&checked);
     let listen = async {
         while let Some(wake) = wakes.next().await {
-            if let Wake::Died(session) = wake
+            if let Notification::SessionExpired(session) = wake
                 && suspects.contains_key(&session)
             {
                 dead.insert(session);
-                if dead.len() == asked.len() {
+                if dead.len() == checked.len() {
                     return;
                 }
             }
         }
     };
-    let _ = tokio::time::timeout(TOLD, listen).await;
+    let _ = tokio::time::timeout(REPORT_TIMEOUT, listen).await;
     dead
 }
 

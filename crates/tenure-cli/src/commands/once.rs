@@ -1,42 +1,39 @@
-//! `tenure run --once-per`: at most one run in each period, whichever machine it is on.
+//! `tenure run --once-per`: at most one run per period on all machines together.
 //!
-//! Each run is recorded in the store as a term of an election of its own, `NAME.runs`, which only the leader of NAME takes, and only
-//! right before the command starts. Both moments that are compared are the store's: when the leader of NAME was granted its lease, and
-//! when the last term of `NAME.runs` began. So the clocks of the machines do not matter.
+//! Each run is recorded in the store as a term of the election `NAME.runs`. Only the leader of NAME takes it, right before the
+//! command starts. The two instants that are compared come from the store: when the leader of NAME was granted its lease, and
+//! when the last term of `NAME.runs` started. The clocks of the machines do not matter.
 //!
-//! A run counts from its start, whatever came of it. If the leader dies between the record and the start of the command, the period
-//! passes without a run: at most one, not at least one.
+//! A run counts from its start, whatever its result. If the leader dies between the record and the start of the command, the
+//! period passes without a run: the guarantee is at most once.
 
 use std::time::Duration;
 
 use tenure::port::Term;
 use tenure::{ElectionKey, Leadership, Tenure};
 
-use crate::exit::Failure;
+use crate::error::CliError;
 
-/// A run may start this much before its period is over: a tenth of the period, at most this. Cron is not exact.
+/// Maximum by which a run may start early; it may start early by a tenth of its period. Cron is not exact.
 const EARLY_MAX: Duration = Duration::from_secs(60);
 
-/// How soon to look again for what the store must have.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Poll interval for a record that the store must have.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Whether the command is to run.
+/// Whether the command runs in this period.
 pub(crate) enum Turn {
-    /// It is, and that is recorded.
+    /// The command runs, and the run is recorded.
     Run,
-    /// It started less than a period ago: this long ago, on this machine.
+    /// The command started less than a period ago: how long ago, and on which process.
     RanAlready { ago: Duration, by: String },
     /// Leadership ended before the run was recorded.
     Lost,
 }
 
 /// The election whose terms are the runs.
-fn runs_of(key: &ElectionKey) -> Result<ElectionKey, Failure> {
+fn runs_of(key: &ElectionKey) -> Result<ElectionKey, CliError> {
     let name = format!("{}.runs", key.name).parse().map_err(|_| {
-        Failure::usage(format!(
-            "{} is too long a name for --once-per; at most 123 bytes are allowed",
-            key.name
-        ))
+        CliError::usage(format!("the name {} is too long for --once-per: use at most 123 bytes", key.name))
     })?;
     Ok(ElectionKey::new(key.namespace.clone(), name))
 }
@@ -46,7 +43,7 @@ pub(crate) async fn decide(
     tenure: &Tenure,
     leadership: &Leadership,
     period: Duration,
-) -> Result<Turn, Failure> {
+) -> Result<Turn, CliError> {
     let runs = runs_of(leadership.election())?;
     let store = tenure.store();
     let granted_ms = loop {
@@ -54,11 +51,11 @@ pub(crate) async fn decide(
         let lease = view.iter().flat_map(|view| &view.leases).find(|lease| lease.token == leadership.token());
         match lease.and_then(|lease| lease.granted_at_ms) {
             Some(granted_ms) => break granted_ms,
-            None if leadership.is_leader() => tokio::time::sleep(LOOK_AGAIN).await,
+            None if leadership.is_leader() => tokio::time::sleep(POLL_INTERVAL).await,
             None => return Ok(Turn::Lost),
         }
     };
-    let last = store.history(&runs, 1).await?.into_iter().next();
+    let last = store.term_history(&runs, 1).await?.into_iter().next();
     if let Some(turn) = last.as_ref().and_then(|last| too_soon(last, granted_ms, period)) {
         return Ok(turn);
     }
@@ -66,22 +63,22 @@ pub(crate) async fn decide(
     let recorded = tokio::select! {
         recorded = elector.elected() => recorded?,
         _ = leadership.lost() => return Ok(Turn::Lost),
-        _ = leadership.asked() => return Ok(Turn::Lost),
+        _ = leadership.leader_request() => return Ok(Turn::Lost),
     };
-    // A server may answer from what it saw a moment ago. What shows our own record shows all records before it.
+    // A server may answer from an old snapshot. A snapshot that has this record has all earlier records too.
     let before = loop {
-        let mut terms = store.history(&runs, 2).await?.into_iter();
+        let mut terms = store.term_history(&runs, 2).await?.into_iter();
         if terms.next().is_some_and(|newest| newest.token == recorded.token()) {
             break terms.next();
         }
         if !leadership.is_leader() {
             return Ok(Turn::Lost);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     };
     drop(recorded);
     elector.stop().await?;
-    // Another leader may have recorded a run since we looked: ours was stopped for long, or a server's answer was old.
+    // Another leader may have recorded a run after the first read: this process was suspended, or the snapshot was old.
     let expected = before.as_ref().map(|term| term.token) == last.map(|last| last.token);
     Ok(match before.filter(|_| !expected).and_then(|before| too_soon(&before, granted_ms, period)) {
         Some(ran) => ran,
@@ -90,28 +87,29 @@ pub(crate) async fn decide(
     })
 }
 
-/// That the last run started too short a time before this moment.
+/// [`Turn::RanAlready`] if the last run started less than a period before the grant.
 fn too_soon(last: &Term, granted_ms: i64, period: Duration) -> Option<Turn> {
     let early = (period / 10).min(EARLY_MAX);
-    let ago = Duration::from_millis(u64::try_from(granted_ms - last.began_at_ms).unwrap_or(0));
-    (ago < period.saturating_sub(early)).then(|| Turn::RanAlready { ago, by: last.id.clone() })
+    let ago = Duration::from_millis(u64::try_from(granted_ms - last.started_at_ms).unwrap_or(0));
+    (ago < period.saturating_sub(early)).then(|| Turn::RanAlready { ago, by: last.candidate_name.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn term(began_at_ms: i64) -> Term {
+    fn term(started_at_ms: i64) -> Term {
         let session = "0123456789abcdef0123456789abcdef";
         serde_json::from_value(serde_json::json!({
-            "slot": 0, "token": 1, "id": "web-1", "session": session, "via": "release", "began_at_ms": began_at_ms,
-            "ended_at_ms": null, "end": null,
+            "slot": 0, "token": 1, "candidate_name": "web-1", "session": session, "start_reason": "release",
+            "started_at_ms": started_at_ms,
+            "ended_at_ms": null, "end_reason": null,
         }))
         .unwrap()
     }
 
     #[test]
-    fn a_period_is_over_a_little_early_and_never_by_a_clock_that_went_back() {
+    fn a_period_ends_slightly_early_and_not_after_a_clock_change() {
         let (hour, minute_ms) = (Duration::from_secs(3600), 60_000);
         assert!(too_soon(&term(0), 58 * minute_ms, hour).is_some());
         assert!(too_soon(&term(0), 59 * minute_ms, hour).is_none(), "cron may be a minute early");

@@ -1,90 +1,89 @@
-//! `tenure run`: a command that runs on one machine of many.
+//! `tenure run`: runs a command while this process is the leader.
 //!
-//! The supervisor campaigns; while it leads, the command runs under the watchdog of [`crate::child`]. Trust flows one
-//! way: every time it is extended, the watchdog is told the new deadline, and it ends the whole process group before
-//! the last one it was told. The lease is given back only after the group is gone.
+//! The supervisor campaigns. While it leads, the command runs under the watchdog of [`crate::child`]. After every heartbeat
+//! the supervisor sends the watchdog the new deadline, and the watchdog stops the whole process group before the last deadline
+//! it received. The supervisor releases the lease only after the process group is gone.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tenure::runtime::{now, sleep_until};
-use tenure::{Elector, Over, Status, Tenure};
+use tenure::{Elector, ElectorStatus, Tenure, TermEnd};
 
 use super::environment::{self, withheld};
-use super::held::{Candidate, Held};
+use super::leadership::{RunCandidate, RunLeadership};
 use super::once::{self, Turn};
 use super::signals::Signals;
-use crate::args::{Global, RunArgs};
-use crate::child::{Child, Ending, SpawnError, Spec, Streams};
-use crate::exit::{self, Failure};
-use crate::output::{self, Ink};
+use crate::args::{GlobalArgs, RunArgs};
+use crate::child::{Child, ChildExit, ChildSpec, SpawnError, Streams};
+use crate::error::{self, CliError};
+use crate::output::{self, TextStyle};
 use crate::store;
 
-/// How long `--no-wait` gives the store to say who leads.
+/// Time that `--no-wait` waits for the store to report a leader.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 
-/// How one time in office ended.
-pub(super) enum Office {
-    /// The command ended, by itself or because we were told to end.
+/// How one term ended.
+pub(super) enum TermResult {
+    /// The command exited, on its own or after a signal to tenure.
     Done(u8),
-    /// Leadership is over, for this reason.
+    /// Leadership ended, for this reason.
     Gone(String),
 }
 
-pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &GlobalArgs, args: RunArgs) -> Result<u8, CliError> {
     if args.soft {
         return super::soft::run::run(global, &args).await;
     }
     let mut signals = Signals::all()?;
-    environment::tell_withheld(global, &args.pass_env);
-    warn_of_local_file(global, &args)?;
-    // The command may take its time to end; the lease is ours until it has.
+    environment::note_withheld(global, &args.pass_env);
+    warn_about_local_file(global, &args)?;
+    // The candidate keeps the lease until the command has stopped.
     let grace = args.kill_after + Duration::from_secs(1);
-    let candidate = Candidate::stand(global, &args.name, &args.standing, grace).await?;
+    let candidate = RunCandidate::stand(global, &args.election, &args.candidate, grace).await?;
     let code = campaign(global, &args, &candidate, &mut signals).await;
     if candidate.store_failed().now_or_never().is_some() {
-        // It can be told nothing any more.
+        // The store connection failed permanently; the session cannot be closed.
         return code;
     }
     tokio::select! {
         closed = candidate.close() => closed?,
-        // Told to end once more: the store gets no farewell, and waits for the lease.
+        // A second signal: exit at once without releasing the lease.
         _ = ending(&mut signals) => {}
     }
     code
 }
 
-/// A run that looks as if it were meant for several machines, on a file that only this one has: each machine would lead.
-fn warn_of_local_file(global: &Global, args: &RunArgs) -> Result<(), Failure> {
+/// Warns if a run that looks like one of several machines uses a local SQLite file: each machine would have its own leader.
+fn warn_about_local_file(global: &GlobalArgs, args: &RunArgs) -> Result<(), CliError> {
     let options = store::options(global)?;
-    let is_file = options.elect.is_none() && options.url.starts_with("sqlite:");
-    let standing = &args.standing;
+    let is_file = options.election_store.is_none() && options.url.starts_with("sqlite:");
     let sign = match () {
         () if args.once_per.is_some() => "--once-per",
-        () if standing.priority != 0 => "a priority",
+        () if args.candidate.priority != 0 => "a priority",
         () if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => "a pod",
-        () if std::env::var_os("NODE_ID").is_some() => "NODE_ID",
+        () if std::env::var_os("TENURE_NAME").is_some() => "TENURE_NAME",
         () => return Ok(()),
     };
     if is_file {
         let text = format!(
-            "the store is a file of this machine ({}), and {sign} looks like several machines: each of them would run {}; give \
-             all of them one store with --store postgres://… or --store http://…",
-            options.url, args.name
+            "the store is a file on this machine ({}), and {sign} suggests several machines: each of them would run {}; use one \
+             shared store: --store postgres://… or --store http://…",
+            options.url, args.election
         );
-        output::note(global, Ink::Yellow, &text);
+        output::note(global, TextStyle::Yellow, &text);
     }
     Ok(())
 }
 
 async fn campaign(
-    global: &Global,
+    global: &GlobalArgs,
     args: &RunArgs,
-    candidate: &Candidate,
+    candidate: &RunCandidate,
     signals: &mut Signals,
-) -> Result<u8, Failure> {
-    // After a failover nobody may lead for a lease; who leads is seen at once.
+) -> Result<u8, CliError> {
+    // After a failover there may be no leader for the duration of a lease; a leader is visible at once.
     let mut first = Some(FIRST_LOOK + candidate.tenure.timing().lease() * 11 / 10);
     loop {
         let leadership = match wait_to_lead(global, args, candidate, signals, first.take()).await? {
@@ -97,38 +96,46 @@ async fn campaign(
                 Turn::Run => {}
                 Turn::RanAlready { ago, by } => {
                     let ago = output::ago(0, i64::try_from(ago.as_millis()).unwrap_or(i64::MAX));
-                    let text = format!("{} ran {ago} ago on {by}: not again within {period:?}", args.name);
-                    output::note(global, Ink::Dim, &text);
+                    let text = format!(
+                        "{} ran {ago} ago on {by}; it runs at most once per {period:?}",
+                        args.election
+                    );
+                    output::note(global, TextStyle::Dim, &text);
                     return Ok(0);
                 }
                 Turn::Lost => continue,
             }
         }
         let (name, tokens) = (candidate.tenure.name(), leadership.tokens());
-        output::note(global, Ink::Green, &format!("{name} leads {} under {tokens}", args.name));
-        match office(args, candidate, leadership, signals).await? {
-            Office::Done(code) => return Ok(code),
-            Office::Gone(why) => {
-                output::note(global, Ink::Yellow, &format!("leads {} no longer: {why}", args.name));
+        output::note(global, TextStyle::Green, &format!("{name} leads {} under {tokens}", args.election));
+        match run_term(args, candidate, leadership, signals).await? {
+            TermResult::Done(code) => return Ok(code),
+            TermResult::Gone(why) => {
+                output::note(
+                    global,
+                    TextStyle::Yellow,
+                    &format!("lost leadership of {}: {why}", args.election),
+                );
                 if let Some(command) = &args.on_lost {
                     on_lost(command, args, Some(token), signals).await;
                 }
                 if args.once {
-                    return Ok(exit::LOST);
+                    return Ok(error::LOST);
                 }
             }
         }
     }
 }
 
-/// Waits until we lead; the first time, `--no-wait` waits for as long as it takes to know. `Err`: the code to leave with instead.
+/// Waits until this candidate leads. The first time, `--no-wait` waits only until the leader is known. An inner `Err` is the
+/// exit code to return instead.
 async fn wait_to_lead(
-    global: &Global,
+    global: &GlobalArgs,
     args: &RunArgs,
-    candidate: &Candidate,
+    candidate: &RunCandidate,
     signals: &mut Signals,
     first: Option<Duration>,
-) -> Result<Result<Held, u8>, Failure> {
+) -> Result<Result<RunLeadership, u8>, CliError> {
     let elector = candidate.elector();
     let is_first = first.is_some();
     let limit = match (first, args.no_wait, args.wait) {
@@ -137,46 +144,54 @@ async fn wait_to_lead(
         (None, _, _) => None,
     };
     let deadline = limit.map(|limit| now() + limit);
-    let too_late = async {
+    let timed_out = async {
         match deadline {
             Some(deadline) => sleep_until(deadline).await,
             None => std::future::pending().await,
         }
     };
-    let somebody_else = async {
-        while elector.status() != Status::Follower && elector.status() != Status::Paused {
+    let other_leader = async {
+        while elector.status() != ElectorStatus::Follower && elector.status() != ElectorStatus::Paused {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         if !(is_first && args.no_wait) {
             let leader = elector.view().and_then(|view| tenure::leaders(&view).into_iter().next());
             if let Some(leader) = leader {
-                output::note(global, Ink::Dim, &format!("{} leads {}; waiting", leader.id, args.name));
+                output::note(
+                    global,
+                    TextStyle::Dim,
+                    &format!("{} leads {}; waiting", leader.name, args.election),
+                );
             }
             std::future::pending::<()>().await;
         }
     };
     tokio::select! {
         leadership = candidate.elected() => Ok(Ok(leadership?)),
-        () = too_late => not_acquired(global, args, elector),
-        () = somebody_else => not_acquired(global, args, elector),
+        () = timed_out => not_acquired(global, args, elector),
+        () = other_leader => not_acquired(global, args, elector),
         failure = candidate.store_failed() => Err(failure),
-        // Told to end before we led, or between two times in office.
-        signal = ending(signals) => Ok(Err(if is_first { 128 + signal as u8 } else { exit::LOST })),
+        // A signal arrived before the first term, or between two terms.
+        signal = ending(signals) => Ok(Err(if is_first { 128 + signal as u8 } else { error::LOST })),
     }
 }
 
-fn not_acquired(global: &Global, args: &RunArgs, elector: &Elector) -> Result<Result<Held, u8>, Failure> {
+fn not_acquired(
+    global: &GlobalArgs,
+    args: &RunArgs,
+    elector: &Elector,
+) -> Result<Result<RunLeadership, u8>, CliError> {
     let why = match elector.status() {
-        Status::Follower => "somebody else leads",
-        Status::Paused => "it is paused",
-        Status::Leader => "somebody else leads in the other store",
-        _ => "nobody leads yet",
+        ElectorStatus::Follower => "another candidate leads",
+        ElectorStatus::Paused => "the election is paused",
+        ElectorStatus::Leader => "another candidate leads in the second store",
+        _ => "there is no leader yet",
     };
-    output::note(global, Ink::Yellow, &format!("{} was not acquired: {why}", args.name));
-    Ok(Err(exit::NOT_ACQUIRED))
+    output::note(global, TextStyle::Yellow, &format!("not acquired: {}: {why}", args.election));
+    Ok(Err(error::NOT_ACQUIRED))
 }
 
-/// The next signal that ends us; there is no command yet to pass others on to.
+/// The next signal that stops tenure. Ignores others, because no command runs that could receive them.
 pub(super) async fn ending(signals: &mut Signals) -> i32 {
     loop {
         let signal = signals.next().await;
@@ -186,16 +201,16 @@ pub(super) async fn ending(signals: &mut Signals) -> i32 {
     }
 }
 
-/// One time in office: the command runs until it ends, we are told to end, or leadership goes.
-async fn office(
+/// Runs one term: the command runs until it exits, a signal arrives, or leadership ends.
+async fn run_term(
     args: &RunArgs,
-    candidate: &Candidate,
-    leadership: Held,
+    candidate: &RunCandidate,
+    leadership: RunLeadership,
     signals: &mut Signals,
-) -> Result<Office, Failure> {
+) -> Result<TermResult, CliError> {
     let tenure = &candidate.tenure;
     let keep = candidate.locks(&leadership);
-    let spec = Spec {
+    let spec = ChildSpec {
         argv: args.command.clone(),
         env: environment(args, tenure, &leadership),
         withheld: withheld(&args.pass_env),
@@ -207,25 +222,25 @@ async fn office(
     };
     let child = match Child::spawn(spec).await {
         Ok(child) => child,
-        // Trust ended before the command began.
+        // The lease ran out before the command started.
         Err(SpawnError::TrustEnded) => {
             leadership.resign().await?;
-            return Ok(Office::Gone("trust ran out before the command began".into()));
+            return Ok(TermResult::Gone("the lease ran out before the command started".into()));
         }
-        Err(error) => return Err(Failure::new(error.exit_code() as u8, error.to_string())),
+        Err(error) => return Err(CliError::new(error.exit_code() as u8, error.to_string())),
     };
-    tracing::debug!(pid = child.pid(), watchdog = child.watchdog_pid(), "the command runs");
-    let mut told = leadership.trusted_until();
-    // Often enough that the watchdog always knows of the latest counted beat well before the one before it runs out.
-    let mut tick = tokio::time::interval(tenure.timing().beat() / 4);
+    tracing::debug!(pid = child.pid(), watchdog = child.watchdog_pid(), "command started");
+    let mut sent = leadership.trusted_until();
+    // A quarter of the heartbeat interval: the watchdog gets each new deadline well before the previous one passes.
+    let mut tick = tokio::time::interval(tenure.timing().heartbeat_interval() / 4);
     let ending = loop {
         tokio::select! {
             ending = child.wait() => break ending,
             _ = tick.tick() => {
                 let until = leadership.trusted_until();
-                if until > told {
+                if until > sent {
                     child.extend(until.as_nanos());
-                    told = until;
+                    sent = until;
                 }
             }
             failure = candidate.store_failed() => {
@@ -234,46 +249,45 @@ async fn office(
             }
             over = leadership.lost() => {
                 child.end().await;
-                return Ok(Office::Gone(reason(over)));
+                return Ok(TermResult::Gone(reason(over)));
             }
             asked = leadership.asked() => {
-                keep_trusted(&child, &leadership, tenure, child.end()).await;
-                return Ok(Office::Gone(format!("asked to {}", asked.word())));
+                forward_deadlines(&child, &leadership, tenure, child.end()).await;
+                return Ok(TermResult::Gone(format!("requested to {}", asked.as_str())));
             }
             signal = signals.next() => {
                 child.signal(signal);
                 if matches!(signal, libc::SIGTERM | libc::SIGINT) {
-                    let ending = end_politely(&child, signal, args.kill_after, signals);
-                    break keep_trusted(&child, &leadership, tenure, ending).await;
+                    let ending = stop_after_signal(&child, signal, args.kill_after, signals);
+                    break forward_deadlines(&child, &leadership, tenure, ending).await;
                 }
             }
         }
     };
     match ending {
-        // The watchdog was quicker than the next counted beat. Whatever the store says by now, this term is over.
-        Ending::EndedForTrust => {
+        // The watchdog stopped the command before the next heartbeat succeeded. The term is over, whatever the store says now.
+        ChildExit::EndedForTrust => {
             leadership.resign().await?;
-            Ok(Office::Gone("no beat was counted in time".into()))
+            Ok(TermResult::Gone("no heartbeat succeeded in time".into()))
         }
-        ending => Ok(Office::Done(ending.exit_code() as u8)),
+        ending => Ok(TermResult::Done(ending.exit_code() as u8)),
     }
 }
 
-/// Why a term ended, in words.
-fn reason(over: Over) -> String {
+fn reason(over: TermEnd) -> String {
     match over {
-        Over::Lost(why) => why.as_str().to_owned(),
-        _ => "given up".to_owned(),
+        TermEnd::Lost(why) => why.as_str().to_owned(),
+        _ => "released".to_owned(),
     }
 }
 
-/// The command has got the signal; if it does not heed it in time, or we are told a second time, it is ended.
-pub(super) async fn end_politely(
+/// Waits for the command after it received the signal. Stops it after `kill_after`, or after a second signal.
+pub(super) async fn stop_after_signal(
     child: &Child,
     signal: i32,
     kill_after: Duration,
     signals: &mut Signals,
-) -> Ending {
+) -> ChildExit {
     if signal == libc::SIGTERM {
         return child.end().await;
     }
@@ -284,14 +298,14 @@ pub(super) async fn end_politely(
     }
 }
 
-/// While the command ends, beats go on, and so does what the watchdog is told of them.
-async fn keep_trusted<T>(
+/// Forwards new deadlines to the watchdog while the command stops; heartbeats continue.
+async fn forward_deadlines<T>(
     child: &Child,
-    leadership: &Held,
+    leadership: &RunLeadership,
     tenure: &Tenure,
     ending: impl Future<Output = T>,
 ) -> T {
-    let mut tick = tokio::time::interval(tenure.timing().beat() / 4);
+    let mut tick = tokio::time::interval(tenure.timing().heartbeat_interval() / 4);
     tokio::pin!(ending);
     loop {
         tokio::select! {
@@ -301,17 +315,17 @@ async fn keep_trusted<T>(
     }
 }
 
-fn environment(args: &RunArgs, tenure: &Tenure, held: &Held) -> Vec<(OsString, OsString)> {
+fn environment(args: &RunArgs, tenure: &Tenure, held: &RunLeadership) -> Vec<(OsString, OsString)> {
     let leadership = held.first();
     let election = leadership.election();
-    let other = held.second().map(|second| ("TENURE_AND_TOKEN", second.token().as_u64().to_string()));
+    let other = held.second().map(|second| ("TENURE_SECOND_TOKEN", second.token().as_u64().to_string()));
     [
-        ("TENURE_ELECTION", args.name.clone()),
+        ("TENURE_ELECTION", args.election.clone()),
         ("TENURE_NAMESPACE", election.namespace.to_string()),
         ("TENURE_TOKEN", leadership.token().as_u64().to_string()),
         ("TENURE_SLOT", leadership.slot().to_string()),
         ("TENURE_SESSION", leadership.session().to_string()),
-        ("TENURE_ID", tenure.name().to_owned()),
+        ("TENURE_NAME", tenure.name().to_owned()),
     ]
     .into_iter()
     .chain(other)
@@ -319,7 +333,7 @@ fn environment(args: &RunArgs, tenure: &Tenure, held: &Held) -> Vec<(OsString, O
     .collect()
 }
 
-/// Runs the user's own reaction. Its failure is told and changes nothing.
+/// Runs the `--on-lost` hook. A failure of the hook is reported and has no other effect.
 pub(super) async fn on_lost(
     command: &str,
     args: &RunArgs,
@@ -332,18 +346,20 @@ pub(super) async fn on_lost(
     }
     let status = hook
         .args(["-c", command])
-        .env("TENURE_ELECTION", &args.name)
+        .env("TENURE_ELECTION", &args.election)
         .envs(token.map(|token| ("TENURE_TOKEN", token.as_u64().to_string())))
         .kill_on_drop(true)
         .status();
     let status = tokio::select! {
         status = status => status,
-        // A hook that hangs does not keep us from ending.
+        // A signal ends the wait for a hook that hangs.
         _ = ending(signals) => return,
     };
     match status {
         Ok(status) if status.success() => {}
-        Ok(status) => crate::output::err_line(format_args!("tenure: --on-lost ended with {status}")),
-        Err(error) => crate::output::err_line(format_args!("tenure: --on-lost could not run: {error}")),
+        Ok(status) => crate::output::err_line(format_args!("tenure: the --on-lost command failed: {status}")),
+        Err(error) => {
+            crate::output::err_line(format_args!("tenure: cannot run the --on-lost command: {error}"))
+        }
     }
 }

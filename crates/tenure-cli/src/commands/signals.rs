@@ -1,14 +1,14 @@
-//! Signals as a stream.
+//! Signals of this process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::exit::Failure;
+use crate::error::CliError;
 
-/// Signals that a supervisor passes on to its child.
+/// Signals that a supervisor forwards to its child.
 const FORWARDED: [i32; 6] =
     [libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH, libc::SIGALRM];
 
-/// The signals of this process, taken from their default actions.
+/// Handlers of the signals of this process, which replace their default actions.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -16,8 +16,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Only the two that end us.
-    pub(crate) fn ending() -> Result<Signals, Failure> {
+    /// Handles SIGTERM and SIGINT.
+    pub(crate) fn ending() -> Result<Signals, CliError> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -25,8 +25,8 @@ impl Signals {
         })
     }
 
-    /// Also those that are passed on.
-    pub(crate) fn all() -> Result<Signals, Failure> {
+    /// Handles SIGTERM, SIGINT and the forwarded signals.
+    pub(crate) fn all() -> Result<Signals, CliError> {
         let mut signals = Signals::ending()?;
         for number in FORWARDED {
             signals.forwarded.push((number, signal(SignalKind::from_raw(number))?));
@@ -34,7 +34,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The next signal.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> i32 {
         let forwarded = async {
             std::future::poll_fn(|context| {

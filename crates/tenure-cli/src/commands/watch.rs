@@ -1,30 +1,30 @@
-//! `tenure watch`: what changes, line by line.
+//! `tenure elections watch`: prints changes of elections as they happen.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
 use tenure::leaders;
-use tenure::port::{Backend, ElectionView};
+use tenure::port::{ElectionView, Store};
 use tenure::runtime::wall_ms;
 
+use super::election_output;
 use super::signals::Signals;
-use super::view;
-use crate::args::{Format, Global, WatchArgs};
-use crate::exit::Failure;
-use crate::output::{self, Ink, paint};
+use crate::args::{GlobalArgs, OutputFormat, WatchArgs};
+use crate::error::CliError;
+use crate::output::{self, TextStyle, paint};
 use crate::store;
 
-/// How often the store is read when no hint comes.
+/// Poll interval without notifications.
 const FLOOR: Duration = Duration::from_secs(1);
 
-pub(crate) async fn run(global: &Global, args: WatchArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &GlobalArgs, args: WatchArgs) -> Result<u8, CliError> {
     let mut signals = Signals::ending()?;
-    let only = args.name.as_deref().map(|name| store::key(global, name)).transpose()?;
+    let only = args.election.as_deref().map(|name| store::key(global, name)).transpose()?;
     let namespace = global.namespace.parse()?;
     let store = store::read(global).await?;
     store::must_exist(global, store.as_ref())?;
-    let mut changes = Changes::new(store.as_ref());
+    let mut changes = ChangeWaiter::new(store.as_ref());
     let mut seen: BTreeMap<_, (Vec<_>, bool, usize)> = BTreeMap::new();
     loop {
         let views = match &only {
@@ -36,18 +36,21 @@ pub(crate) async fn run(global: &Global, args: WatchArgs) -> Result<u8, Failure>
                 for view in &views {
                     let now = (leaders(view), view.paused.is_some(), view.candidates.len());
                     if seen.get(&view.key) != Some(&now) {
-                        say(global, view);
+                        print_election(global, view);
                         seen.insert(view.key.clone(), now);
                     }
                 }
             }
-            // The store may come back; say so and go on.
+            // The store may become available again: report the error and continue.
             Err(error) => {
                 let error = output::plain_lines(&error.to_string());
-                crate::output::err_line(format_args!("{} {error}", output::paint_err("store:", Ink::Yellow)));
+                crate::output::err_line(format_args!(
+                    "{} {error}",
+                    output::paint_err("store:", TextStyle::Yellow)
+                ));
             }
         }
-        if !output::is_read() {
+        if !output::stdout_open() {
             return Ok(0);
         }
         tokio::select! {
@@ -57,39 +60,39 @@ pub(crate) async fn run(global: &Global, args: WatchArgs) -> Result<u8, Failure>
     }
 }
 
-fn say(global: &Global, election: &ElectionView) {
-    if global.output == Format::Json {
-        let mut line = serde_json::to_value(view::json_of(election)).unwrap_or_default();
-        line["at_ms"] = json!(wall_ms());
+fn print_election(global: &GlobalArgs, election: &ElectionView) {
+    if global.output == OutputFormat::Json {
+        let mut line = serde_json::to_value(election_output::json_of(election)).unwrap_or_default();
+        line["observed_at_ms"] = json!(wall_ms());
         output::print_json(&line);
         return;
     }
     let led: Vec<_> = leaders(election)
         .iter()
-        .map(|leader| format!("{} leads under token {}", leader.id, leader.token))
+        .map(|leader| format!("{} leads under token {}", leader.name, leader.token))
         .collect();
     let state = match (&election.paused, led.is_empty()) {
-        (Some(pause), _) => paint(&format!("paused by {}", pause.by), Ink::Yellow),
-        (None, true) => paint("nobody leads", Ink::Red),
-        (None, false) => paint(&led.join(", "), Ink::Green),
+        (Some(pause), _) => paint(&format!("paused by {}", pause.paused_by), TextStyle::Yellow),
+        (None, true) => paint("no leader", TextStyle::Red),
+        (None, false) => paint(&led.join(", "), TextStyle::Green),
     };
     let line = format!(
-        "{}  {state}, {} standing",
-        paint(&election.key.to_string(), Ink::Bold),
-        election.candidates.len()
+        "{}  {state}, {}",
+        paint(&election.key.to_string(), TextStyle::Bold),
+        output::counted(election.candidates.len(), "candidate")
     );
     output::print_line(&line);
 }
 
-/// Says when it is time to look again: at a hint of the store, and now and then without one.
-pub(crate) struct Changes {
-    wakes: tenure::port::Wakes,
+/// Completes when it is time to read again: on a notification of the store, or after [`FLOOR`] without one.
+pub(crate) struct ChangeWaiter {
+    wakes: tenure::port::BoxNotificationSource,
     deaf: bool,
 }
 
-impl Changes {
-    pub(crate) fn new(store: &dyn Backend) -> Self {
-        Changes { wakes: store.wakes(), deaf: false }
+impl ChangeWaiter {
+    pub(crate) fn new(store: &dyn Store) -> Self {
+        ChangeWaiter { wakes: store.notifications(), deaf: false }
     }
 
     pub(crate) async fn next(&mut self) {

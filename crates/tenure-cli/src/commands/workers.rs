@@ -1,34 +1,34 @@
-//! `tenure workers`: see and approve workers.
+//! `tenure workers`: inspect and approve workers.
 
 use serde_json::json;
 use tenure::Name;
 use tenure::port::WorkerView;
 use tenure::runtime::wall_ms;
 
-use super::leader::whoami;
-use super::screen;
-use crate::args::claims::{Listing, WorkersArgs, WorkersCommand};
-use crate::args::{Format, Global};
-use crate::exit::Failure;
-use crate::output::{self, Ink, Table, ago};
+use super::elections::whoami;
+use super::watch_screen;
+use crate::args::queues_and_pools::{ListArgs, WorkersArgs, WorkersCommand};
+use crate::args::{GlobalArgs, OutputFormat};
+use crate::error::CliError;
+use crate::output::{self, Table, TextStyle, ago};
 use crate::store;
 
-pub(crate) async fn run(global: &Global, args: WorkersArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &GlobalArgs, args: WorkersArgs) -> Result<u8, CliError> {
     match args.command {
         WorkersCommand::List { listing } => list(global, listing).await,
-        WorkersCommand::Approve { name } => approve(global, &name, true).await,
-        WorkersCommand::Disapprove { name } => approve(global, &name, false).await,
+        WorkersCommand::Approve { worker } => approve(global, &worker, true).await,
+        WorkersCommand::RevokeApproval { worker } => approve(global, &worker, false).await,
     }
 }
 
-async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
+async fn list(global: &GlobalArgs, listing: ListArgs) -> Result<u8, CliError> {
     let namespace: Name = global.namespace.parse()?;
     let store = store::read(global).await?;
-    screen::show(global, store.as_ref(), listing.watch, async || {
+    watch_screen::show(global, store.as_ref(), listing.watch, async || {
         let views = store.workers((!listing.all_namespaces).then_some(&namespace)).await?;
         Ok(match global.output {
-            Format::Json => screen::json(&views),
-            Format::Table => table(&views, listing.all_namespaces, wall_ms()),
+            OutputFormat::Json => watch_screen::json(&views),
+            OutputFormat::Table => table(&views, listing.all_namespaces, wall_ms()),
         })
     })
     .await
@@ -36,9 +36,10 @@ async fn list(global: &Global, listing: Listing) -> Result<u8, Failure> {
 
 fn table(views: &[WorkerView], namespaces: bool, now_ms: i64) -> String {
     if views.is_empty() {
-        return "no worker has made itself known yet; try: tenure work mail -- ./send.sh\n".to_owned();
+        return "there are no workers; try: tenure work mail -- ./send.sh\n".to_owned();
     }
-    let mut header = vec!["worker", "status", "claimed", "approved", "seen", "queues", "kinds", "tags", "at"];
+    let mut header =
+        vec!["worker", "status", "claimed", "approved", "last seen", "queues", "kinds", "tags", "location"];
     if namespaces {
         header.insert(0, "namespace");
     }
@@ -47,49 +48,56 @@ fn table(views: &[WorkerView], namespaces: bool, now_ms: i64) -> String {
         let worker = &view.worker;
         let names: Vec<_> = worker.queues.iter().map(ToString::to_string).collect();
         let load = match worker.capacity {
-            0 => view.claimed.to_string(),
-            capacity => format!("{}/{capacity}", view.claimed),
+            0 => view.claimed_count.to_string(),
+            capacity => format!("{}/{capacity}", view.claimed_count),
         };
         let mut row = vec![
-            (worker.name.clone(), Ink::Bold),
-            if view.live { ("live".to_owned(), Ink::Green) } else { ("away".to_owned(), Ink::Dim) },
-            (load, if view.claimed == 0 { Ink::Dim } else { Ink::Plain }),
+            (worker.name.clone(), TextStyle::Bold),
+            if view.online {
+                ("online".to_owned(), TextStyle::Green)
+            } else {
+                ("offline".to_owned(), TextStyle::Dim)
+            },
+            (load, if view.claimed_count == 0 { TextStyle::Dim } else { TextStyle::Plain }),
             match &view.approved_by {
-                Some(by) => (format!("by {by}"), Ink::Green),
-                None => ("–".to_owned(), Ink::Dim),
+                Some(by) => (format!("by {by}"), TextStyle::Green),
+                None => ("–".to_owned(), TextStyle::Dim),
             },
-            match view.seen_at_ms {
-                // Approved, and not known yet.
-                ..=0 => ("never".to_owned(), Ink::Dim),
-                at => (format!("{} ago", ago(at, now_ms)), Ink::Plain),
+            match view.last_seen_at_ms {
+                // Approved, and not seen yet.
+                ..=0 => ("never".to_owned(), TextStyle::Dim),
+                at => (format!("{} ago", ago(at, now_ms)), TextStyle::Plain),
             },
-            (names.join(" "), Ink::Plain),
-            (if worker.kinds.is_empty() { "any".to_owned() } else { worker.kinds.join(" ") }, Ink::Plain),
-            (worker.tags.join(" "), Ink::Plain),
-            (worker.location.clone(), Ink::Dim),
+            (names.join(" "), TextStyle::Plain),
+            (
+                if worker.task_kinds.is_empty() { "any".to_owned() } else { worker.task_kinds.join(" ") },
+                TextStyle::Plain,
+            ),
+            (worker.tags.join(" "), TextStyle::Plain),
+            (worker.location.clone(), TextStyle::Dim),
         ];
         if namespaces {
-            row.insert(0, (view.namespace.to_string(), Ink::Dim));
+            row.insert(0, (view.namespace.to_string(), TextStyle::Dim));
         }
         table.row(row);
     }
     table.render()
 }
 
-async fn approve(global: &Global, name: &str, approved: bool) -> Result<u8, Failure> {
+async fn approve(global: &GlobalArgs, name: &str, approved: bool) -> Result<u8, CliError> {
     let namespace: Name = global.namespace.parse()?;
     let store = store::open(global).await?;
     let by = whoami();
-    let changed = store.approve(&namespace, name, approved.then_some(by.as_str())).await?;
-    let (ink, text) = match (approved, changed) {
-        (true, true) => (Ink::Green, "is approved"),
-        (true, false) => (Ink::Yellow, "was approved already"),
-        (false, true) => (Ink::Green, "is no longer approved; what it has claimed it may finish"),
-        (false, false) => (Ink::Yellow, "was not approved"),
+    let changed = store.set_worker_approval(&namespace, name, approved.then_some(by.as_str())).await?;
+    let (style, text) = match (approved, changed) {
+        (true, true) => (TextStyle::Green, "is approved"),
+        (true, false) => (TextStyle::Yellow, "was already approved"),
+        (false, true) => (TextStyle::Green, "is no longer approved; it may finish its claimed tasks"),
+        (false, false) => (TextStyle::Yellow, "was not approved"),
     };
-    if global.output == Format::Json {
+    if global.output == OutputFormat::Json {
         output::print_json(&json!({"worker": name, "approved": approved, "changed": changed}));
     }
-    output::note(global, ink, &format!("{} {text}", output::plain(name)));
+    output::note(global, style, &format!("{} {text}", output::plain(name)));
     Ok(0)
 }

@@ -1,4 +1,5 @@
-//! Spans for OpenTelemetry, sent by OTLP over HTTP to where `OTEL_EXPORTER_OTLP_ENDPOINT` says. Without it, nothing is sent.
+//! OpenTelemetry export: sends spans by OTLP over HTTP to `OTEL_EXPORTER_OTLP_ENDPOINT`. Without that variable no spans are
+//! sent.
 
 use std::sync::OnceLock;
 
@@ -11,7 +12,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// The layer that sends spans, if they are wanted.
+/// The layer that sends spans; `None` if no endpoint is configured.
 pub(crate) fn layer<S>() -> Option<Box<dyn Layer<S> + Send + Sync>>
 where
     S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
@@ -24,7 +25,7 @@ where
         Ok(exporter) => exporter,
         Err(error) => {
             crate::output::err_line(format_args!(
-                "tenure: no spans are sent: {error}; see OTEL_EXPORTER_OTLP_ENDPOINT"
+                "tenure: cannot export spans: {error}; check OTEL_EXPORTER_OTLP_ENDPOINT"
             ));
             return None;
         }
@@ -36,16 +37,16 @@ where
     let provider =
         SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build();
     let tracer = provider.tracer("tenure");
-    // Set once: the log is set up once.
+    // `init` runs once, so the cell is empty.
     let _ = PROVIDER.set(provider);
     Some(tracing_opentelemetry::layer().with_tracer(tracer).boxed())
 }
 
-/// Sends what was not sent yet.
+/// Sends buffered spans.
 pub(crate) fn flush() {
     if let Some(provider) = PROVIDER.get()
         && let Err(error) = provider.shutdown()
     {
-        crate::output::err_line(format_args!("tenure: the last spans were not sent: {error}"));
+        crate::output::err_line(format_args!("tenure: cannot export the last spans: {error}"));
     }
 }

@@ -1,7 +1,7 @@
-//! What the tests share: shell programs as children, and supervisors in processes of their own, to be stopped and killed.
+//! Test support: shell programs as children, and supervisors in separate processes that tests stop and kill.
 //!
-//! A supervisor process is this test binary again, told by a variable to play that role. Tests wait for conditions, never
-//! for a time; `PATIENCE_NS` only bounds how long a failing one takes.
+//! A supervisor process is this test binary with a variable that selects the role. Tests wait for conditions, never for a time;
+//! `PATIENCE_NS` only limits how long a failing test takes.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::child::{Child, Ending, SpawnError, Spec, Streams, boottime_ns};
+use crate::child::{Child, ChildExit, ChildSpec, SpawnError, Streams, boottime_ns};
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 const PATIENCE_NS: u64 = 60 * SECOND_NS;
 
-/// A directory in which programs leave marks for the test to see.
+/// A directory in which programs leave files for the test.
 pub(crate) struct Place(TempDir);
 
 impl Place {
@@ -41,7 +41,7 @@ impl Place {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// A file that holds a whole line, once it does.
+    /// Waits until a file has a complete line, and returns it.
     pub(crate) fn line(&self, name: &str) -> String {
         until(name, || self.text(name).ends_with('\n'));
         self.text(name).trim().to_owned()
@@ -52,9 +52,9 @@ impl Place {
     }
 
     /// A shell program that runs in this directory.
-    pub(crate) fn spec(&self, script: &str, trust: Duration, kill_after: Duration) -> Spec {
+    pub(crate) fn spec(&self, script: &str, trust: Duration, kill_after: Duration) -> ChildSpec {
         let script = format!("cd {}; {script}", self.0.path().display());
-        Spec {
+        ChildSpec {
             argv: ["sh", "-c", &script].map(Into::into).to_vec(),
             env: Vec::new(),
             withheld: Vec::new(),
@@ -66,8 +66,8 @@ impl Place {
         }
     }
 
-    /// Gives the program a kernel lock to keep, and the test a way to see whether it is free.
-    pub(crate) fn lock(&self, spec: &mut Spec) -> File {
+    /// Passes a kernel lock to the program. Returns a file to test whether the lock is free.
+    pub(crate) fn lock(&self, spec: &mut ChildSpec) -> File {
         let held = File::create(self.path("lock")).unwrap();
         held.try_lock().unwrap();
         spec.keep.push(OwnedFd::from(held));
@@ -140,7 +140,7 @@ pub(crate) fn play_supervisor() {
     let renewed = || boottime_ns() + trust.as_nanos() as u64;
     let lock = File::create(place.join("lock")).unwrap();
     lock.try_lock().unwrap();
-    let spec = Spec {
+    let spec = ChildSpec {
         argv: ["sh", "-c", &format!("cd {}; {}", place.display(), variable("CHILD_TEST_SCRIPT"))]
             .map(Into::into)
             .to_vec(),
@@ -175,12 +175,12 @@ pub(crate) fn play_supervisor() {
     note("ending", format!("{ending:?}"));
 }
 
-pub(crate) async fn spawn(spec: Spec) -> Result<Child, SpawnError> {
+pub(crate) async fn spawn(spec: ChildSpec) -> Result<Child, SpawnError> {
     Child::spawn_with(Path::new(env!("CARGO_BIN_EXE_tenure")), spec).await
 }
 
 /// An ending that must come.
-pub(crate) async fn ending(child: &Child) -> Ending {
+pub(crate) async fn ending(child: &Child) -> ChildExit {
     let patience = Duration::from_nanos(PATIENCE_NS);
     tokio::time::timeout(patience, child.wait()).await.expect("the child should have ended")
 }
@@ -193,7 +193,7 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A zombie does not live: it waits for whoever has adopted it.
+/// Whether a process is alive. A zombie is not: it waits to be reaped.
 pub(crate) fn lives(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

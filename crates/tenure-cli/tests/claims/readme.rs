@@ -1,9 +1,9 @@
-//! What the README says about work, as it is written, each from an empty folder.
+//! Code blocks of the README about queues, each in an empty folder.
 
 use crate::readme_blocks::{Program, block, runs_as_written};
 use crate::support::{Server, World};
 
-/// The README's program, letter by letter.
+/// The program of the README, verbatim.
 mod example {
     include!("example.rs");
 
@@ -12,7 +12,7 @@ mod example {
     }
 }
 
-const SECTION: &str = "Hand out work";
+const SECTION: &str = "Queues";
 
 #[test]
 fn the_shell_of_the_readme_runs_as_written() {
@@ -33,7 +33,7 @@ fn the_sql_of_the_readme_runs_as_written() {
     runs_as_written(&block(SECTION, "sh", "sqlite3"), folder.path(), &[]);
 }
 
-/// In a process of its own: the program, until it is told to end.
+/// Runs the program in a separate process until SIGINT.
 #[test]
 fn example_role() {
     if std::env::var_os("README_EXAMPLE").is_some() {
@@ -48,7 +48,7 @@ fn the_rust_of_the_readme_runs_as_written() {
     let world = program.end();
     let task = world.json(&["tasks", "show", "1", "-o", "json"]);
     assert_eq!(
-        (task["state"].as_str(), task["output"].as_str()),
+        (task["state"].as_str(), task["result"].as_str()),
         (Some("completed"), Some("sent")),
         "{task}"
     );

@@ -1,4 +1,4 @@
-//! What `deploy/` ships speaks of things that exist.
+//! Files in `deploy/` use metrics, flags and variables that exist.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -47,7 +47,7 @@ impl Drop for Served {
     }
 }
 
-/// Words that begin like this, in a text.
+/// Words in a text that start with a prefix.
 fn words(text: &str, prefix: &str, allowed: impl Fn(char) -> bool) -> BTreeSet<String> {
     let rests = text.match_indices(prefix).map(|(at, _)| &text[at..]);
     rests.map(|rest| rest.chars().take_while(|&c| allowed(c)).collect()).collect()
@@ -66,8 +66,9 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     assert!(named.len() > 15, "{named:?}");
 
     let world = World::sqlite();
-    let served = Served::start(world.command(&["serve", "--listen", "127.0.0.1:0", "--push-private"]));
-    let campaign = r#"{"id":"a","lease_ms":10000,"wait_ms":2000}"#;
+    let served =
+        Served::start(world.command(&["serve", "--listen", "127.0.0.1:0", "--allow-private-webhooks"]));
+    let campaign = r#"{"name":"a","lease_ms":10000,"wait_ms":2000}"#;
     let answer = served.ask("POST", "/v1/elections/nightly/campaign", campaign);
     assert!(answer.contains("\"leading\":true"), "{answer}");
     // A task from its submission to its end.
@@ -80,26 +81,26 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     let complete = format!(r#"{{"token":{}}}"#, number("token"));
     let done = served.ask("POST", &format!("/v1/tasks/{}/complete", number("id")), &complete);
     assert!(done.contains("\"state\":\"completed\""), "{done}");
-    // An event that is published, and pushed to where nobody listens.
+    // An event that is published and sent to a webhook without a listener.
     served.ask("PUT", "/v1/topics/orders", "{}");
     served.ask("PUT", "/v1/topics/orders/groups/hook", "{}");
-    let pushed = r#"{"url":"http://127.0.0.1:9/hook"}"#;
-    let pushed = served.ask("PUT", "/v1/topics/orders/groups/hook/push", pushed);
-    assert!(pushed.contains("whsec_"), "{pushed}");
+    let webhook = r#"{"url":"http://127.0.0.1:9/hook"}"#;
+    let webhook = served.ask("PUT", "/v1/topics/orders/groups/hook/webhook", webhook);
+    assert!(webhook.contains("whsec_"), "{webhook}");
     served.ask("POST", "/v1/topics/orders/events", r#"{"type":"order.paid"}"#);
-    // A schedule that fires, and calls where nobody listens.
-    let often = r#"{"when":"every 1s","target":{"call":{"url":"http://127.0.0.1:9/hook"}}}"#;
+    // A schedule that fires and sends a webhook without a listener.
+    let often = r#"{"expression":"every 1s","target":{"webhook":{"url":"http://127.0.0.1:9/hook"}}}"#;
     let often = served.ask("PUT", "/v1/schedules/often", often);
     assert!(often.contains("\"outcome\":\"created\""), "{often}");
-    // A term of the server's own ends: it is asked to resign, and is elected again.
+    // A term of the coordinator ends: the server resigns and is elected again.
     until(
-        "the server leads the servers",
+        "the server is the coordinator",
         || {
             served
-                .ask("POST", "/v1/elections/servers/resign?namespace=tenure", "{}")
+                .ask("POST", "/v1/elections/coordinator/resign?namespace=tenure", "{}")
                 .starts_with("HTTP/1.1 2")
         },
-        || served.ask("GET", "/v1/elections/servers?namespace=tenure", ""),
+        || served.ask("GET", "/v1/elections/coordinator?namespace=tenure", ""),
     );
     let scraped = || {
         let text = served.ask("GET", "/metrics", "");
@@ -113,7 +114,7 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
 #[test]
 fn every_flag_and_variable_of_the_deployments_exists() {
     let world = World::sqlite();
-    let help = ["serve", "token create", "migrate up"].map(|command| {
+    let help = ["serve", "credentials create", "migrate up"].map(|command| {
         let mut args: Vec<_> = command.split(' ').collect();
         args.push("--help");
         world.ok(&args)
@@ -129,14 +130,14 @@ fn every_flag_and_variable_of_the_deployments_exists() {
         }
     }
     for variable in words(&texts, "TENURE_", |c| c.is_ascii_uppercase() || c == '_') {
-        // The unit's own, for flags; and those of the script that sets passwords.
+        // The variable of the unit for flags, and those of the password script.
         let own = variable == "TENURE_SERVE" || variable.ends_with("_PASSWORD");
         assert!(own || help.contains(&variable), "{variable}");
     }
 }
 
 #[test]
-fn the_unit_is_a_unit() {
+fn the_systemd_unit_is_valid() {
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
         eprintln!("skipped: there is no systemd-analyze here");
         return;
@@ -148,12 +149,12 @@ fn the_unit_is_a_unit() {
     let path = world.path("tenure.service");
     std::fs::write(&path, unit).expect("a file");
     let output = Command::new("systemd-analyze").arg("verify").arg(&path).output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !said.contains("tenure.service"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !printed.contains("tenure.service"), "{printed}");
 }
 
 #[test]
-fn the_roles_are_those_that_the_command_prints() {
+fn the_shipped_roles_match_migrate_sql_roles() {
     let printed = World::sqlite().ok(&["migrate", "sql", "--roles", "--store", "postgres:"]);
     assert!(
         shipped("postgres/10-roles.sql") == printed,

@@ -7,10 +7,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = sqlx::SqlitePool::connect(url).await?;
     sqlx::raw_sql("CREATE TABLE IF NOT EXISTS reports (token INTEGER)").execute(&pool).await?;
 
-    let elector = tenure.elector("nightly").priority(100).start().await?; // the highest priority alive leads
+    let elector = tenure.elector("nightly").priority(100).start().await?; // the live candidate with the highest priority leads
     let report = elector.run_while_leader(|leadership| {
         let pool = pool.clone();
-        // Dropped when leadership is lost, and run again with the next term.
+        // Dropped when leadership is lost; called again with the next term.
         async move {
             let mut tx = pool.begin().await?;
             leadership.guard(&mut tx).await?; // commits only while the lease is held

@@ -1,10 +1,10 @@
-//! Files with secrets are private, whatever the umask is.
+//! Files with secrets are private for every umask.
 
 use std::process::{Command, Stdio};
 
-use crate::support::{World, said};
+use crate::support::{World, output_text};
 
-/// Runs `tenure` under a umask; what is in `folder` while it leads: mode, type and path of each.
+/// Runs `tenure run` under a umask. Returns mode, type and path of each file in `folder` while it leads.
 fn seen_under(umask: &str, store: &str, folder: &std::path::Path) -> Vec<(String, String, String)> {
     let world = World::sqlite();
     let mut command = Command::new("sh");
@@ -13,7 +13,7 @@ fn seen_under(umask: &str, store: &str, folder: &std::path::Path) -> Vec<(String
     command.args(["-printf", "%m %y %p\\n"]).current_dir(folder);
     command.env_remove("DATABASE_URL").env("XDG_STATE_HOME", folder.join("state")).stdin(Stdio::null());
     let output = command.output().expect("tenure runs");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     drop(world);
     let listed = String::from_utf8(output.stdout).expect("text");
     let entry = |line: &str| {
@@ -23,9 +23,9 @@ fn seen_under(umask: &str, store: &str, folder: &std::path::Path) -> Vec<(String
     listed.lines().filter_map(entry).filter(|(_, _, path)| path != ".").collect()
 }
 
-/// Under the usual umask every local user could read payloads, secrets of webhooks and the broker's key.
+/// Regression: with the usual umask every local user could read payloads, webhook secrets and the key of the broker.
 #[test]
-fn what_tenure_writes_is_for_its_owner_alone() {
+fn files_of_tenure_are_readable_by_their_owner_only() {
     for umask in ["000", "022"] {
         let port = tenure_testkit::rig::free_port().expect("a port");
         let raft = format!("raft:member?node=1&peers=1@127.0.0.1:{port}");

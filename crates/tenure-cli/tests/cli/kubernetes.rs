@@ -1,4 +1,4 @@
-//! What is said on the command line about Leases, and what is shipped for them.
+//! Kubernetes Lease options, and the shipped role.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ fn api(world: &World) -> &KubeApi {
     world.api.as_ref().expect("an API server")
 }
 
-/// What the Lease said while the command ran.
+/// The Lease object while the command ran.
 fn lease_during(world: &World, args: &[&str]) -> serde_json::Value {
     let mut all = vec!["run", "nightly"];
     all.extend(args);
@@ -27,17 +27,17 @@ fn lease_during(world: &World, args: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn the_times_have_client_gos_names_and_defaults() {
+fn the_durations_have_the_names_and_defaults_of_client_go() {
     let mut world = World::kubernetes_of_the_rig();
     let lease =
         lease_during(&world, &["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"]);
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 6);
-    world.store += "&pace=client-go";
+    world.store += "&timing=client-go";
     assert_eq!(lease_during(&world, &[])["spec"]["leaseDurationSeconds"], 15);
     assert_eq!(
         lease_during(&world, &["--lease", "9s"])["spec"]["leaseDurationSeconds"],
         9,
-        "what is said goes first"
+        "an option overrides the URL"
     );
     for (args, lease) in [
         (&["--lease-duration", "6s", "--renew-deadline", "2s"][..], "3s"),
@@ -50,9 +50,9 @@ fn the_times_have_client_gos_names_and_defaults() {
     }
 }
 
-/// No verb is missing from it, and none is too many.
+/// The role has every needed verb and no other.
 #[test]
-fn the_role_that_is_shipped_is_what_is_needed() {
+fn the_shipped_role_has_exactly_the_needed_verbs() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes/rbac.yaml");
     let text = std::fs::read_to_string(path).expect("the role");
     let line = text.lines().find_map(|line| line.trim().strip_prefix("verbs: [")).expect("verbs");
@@ -68,7 +68,7 @@ fn the_role_that_is_shipped_is_what_is_needed() {
     assert_eq!(lease_during(&world, &[])["spec"]["leaseTransitions"], 1);
     let asked = api(&world).requests();
     for verb in granted {
-        assert!(asked.iter().any(|(asked, _)| asked == verb), "{verb} is granted, and was not needed");
+        assert!(asked.iter().any(|(asked, _)| asked == verb), "{verb} is granted but not needed");
     }
     assert!(world.ok(&["doctor", "--rounds", "1"]).contains("may update leases"));
     api(&world).deny("watch", "leases");
@@ -78,18 +78,19 @@ fn the_role_that_is_shipped_is_what_is_needed() {
 }
 
 #[test]
-fn a_way_that_leads_nowhere_is_named_with_the_remedy() {
+fn a_missing_kubeconfig_is_reported_with_advice() {
     let mut world = World::kubernetes_of_the_rig();
     world.store = "k8s:prod?kubeconfig=/nowhere".into();
-    let output = world.run(&["leader", "list"]);
+    let output = world.run(&["elections", "list"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("/nowhere") && said.contains("service account"), "{said}");
 }
 
-/// What is shipped, on a real API server, beside client-go's own example of an elector: its lease is a minute long, so whatever comes sooner was handed over.
+/// The shipped role on a real API server, with the leader election example of client-go. Its lease lasts a minute, so a faster
+/// change is a handover.
 #[test]
-#[ignore = "wants a real API server, and client-go: scripts/kubernetes"]
-fn client_go_itself_and_tenure_hand_one_lease_to_each_other() {
+#[ignore = "needs a real API server and client-go: scripts/kubernetes"]
+fn client_go_and_tenure_hand_over_one_lease() {
     let mut world = World::kubernetes();
     let (of, kubeconfig) = world.store.split_once("?kubeconfig=").expect("a kubeconfig");
     let (namespace, kubeconfig) = (of.trim_start_matches("k8s:").to_owned(), kubeconfig.to_owned());
@@ -103,7 +104,7 @@ fn client_go_itself_and_tenure_hand_one_lease_to_each_other() {
         let lease = kubectl(&["get", "lease", "shared", "-o", "json"]);
         serde_json::from_str::<serde_json::Value>(&lease).expect("JSON")["spec"].clone()
     };
-    // Tenure is the service account that is shipped, and may no more than that.
+    // Tenure uses the shipped service account.
     let shipped = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes/rbac.yaml");
     kubectl(&["apply", "-f", &shipped.display().to_string()]);
     let config = std::fs::read_to_string(&kubeconfig).expect("a kubeconfig");
@@ -128,7 +129,7 @@ fn client_go_itself_and_tenure_hand_one_lease_to_each_other() {
         let script =
             r#"trap 'rm "$OURS"; exit 0' TERM; echo "$TENURE_TOKEN" >"$OURS"; while :; do sleep 0.05; done"#;
         let log = File::create(world.path(&format!("{name}.log"))).expect("a log");
-        let mut command = world.command(&["run", "shared", "--id", name, "--", "bash", "-c", script]);
+        let mut command = world.command(&["run", "shared", "--name", name, "--", "bash", "-c", script]);
         let process = command.env("OURS", &ours).stderr(log).stdout(Stdio::null()).spawn().expect("tenure");
         Candidate { process, name: name.to_owned() }
     };
@@ -137,9 +138,9 @@ fn client_go_itself_and_tenure_hand_one_lease_to_each_other() {
     let mut first = go("go-1");
     go_leads("go-1");
     let mut second = tenure("ours-1");
-    until("ours-1 sees who leads", || said("ours-1").contains("go-1"), || world.logs());
+    until("ours-1 sees the leader", || said("ours-1").contains("go-1"), || world.logs());
     assert!(!ours.exists() && spec()["holderIdentity"] == "go-1");
-    // client-go releases what it leaves; older ones only if nobody, like a candidate that came, has changed the Lease since it renewed.
+    // client-go releases its lease on exit; older versions only if no other candidate changed the Lease since the last renewal.
     let renewed = || {
         let before = spec()["renewTime"].clone();
         until("client-go renews", || spec()["renewTime"] != before, || world.logs());
@@ -151,16 +152,16 @@ fn client_go_itself_and_tenure_hand_one_lease_to_each_other() {
     let term = spec();
     assert_eq!(term["leaseTransitions"], 1);
     let holder = term["holderIdentity"].as_str().expect("a holder");
-    // So does Tenure, after its command has ended.
+    // Tenure releases it too, after its command has stopped.
     let mut third = go("go-2");
-    until("go-2 sees who leads", || said("go-2").contains(holder), || world.logs());
+    until("go-2 sees the leader", || said("go-2").contains(holder), || world.logs());
     second.signal("TERM");
     go_leads("go-2");
     assert!(!ours.exists(), "the command of ours had ended by then");
     second.wait();
     assert_eq!(spec()["leaseTransitions"], 2);
     let _fourth = tenure("ours-2");
-    until("ours-2 sees who leads", || said("ours-2").contains("go-2"), || world.logs());
+    until("ours-2 sees the leader", || said("ours-2").contains("go-2"), || world.logs());
     renewed();
     third.signal("TERM");
     we_lead();

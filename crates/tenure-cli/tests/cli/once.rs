@@ -2,11 +2,11 @@
 
 use std::process::{Command, Stdio};
 
-use tenure_testkit::rig::{PgCluster, Switch};
+use tenure_testkit::rig::{NetworkSwitch, PgCluster};
 
-use crate::support::{World, said};
+use crate::support::{World, output_text};
 
-/// Adds a line to a file that all machines see.
+/// Adds a line to a shared file.
 const JOB: [&str; 4] = ["--", "sh", "-c", "echo ran >> \"$RUNS\""];
 
 fn run(mut command: Command, world: &World, args: &[&str]) -> Command {
@@ -19,35 +19,35 @@ fn runs(world: &World) -> usize {
     std::fs::read_to_string(world.path("runs")).unwrap_or_default().lines().count()
 }
 
-/// Three machines ran the README's job three times: the next candidate led as soon as the first had ended.
-pub fn of_many_candidates_one_runs_once_in_a_period(world: World) {
+/// Regression: three machines ran the job of the README three times, because the next candidate led as soon as the first finished.
+pub fn one_of_many_candidates_runs_once_per_period(world: World) {
     let tenure = |args: &[&str]| run(world.command(&[]), &world, args);
     let all: Vec<_> = (0..3).map(|_| tenure(&["--once-per", "1h"]).spawn().expect("tenure runs")).collect();
     for process in all {
         let output = process.wait_with_output().expect("it ends");
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     }
     assert_eq!(runs(&world), 1);
     let late = tenure(&["--once-per", "1h", "--no-wait"]).output().expect("tenure runs");
-    assert_eq!((late.status.code(), runs(&world)), (Some(0), 1), "{}", said(&late));
-    assert!(said(&late).contains("nightly ran"), "{}", said(&late));
+    assert_eq!((late.status.code(), runs(&world)), (Some(0), 1), "{}", output_text(&late));
+    assert!(output_text(&late).contains("nightly ran"), "{}", output_text(&late));
     // The period is over.
     std::thread::sleep(std::time::Duration::from_secs(1));
     let next = tenure(&["--once-per", "1s", "--no-wait"]).output().expect("tenure runs");
-    assert_eq!((next.status.code(), runs(&world)), (Some(0), 2), "{}", said(&next));
-    // The control: without the option, everybody runs it.
+    assert_eq!((next.status.code(), runs(&world)), (Some(0), 2), "{}", output_text(&next));
+    // Control: without the option, the command runs again.
     assert!(tenure(&[]).output().expect("tenure runs").status.success());
     assert_eq!(runs(&world), 3);
 }
 
-/// The headline of the README, on three machines that share nothing but a database.
+/// The first command of the README, on three machines that share only a database.
 #[test]
-fn on_three_machines_the_headline_of_the_readme_runs_once() {
-    if let Err(why) = Switch::available() {
+fn on_three_machines_the_first_command_of_the_readme_runs_once() {
+    if let Err(why) = NetworkSwitch::available() {
         eprintln!("skipped: {why}");
         return;
     }
-    let switch = Switch::of(4).expect("a switch");
+    let switch = NetworkSwitch::of(4).expect("a switch");
     let address = switch.address(0);
     let cluster = std::thread::scope(|scope| {
         let start = || {
@@ -64,7 +64,7 @@ fn on_three_machines_the_headline_of_the_readme_runs_once() {
         command
     };
     let migrated = on(1).args(["migrate", "up"]).output().expect("tenure runs");
-    assert!(migrated.status.success(), "{}", said(&migrated));
+    assert!(migrated.status.success(), "{}", output_text(&migrated));
     let headline =
         include_str!("../../../../README.md").lines().find(|line| line.starts_with("$ tenure run nightly"));
     assert!(
@@ -76,18 +76,18 @@ fn on_three_machines_the_headline_of_the_readme_runs_once() {
         .collect();
     for process in all {
         let output = process.wait_with_output().expect("it ends");
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     }
     assert_eq!(runs(&world), 1);
 }
 
-/// On its own file each machine would run it; whoever asks for more than one machine is told.
+/// With a local file each machine would run the command; options for several machines cause a warning.
 #[test]
-fn a_run_that_looks_distributed_is_warned_of_a_local_file() {
+fn options_for_several_machines_warn_about_a_local_file() {
     let world = World::sqlite();
     let warned = |args: &[&str]| {
         let output = run(world.command(&[]), &world, args).output().expect("tenure runs");
-        said(&output).contains("the store is a file of this machine")
+        output_text(&output).contains("the store is a file on this machine")
     };
     assert!(warned(&["--once-per", "1h"]));
     assert!(warned(&["--priority", "10"]));

@@ -1,8 +1,8 @@
-//! What the README and the docs show in Rust about elections, names and singletons: it compiles, and the first example runs.
+//! Rust examples of the README and the docs about elections, names and singletons: all compile, and the first one runs.
 
 use crate::readme_blocks::Program;
 
-/// The README's program, letter by letter.
+/// The program of the README, verbatim.
 mod example {
     include!("example.rs");
 
@@ -11,7 +11,7 @@ mod example {
     }
 }
 
-/// In a process of its own: the program.
+/// Runs the program in a separate process.
 #[test]
 fn example_role() {
     if std::env::var_os("README_EXAMPLE").is_some() {
@@ -19,19 +19,19 @@ fn example_role() {
     }
 }
 
-/// The first example of the README once did not compile.
+/// Regression: the first example of the README did not compile.
 #[test]
 fn the_first_rust_of_the_readme_runs_as_written() {
-    let mut program = Program::start("In Rust", include_str!("example.rs"));
-    // The test harness may print its own words before it.
+    let mut program = Program::start("Rust", include_str!("example.rs"));
+    // The test harness may print text before it.
     let line = program.line_with("reported").unwrap_or_default();
     assert!(line.ends_with("reported under token 1"), "{line}");
     let world = program.wait();
-    let shown = world.json(&["leader", "show", "nightly", "-o", "json"]);
-    assert_eq!(shown["terms"][0]["end"], "released", "{shown}");
+    let shown = world.json(&["elections", "show", "nightly", "-o", "json"]);
+    assert_eq!(shown["terms"][0]["end_reason"], "released", "{shown}");
 }
 
-/// Fragments of the docs, each in a function that gives it what it takes for granted.
+/// Code fragments of the docs, each in a function with the variables it needs.
 mod fragments {
     #![allow(dead_code, unused_mut, unused_variables)]
 
@@ -39,7 +39,7 @@ mod fragments {
 
     use tenure::cluster::{Registry, Supervisor};
     use tenure::{ScheduleBuilder, Tenure};
-    use tenure_testkit::Cluster;
+    use tenure_testkit::ElectionCluster;
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -52,11 +52,11 @@ mod fragments {
     async fn of_the_registry(tenure: Tenure) -> Outcome {
         let registry = Registry::strict(&tenure);
         let printer = registry.register("printer", [("address", "10.0.0.7:631")]).await?;
-        let who = registry.whereis("printer").await?; // who has it, what it says of itself
-        printer.update([("address", "10.0.0.8:631")]).await?; // says something else; it stays ours
-        let mut changes = registry.watch(); // all that there is, then each change
-        printer.ended().await; // not ours any more, and why
-        printer.unregister().await?; // free for others when this returns
+        let owner = registry.whereis("printer").await?; // owner and metadata
+        printer.update([("address", "10.0.0.8:631")]).await?; // changes the metadata, keeps the name
+        let mut changes = registry.watch(); // current entries, then each change
+        printer.ended().await; // the name was lost, with the reason
+        printer.unregister().await?; // the name is free when this returns
         drop(changes);
         Ok(())
     }
@@ -67,11 +67,11 @@ mod fragments {
                 let mut cursor = singleton.state().map(parse).unwrap_or_default();
                 loop {
                     tokio::select! {
-                        () = singleton.leaving() => break,
+                        () = singleton.stop_requested() => break,
                         () = import_from(&mut cursor, singleton.token()) => {}
                     }
                 }
-                let _ = singleton.hand_on(cursor.to_string());
+                let _ = singleton.set_handoff(cursor.to_string());
             })
             .start()
             .await?;
@@ -87,7 +87,7 @@ mod fragments {
         scheduler
             .set(
                 ScheduleBuilder::new("nightly", "30 2 * * *")
-                    .zone("Europe/Berlin")
+                    .time_zone("Europe/Berlin")
                     .task("reports", "nightly"),
             )
             .await?;
@@ -97,7 +97,7 @@ mod fragments {
     #[test]
     fn of_the_testkit() {
         tenure_testkit::block_on(async {
-            let cluster = Cluster::of("nightly", ["a", "b", "c"]).await;
+            let cluster = ElectionCluster::of("nightly", ["a", "b", "c"]).await;
             cluster.cut_off("a");
             cluster.advance(Duration::from_secs(30)).await;
             assert_eq!(cluster.leaders(), ["b"]);
@@ -105,12 +105,12 @@ mod fragments {
     }
 }
 
-/// A piece of code, whatever its lines and indents.
+/// Code without whitespace.
 fn words(code: &str) -> String {
     code.split_whitespace().collect::<String>().replace(",)", ")")
 }
 
-/// Every piece of Rust in the README and the docs is one that a test compiles.
+/// Every Rust block of the README and the docs is compiled by a test.
 #[test]
 fn every_example_in_rust_is_compiled() {
     let compiled = [
@@ -135,7 +135,7 @@ fn every_example_in_rust_is_compiled() {
             found += 1;
             assert!(
                 compiled.iter().any(|compiled| compiled.contains(&code)),
-                "{}: nobody compiles {code}",
+                "{}: no test compiles {code}",
                 page.display()
             );
         }

@@ -1,13 +1,13 @@
-//! What commands, and other users of the machine, get to see of the secrets that `tenure` itself has.
+//! Secrets of tenure are hidden from its commands and from other users of the machine.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use tenure_testkit::rig::PgCluster;
 
-use crate::support::{World, said};
+use crate::support::{World, output_text};
 
-/// Every variable that holds a secret, with one in it.
+/// Every variable that holds a secret, with a value.
 const SECRETS: [(&str, &str); 6] = [
     ("DATABASE_URL", "postgres://app:canary@127.0.0.1:1/app"),
     ("TENURE_DIRECT_URL", "postgres://app:canary@127.0.0.1:1/app"),
@@ -23,7 +23,7 @@ fn with_secrets(world: &World, args: &[&str]) -> Command {
     command
 }
 
-/// The command of `tenure run`, `work` and `events consume` once got access tokens, cluster secrets and addresses with passwords.
+/// Regression: the commands of `tenure run`, `work` and `events consume` got access tokens, cluster secrets and URLs with passwords.
 #[test]
 fn commands_do_not_get_the_secrets_of_tenure() {
     let world = World::sqlite();
@@ -33,25 +33,25 @@ fn commands_do_not_get_the_secrets_of_tenure() {
     let print = "env > \"$OUT\"; echo '{}'";
     let commands: [&[&str]; 3] = [
         &["run", "nightly", "--", "sh", "-c", print],
-        &["work", "mail", "--until-empty", "--", "sh", "-c", print],
-        &["events", "consume", "orders", "--group", "g", "--until-end", "--", "sh", "-c", print],
+        &["work", "mail", "--exit-when-idle", "--", "sh", "-c", print],
+        &["events", "consume", "orders", "--group", "g", "--exit-when-idle", "--", "sh", "-c", print],
     ];
     for args in commands {
         let out = world.path("environment");
         let output = with_secrets(&world, args).env("OUT", &out).output().expect("tenure runs");
-        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        assert!(output.status.success(), "{args:?}: {}", output_text(&output));
         let seen = std::fs::read_to_string(&out).expect("the command ran");
         std::fs::remove_file(&out).expect("it was written");
         assert!(!seen.contains("canary"), "{args:?}: {seen}");
         assert!(
             seen.contains(&format!("TENURE_STORE={}\n", world.store)),
-            "an address without a password: {seen}"
+            "a URL without a password: {seen}"
         );
     }
 }
 
 #[test]
-fn what_a_command_needs_is_passed_by_name() {
+fn pass_env_passes_a_withheld_variable() {
     let world = World::sqlite();
     let args = ["run", "nightly", "--pass-env", "DATABASE_URL", "--", "sh", "-c", "env"];
     let output = with_secrets(&world, &args).output().expect("tenure runs");
@@ -60,7 +60,7 @@ fn what_a_command_needs_is_passed_by_name() {
     assert!(!seen.contains("tenure_x_canary"), "{seen}");
 }
 
-/// Waits until `tenure elect` leads, and tells how `ps` shows it meanwhile.
+/// Waits until `tenure campaign` leads. Returns its arguments as `ps` shows them, and its stderr.
 fn arguments_while_it_leads(mut command: Command) -> (String, String) {
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("tenure runs");
     let lines = BufReader::new(process.stdout.take().expect("its output")).lines();
@@ -73,22 +73,22 @@ fn arguments_while_it_leads(mut command: Command) -> (String, String) {
     (String::from_utf8_lossy(&arguments).replace('\0', " "), errors)
 }
 
-/// A password in `--store` was once shown by `ps` for as long as the command ran.
+/// Regression: `ps` showed a password in `--store` while the command ran.
 #[test]
-fn a_password_is_not_seen_in_the_list_of_processes() {
+fn a_password_is_hidden_from_the_process_list() {
     let cluster = PgCluster::builder().password("canary").start().expect("a server");
     let store = cluster.create_database("app").expect("a database");
     assert!(store.contains(":canary@"), "{store}");
     let world = World::at(store.clone());
     world.ok(&["migrate", "up"]);
     let elect = |election: &str, args: &[&str]| {
-        let mut command = world.command(&["elect", election]);
+        let mut command = world.command(&["campaign", election]);
         command.args(args).env_remove("TENURE_STORE");
         command
     };
     let (arguments, errors) = arguments_while_it_leads(elect("nightly", &["--store", &store]));
     assert!(!arguments.contains("canary") && arguments.contains("******@"), "{arguments}");
-    assert!(errors.contains("--store-file"), "whoever types it is told: {errors}");
+    assert!(errors.contains("--store-file"), "a warning is printed: {errors}");
 
     let file = world.path("store");
     std::fs::write(&file, format!("{store}\n")).expect("a file");
@@ -96,10 +96,10 @@ fn a_password_is_not_seen_in_the_list_of_processes() {
         arguments_while_it_leads(elect("other", &["--store-file", file.to_str().expect("text")]));
     assert!(!arguments.contains("canary") && !errors.contains("password"), "{arguments} {errors}");
 
-    let mut list = world.command(&["leader", "list", "--store-file", "-"]);
+    let mut list = world.command(&["elections", "list", "--store-file", "-"]);
     list.env_remove("TENURE_STORE").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut list = list.spawn().expect("tenure runs");
     list.stdin.take().expect("its input").write_all(store.as_bytes()).expect("it reads");
     let output = list.wait_with_output().expect("it ends");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("nightly"), "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nightly"), "{}", output_text(&output));
 }

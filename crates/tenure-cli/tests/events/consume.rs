@@ -1,4 +1,4 @@
-//! `tenure events consume` and `dead`, with real commands.
+//! `tenure events consume` and `dead-letters`, with real commands.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -7,24 +7,24 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::support::{Candidate, World, lives, until};
-use crate::{group, lines, publish, refused, said};
+use crate::{group, lines, output_text, publish, refused};
 
-/// A lease that a busy machine does not use up.
+/// A lease that does not expire on a busy machine.
 const PATIENT: &str = "30s";
 
-/// A member of the test, in the background.
+/// A member in the background.
 fn member(world: &World, name: &str, args: &[&str], script: &str) -> Candidate {
     member_with(world, name, name, PATIENT, args, script)
 }
 
-/// The member `m` in one of its lives: what it had is left for it, so that it waits for nobody to come back.
+/// The member `m` after a restart. It gets its partitions back without waiting.
 fn life(world: &World, life: &str, args: &[&str], script: &str) -> Candidate {
     member_with(world, life, "m", PATIENT, args, script)
 }
 
 fn member_with(world: &World, log: &str, name: &str, lease: &str, args: &[&str], script: &str) -> Candidate {
     let log = File::create(world.path(&format!("{log}.log"))).expect("a log");
-    let mut command = world.command(&["events", "consume", "orders", "--group", "mailer", "--member", name]);
+    let mut command = world.command(&["events", "consume", "orders", "--group", "mailer", "--name", name]);
     command.args(["--lease", lease, "--kill-after", "300ms"]).args(args);
     command.args(["--", "bash", "-c", script]).env("PLACE", world.folder.path());
     command.stdout(Stdio::null()).stderr(log);
@@ -43,13 +43,18 @@ fn until_file(world: &World, name: &str, wanted: impl Fn(&str) -> bool) {
 fn until_read(world: &World) {
     let unread = || {
         let view = group(world, "orders", "mailer");
-        view["slots"].as_array().expect("slots").iter().filter_map(|slot| slot["lag"].as_u64()).sum::<u64>()
+        view["partitions"]
+            .as_array()
+            .expect("partitions")
+            .iter()
+            .filter_map(|it| it["lag_events"].as_u64())
+            .sum::<u64>()
     };
-    until("everything is read", || unread() == 0, || world.logs());
+    until("all events are read", || unread() == 0, || world.logs());
 }
 
-fn topic(world: &World, slots: &str) {
-    world.ok(&["events", "topics", "create", "orders", "--slots", slots]);
+fn topic(world: &World, partitions: &str) {
+    world.ok(&["events", "topics", "create", "orders", "--partitions", partitions]);
 }
 
 pub fn a_command_runs_for_each_event_in_the_order_of_its_key(world: &World) {
@@ -71,19 +76,19 @@ pub fn a_command_runs_for_each_event_in_the_order_of_its_key(world: &World) {
         wanted[(n % 3) as usize].push(n);
     }
     let id = publish(world, &["orders", "--type", "odd", "--header", "trace=ab"]);
-    let script = r#"printf '{"payload":%s,"id":%s,"type":"%s","key":"%s","topic":"%s","group":"%s","slot":%s,"position":%s,"attempt":%s,"headers":%s,"token":%s,"namespace":"%s","member":"%s"}\n' \
+    let script = r#"printf '{"payload":%s,"id":%s,"type":"%s","key":"%s","topic":"%s","group":"%s","partition":%s,"offset":%s,"attempt":%s,"headers":%s,"token":%s,"namespace":"%s","member":"%s"}\n' \
         "$(cat)" "$TENURE_EVENT_ID" "$TENURE_EVENT_TYPE" "${TENURE_EVENT_KEY-none}" "$TENURE_EVENT_TOPIC" "$TENURE_EVENT_GROUP" \
-        "$TENURE_EVENT_SLOT" "$TENURE_EVENT_POSITION" "$TENURE_EVENT_ATTEMPT" "$TENURE_EVENT_HEADERS" "$TENURE_TOKEN" \
-        "$TENURE_NAMESPACE" "$TENURE_ID""#;
+        "$TENURE_EVENT_PARTITION" "$TENURE_EVENT_OFFSET" "$TENURE_EVENT_ATTEMPT" "$TENURE_EVENT_HEADERS" "$TENURE_TOKEN" \
+        "$TENURE_NAMESPACE" "$TENURE_NAME""#;
     let run = [
         "events",
         "consume",
         "orders",
         "--group",
         "mailer",
-        "--member",
+        "--name",
         "m",
-        "--until-end",
+        "--exit-when-idle",
         "--",
         "bash",
         "-c",
@@ -112,12 +117,27 @@ pub fn a_command_runs_for_each_event_in_the_order_of_its_key(world: &World) {
         assert_eq!(odd[field], value, "{field} of {odd}");
     }
     assert!(odd["token"].as_u64().is_some_and(|token| token > 0), "{odd}");
-    // All is read: nothing runs again. Another group reads everything.
+    // All events are read, so no command runs again. Another group gets all events.
     assert_eq!(world.ok(&run), "");
-    let other =
-        world.run(&["events", "consume", "orders", "-g", "audit", "--until-end", "-o", "json", "--", "cat"]);
+    let other = world.run(&[
+        "events",
+        "consume",
+        "orders",
+        "-g",
+        "audit",
+        "--exit-when-idle",
+        "-o",
+        "json",
+        "--",
+        "cat",
+    ]);
     let outcomes = lines(&String::from_utf8_lossy(&other.stdout));
-    assert_eq!(outcomes.iter().filter(|line| line["outcome"] == "done").count(), 13, "{}", said(&other));
+    assert_eq!(
+        outcomes.iter().filter(|line| line["outcome"] == "processed").count(),
+        13,
+        "{}",
+        output_text(&other)
+    );
     // A command that does not exist fails no event.
     publish(world, &["orders", "--type", "made"]);
     refused(
@@ -127,26 +147,26 @@ pub fn a_command_runs_for_each_event_in_the_order_of_its_key(world: &World) {
         &["/no/such/command"],
     );
     let left = group(world, "orders", "audit");
-    assert_eq!((&left["aside"], &left["dead"]), (&json!(0), &json!(0)), "{left}");
+    assert_eq!((&left["parked_event_count"], &left["dead_letter_count"]), (&json!(0), &json!(0)), "{left}");
 }
 
-pub fn commands_of_different_keys_run_at_once(world: &World) {
+pub fn commands_for_different_keys_run_concurrently(world: &World) {
     topic(world, "4");
     for key in ["a", "b", "c"] {
         publish(world, &["orders", "--type", "made", "--key", key]);
     }
-    // Each waits for the others: one after the other, they would wait for ever.
+    // Each command waits for the others, so they must run concurrently.
     let script = r#"echo "$TENURE_EVENT_KEY" >> "$PLACE/here"; until [ "$(sort -u "$PLACE/here" | wc -l)" = 3 ]; do sleep 0.02; done"#;
-    // Whoever waits for the end of a group that is paused is told so.
+    // --exit-when-idle reports a paused group.
     world.ok(&["events", "groups", "set", "orders", "mailer"]);
     world.ok(&["events", "groups", "pause", "orders", "mailer", "--reason", "moving"]);
-    let mut member = member(world, "m", &["-n", "3", "--until-end"], script);
-    until_file(world, "m.log", |log| log.contains("has paused") && log.contains("moving"));
+    let mut member = member(world, "m", &["-n", "3", "--exit-when-idle"], script);
+    until_file(world, "m.log", |log| log.contains("is paused by") && log.contains("moving"));
     world.ok(&["events", "groups", "resume", "orders", "mailer"]);
     assert_eq!(member.wait(), Some(0), "{}", world.logs());
 }
 
-pub fn a_failing_key_waits_while_the_others_go_on_and_a_replay_restores_its_order(world: &World) {
+pub fn a_failing_key_is_parked_while_others_continue_and_a_replay_restores_its_order(world: &World) {
     topic(world, "1");
     world.ok(&[
         "events",
@@ -156,7 +176,7 @@ pub fn a_failing_key_waits_while_the_others_go_on_and_a_replay_restores_its_orde
         "mailer",
         "--max-attempts",
         "2",
-        "--backoff",
+        "--initial-backoff",
         "1ms",
         "--max-backoff",
         "1ms",
@@ -166,44 +186,44 @@ pub fn a_failing_key_waits_while_the_others_go_on_and_a_replay_restores_its_orde
         publish(world, &["orders", "--type", "good", "--key", "k", "--payload", &n.to_string()]);
     }
     publish(world, &["orders", "--type", "good", "--key", "other", "--payload", "4"]);
-    // It fails until it is mended.
+    // The command fails until the file exists.
     let script = r#"n=$(cat); [ "$TENURE_EVENT_TYPE" = bad ] && [ ! -e "$PLACE/mended" ] && { echo "no route" >&2; exit 3; }; echo "$n" >> "$PLACE/done""#;
-    let mut first = member(world, "m", &["--until-end"], script);
+    let mut first = member(world, "m", &["--exit-when-idle"], script);
     assert_eq!(first.wait(), Some(0), "{}", world.logs());
-    assert_eq!(file(world, "done"), "4\n", "the other key went on; {}", world.logs());
-    let dead = world.json(&["events", "dead", "list", "orders", "mailer", "-o", "json"]);
+    assert_eq!(file(world, "done"), "4\n", "the other key continued; {}", world.logs());
+    let dead = world.json(&["events", "dead-letters", "list", "orders", "mailer", "-o", "json"]);
     assert_eq!(dead.as_array().map(Vec::len), Some(1));
     for (field, value) in [
         ("id", json!(poison.parse::<u64>().expect("a number"))),
         ("attempts", json!(2)),
-        ("error", json!("exit code 3: no route")),
-        ("behind", json!(2)),
+        ("last_error", json!("exit code 3: no route")),
+        ("waiting_behind_count", json!(2)),
     ] {
         assert_eq!(dead[0][field], value, "{field} of {dead}");
     }
-    let all = world.ok(&["events", "dead", "list", "orders", "mailer", "--waiting"]);
-    assert_eq!(all.matches("waits behind").count(), 2, "{all}");
-    assert!(world.ok(&["events", "dead", "show", "orders", "mailer", &poison]).contains("no route"));
+    let all = world.ok(&["events", "dead-letters", "list", "orders", "mailer", "--all"]);
+    assert_eq!(all.matches("  waiting  ").count(), 2, "{all}");
+    assert!(world.ok(&["events", "dead-letters", "show", "orders", "mailer", &poison]).contains("no route"));
     refused(world, &["events", "groups", "delete", "orders", "mailer"], 64, &["3 events", "--force"]);
     std::fs::write(world.path("mended"), "").expect("a file");
-    world.ok(&["events", "dead", "replay", "orders", "mailer", &poison]);
-    refused(world, &["events", "dead", "replay", "orders", "mailer", &poison], 64, &["not dead"]);
-    let mut second = member(world, "m", &["--until-end"], script);
+    world.ok(&["events", "dead-letters", "replay", "orders", "mailer", &poison]);
+    refused(world, &["events", "dead-letters", "replay", "orders", "mailer", &poison], 64, &["not dead"]);
+    let mut second = member(world, "m", &["--exit-when-idle"], script);
     assert_eq!(second.wait(), Some(0), "{}", world.logs());
     assert_eq!(file(world, "done"), "4\n1\n2\n3\n", "in order; {}", world.logs());
-    // Dropped, it is forgotten, and those behind it go on.
+    // After a drop, the events behind it continue.
     std::fs::remove_file(world.path("mended")).expect("it was there");
     publish(world, &["orders", "--type", "bad", "--key", "k", "--payload", "5"]);
     publish(world, &["orders", "--type", "good", "--key", "k", "--payload", "6"]);
-    assert_eq!(member(world, "m", &["--until-end"], script).wait(), Some(0), "{}", world.logs());
-    world.ok(&["events", "dead", "drop", "orders", "mailer", "--key", "k"]);
-    assert_eq!(member(world, "m", &["--until-end"], script).wait(), Some(0), "{}", world.logs());
+    assert_eq!(member(world, "m", &["--exit-when-idle"], script).wait(), Some(0), "{}", world.logs());
+    world.ok(&["events", "dead-letters", "drop", "orders", "mailer", "--key", "k"]);
+    assert_eq!(member(world, "m", &["--exit-when-idle"], script).wait(), Some(0), "{}", world.logs());
     assert_eq!(file(world, "done"), "4\n1\n2\n3\n6\n");
     let view = group(world, "orders", "mailer");
-    assert_eq!((&view["aside"], &view["dead"]), (&json!(0), &json!(0)), "{view}");
+    assert_eq!((&view["parked_event_count"], &view["dead_letter_count"]), (&json!(0), &json!(0)), "{view}");
 }
 
-pub fn told_once_it_finishes_and_told_twice_it_gives_back(world: &World) {
+pub fn a_first_signal_drains_and_a_second_one_releases_the_event(world: &World) {
     topic(world, "1");
     publish(world, &["orders", "--type", "made", "--key", "a"]);
     publish(world, &["orders", "--type", "made", "--key", "b"]);
@@ -211,38 +231,38 @@ pub fn told_once_it_finishes_and_told_twice_it_gives_back(world: &World) {
     let mut first = life(world, "first", &[], script);
     until_file(world, "begun", |text| text == "a\n");
     first.signal("TERM");
-    until("it says that it waits", || world.logs().contains("finishing what runs"), || world.logs());
+    until(
+        "it reports that it drains",
+        || world.logs().contains("waiting for running commands"),
+        || world.logs(),
+    );
     std::fs::write(world.path("go"), "").expect("a file");
     assert_eq!(first.wait(), Some(0), "{}", world.logs());
     assert_eq!(
         (file(world, "begun").as_str(), file(world, "ended").as_str()),
         ("a\n", "a\n"),
-        "one was finished, none begun"
+        "one command finished, none started"
     );
     std::fs::remove_file(world.path("go")).expect("it was there");
     let mut second = life(world, "second", &[], script);
     until_file(world, "begun", |text| text == "a\nb\n");
     second.signal("TERM");
     until(
-        "it says that it waits",
-        || world.logs().matches("finishing what runs").count() == 2,
+        "it reports that it drains",
+        || world.logs().matches("waiting for running commands").count() == 2,
         || world.logs(),
     );
     second.signal("TERM");
     assert_eq!(second.wait(), Some(0), "{}", world.logs());
-    assert_eq!(file(world, "ended"), "a\n", "it was ended");
+    assert_eq!(file(world, "ended"), "a\n", "the command was stopped");
     std::fs::write(world.path("go"), "").expect("a file");
-    let mut third = life(world, "third", &["--until-end"], script);
+    let mut third = life(world, "third", &["--exit-when-idle"], script);
     assert_eq!(third.wait(), Some(0), "{}", world.logs());
-    assert_eq!(
-        file(world, "ended"),
-        "a\nb\n",
-        "nothing is lost, and nothing counts as an attempt that failed"
-    );
-    assert_eq!(group(world, "orders", "mailer")["dead"], json!(0));
+    assert_eq!(file(world, "ended"), "a\nb\n", "no event is lost, and no attempt counts as failed");
+    assert_eq!(group(world, "orders", "mailer")["dead_letter_count"], json!(0));
 }
 
-pub fn a_killed_member_leaves_no_orphan_and_its_event_is_handled_again(world: &World) {
+pub fn a_killed_member_leaves_no_orphan_and_its_event_is_processed_again(world: &World) {
     topic(world, "1");
     let id = publish(world, &["orders", "--type", "made", "--key", "a"]);
     let script = r#"echo "$TENURE_EVENT_ID $$ $TENURE_TOKEN" >> "$PLACE/begun"; until [ -e "$PLACE/go" ]; do sleep 0.02; done"#;
@@ -258,13 +278,13 @@ pub fn a_killed_member_leaves_no_orphan_and_its_event_is_handled_again(world: &W
     let pid = u32::try_from(begun(0)[1]).expect("a process");
     until("the command is gone", || !lives(pid), || world.logs());
     std::fs::write(world.path("go"), "").expect("a file");
-    let mut heir = life(world, "heir", &["--until-end"], script);
+    let mut heir = life(world, "heir", &["--exit-when-idle"], script);
     assert_eq!(heir.wait(), Some(0), "{}", world.logs());
     assert_eq!(begun(1)[0].to_string(), id, "at least once");
     assert!(begun(1)[2] > begun(0)[2], "under a greater token: {}", file(world, "begun"));
 }
 
-pub fn two_members_share_the_slots(world: &World) {
+pub fn two_members_divide_the_partitions(world: &World) {
     topic(world, "8");
     let holders = || {
         let view = group(world, "orders", "mailer");
@@ -276,11 +296,12 @@ pub fn two_members_share_the_slots(world: &World) {
                 (member["session"].to_string(), member["name"].as_str().unwrap_or_default().to_owned())
             })
             .collect();
-        let name = |slot: &Value| names.get(&slot["holder"].to_string()).cloned().unwrap_or_default();
-        view["slots"].as_array().expect("slots").iter().map(name).collect::<Vec<_>>()
+        let name =
+            |partition: &Value| names.get(&partition["holder"].to_string()).cloned().unwrap_or_default();
+        view["partitions"].as_array().expect("partitions").iter().map(name).collect::<Vec<_>>()
     };
     let count = |holders: &[String], name: &str| holders.iter().filter(|holder| *holder == name).count();
-    let script = r#"cat > /dev/null; echo "$TENURE_ID $TENURE_EVENT_ID" >> "$PLACE/done""#;
+    let script = r#"cat > /dev/null; echo "$TENURE_NAME $TENURE_EVENT_ID" >> "$PLACE/done""#;
     world.ok(&["events", "groups", "set", "orders", "mailer"]);
     let mut one = member(world, "one", &[], script);
     until("one has all", || count(&holders(), "one") == 8, || world.logs());
@@ -300,6 +321,6 @@ pub fn two_members_share_the_slots(world: &World) {
     assert_eq!(one.wait(), Some(0), "{}", world.logs());
     let done = file(world, "done");
     let ids: BTreeSet<&str> = done.lines().filter_map(|line| line.split(' ').nth(1)).collect();
-    assert_eq!((ids.len(), done.lines().count()), (24, 24), "each once: nobody died\n{done}");
-    assert!(done.contains("one ") && done.contains("two "), "both did something\n{done}");
+    assert_eq!((ids.len(), done.lines().count()), (24, 24), "each once: no member died\n{done}");
+    assert!(done.contains("one ") && done.contains("two "), "both processed events\n{done}");
 }

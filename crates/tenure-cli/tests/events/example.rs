@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     sqlx::query("INSERT INTO sold VALUES (7)").execute(&mut *tx).await?;
     let paid = NewEvent { key: Some("order-7".into()), ..NewEvent::new("order.paid") };
     orders.publish_in(&mut tx, &[paid]).await?;
-    tx.commit().await?; // what was sold and the event, or neither
+    tx.commit().await?; // the row and the event, or neither
 
     let books = tenure
         .consumer("orders", "books")
@@ -22,14 +22,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             for event in &batch {
                 let id = i64::try_from(event.id.0)?;
                 sqlx::query("INSERT INTO booked VALUES (?)").bind(id).execute(&mut *tx).await?;
-                println!("{} of {:?}", event.kind, event.key);
+                println!("{} of {:?}", event.event_type, event.key);
             }
-            Ok::<_, HandlerError>(()) // an error rolls back, and is tried again; deadlocks and the like without end
+            Ok::<_, HandlerError>(()) // an error rolls back and is retried; transient errors without limit
         })
         .start()
         .await?;
 
     tokio::signal::ctrl_c().await?;
-    books.drain().await?; // finishes the batch, and leaves its slots to the others
+    books.drain().await?; // finishes the batch and releases its partitions
     Ok(tenure.close().await?)
 }

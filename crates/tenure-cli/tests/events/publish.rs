@@ -6,9 +6,9 @@ use std::process::Stdio;
 use serde_json::json;
 
 use crate::support::World;
-use crate::{all, lines, publish, refused, said};
+use crate::{all, lines, output_text, publish, refused};
 
-pub fn events_are_published_as_the_options_say(world: &World) {
+pub fn options_set_the_fields_of_an_event(world: &World) {
     world.ok(&["events", "topics", "create", "orders"]);
     let args = [
         "orders",
@@ -28,25 +28,28 @@ pub fn events_are_published_as_the_options_say(world: &World) {
         "1.7",
     ];
     let id = publish(world, &args);
-    assert_eq!(publish(world, &args), id, "under the same idempotency key: the first");
+    assert_eq!(publish(world, &args), id, "the same idempotency key returns the first event");
     let again = world.run(&[&["events", "publish"], &args[..]].concat());
-    assert!(said(&again).contains("before"), "{}", said(&again));
+    assert!(output_text(&again).contains("already exists"), "{}", output_text(&again));
     std::fs::write(world.path("page.bin"), [0, 159, 146, 150]).expect("a file");
-    publish(world, &["orders", "--type", "page", "--bytes", &world.path("page.bin").display().to_string()]);
-    let told = world.json(&["events", "publish", "orders", "--type", "plain", "-o", "json"]);
-    assert_eq!(told["new"], json!(true));
+    publish(
+        world,
+        &["orders", "--type", "page", "--payload-file", &world.path("page.bin").display().to_string()],
+    );
+    let text = world.json(&["events", "publish", "orders", "--type", "plain", "-o", "json"]);
+    assert_eq!(text["created"], json!(true));
 
     let mut events = all(world, "orders");
     events.sort_by_key(|event| event["id"].as_u64());
-    let told = |event: &serde_json::Value| {
+    let text = |event: &serde_json::Value| {
         let mut event = event.clone();
-        for field in ["id", "slot", "position", "at_ms"] {
+        for field in ["id", "partition", "offset", "published_at_ms"] {
             let _ = event.as_object_mut().and_then(|event| event.remove(field));
         }
         event
     };
     assert_eq!(
-        events.iter().map(told).collect::<Vec<_>>(),
+        events.iter().map(text).collect::<Vec<_>>(),
         [
             json!({"key": "order-7", "type": "order.paid", "payload": {"cents": 4200}, "headers": {"by": "ada", "trace": "ab"},
                    "leader_token": (1_u64 << 40) + 7}),
@@ -58,7 +61,7 @@ pub fn events_are_published_as_the_options_say(world: &World) {
 
 pub fn a_file_of_events_is_published_in_order(world: &World) {
     world.ok(&["events", "topics", "create", "orders"]);
-    // More than one portion; what a line says goes before what the options say.
+    // More than one batch; an object overrides the options.
     let mut text = String::new();
     for n in 0..12_000 {
         let kind = if n % 1_000 == 0 { ",\"type\":\"special\"" } else { "" };
@@ -71,9 +74,9 @@ pub fn a_file_of_events_is_published_in_order(world: &World) {
     let feed = std::thread::spawn(move || input.write_all(text.as_bytes()));
     let output = child.wait_with_output().expect("it ends");
     feed.join().expect("no panic").expect("it reads all");
-    assert!(output.status.success(), "{}", said(&output));
-    let told = lines(&String::from_utf8_lossy(&output.stdout));
-    assert_eq!(told.len(), 12_000);
+    assert!(output.status.success(), "{}", output_text(&output));
+    let text = lines(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(text.len(), 12_000);
     let events = all(world, "orders");
     assert!(
         events.iter().enumerate().all(|(n, event)| event["payload"] == json!(n)),
@@ -81,10 +84,10 @@ pub fn a_file_of_events_is_published_in_order(world: &World) {
     );
     assert_eq!(events.iter().filter(|event| event["type"] == "special").count(), 12);
 
-    // The second portion is refused: the first stays, and that is said.
+    // The second batch is rejected: the first stays published, which the error states.
     let good = "{\"type\":\"a\"}\n".repeat(10_000);
     std::fs::write(world.path("half.jsonl"), format!("{good}{{\"type\":\"\\u0001\"}}\n")).expect("a file");
     let path = world.path("half.jsonl").display().to_string();
-    let words = ["line 10001", "type", "10000 events before that are published", "idempotency_key"];
+    let words = ["line 10001", "type", "10000 events before are published", "idempotency_key"];
     refused(world, &["events", "publish", "orders", "-f", &path], 64, &words);
 }

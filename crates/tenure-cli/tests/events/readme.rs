@@ -1,4 +1,4 @@
-//! What the README says about events, as it is written, each from an empty folder.
+//! Code blocks of the README about events, each in an empty folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +9,12 @@ use crate::all;
 use crate::readme_blocks::{Program, block, outside, runs_as_written};
 use crate::support::World;
 
-const SECTION: &str = "Publish events";
+const SECTION: &str = "Events";
 
-/// What is installed for the README's Python, from PyPI, in a folder under the target directory.
+/// Python package for the README, installed from PyPI into a folder under the target directory.
 const PSYCOPG: &str = "psycopg[binary]==3.3.8";
 
-/// The README's program, letter by letter.
+/// The program of the README, verbatim.
 mod example {
     include!("example.rs");
 
@@ -35,13 +35,13 @@ fn the_psql_of_the_readme_runs_as_written() {
     psql_runs(&world);
 }
 
-/// In the shell in which everything before it was run.
+/// With the variables of the preceding blocks.
 fn psql_runs(world: &World) {
     let known = [("TENURE_STORE", "sqlite:tenure.db"), ("DATABASE_URL", &world.store)];
     runs_as_written(&block(SECTION, "sh", "psql"), world.folder.path(), &known);
 }
 
-/// The events that the README's programs publish.
+/// Asserts that the events of the README are published.
 fn the_orders_are_there(world: &World, keys: &[&str]) {
     let events = all(world, "orders");
     assert_eq!(events.len(), keys.len(), "{events:?}");
@@ -69,13 +69,13 @@ fn the_python_of_the_readme_runs_as_written_on_sqlite() {
     let code = block(SECTION, "python", "sqlite3").code;
     python_runs(Path::new("python3"), &world, code);
     the_orders_are_there(&world, &["order-7"]);
-    // It fails the second time, for there is an order 7; and then there is no event either.
+    // The second run fails because order 7 exists, and publishes no event.
     let again = outside("python3", world.folder.path()).args(["-c", code]).output().expect("python3");
     assert!(!again.status.success());
     the_orders_are_there(&world, &["order-7"]);
 }
 
-/// After what is before it in the README, in the same database.
+/// After the preceding block of the README, in the same database.
 #[test]
 fn the_python_of_the_readme_runs_as_written_on_postgres() {
     let world = World::empty_postgres();
@@ -92,7 +92,7 @@ fn the_python_of_the_readme_runs_as_written_on_postgres() {
     the_orders_are_there(&world, &["order-7", "order-8"]);
 }
 
-/// A Python that has `psycopg`: that of the machine, or one in which it is installed once, as `scripts/api-check` installs what it needs.
+/// A Python with `psycopg`: that of the machine, or a virtual environment that is created once.
 fn python_with_psycopg() -> PathBuf {
     let has = |python: &Path| {
         let import = Command::new(python).args(["-c", "import psycopg"]).output();
@@ -120,7 +120,7 @@ fn python_with_psycopg() -> PathBuf {
     python
 }
 
-/// In a process of its own: the program, until it is told to end.
+/// Runs the program in a separate process until SIGINT.
 #[test]
 fn example_role() {
     if std::env::var_os("README_EXAMPLE").is_some() {
@@ -136,7 +136,15 @@ fn the_rust_of_the_readme_runs_as_written() {
     );
     let world = program.end();
     let group = world.json(&["events", "groups", "show", "orders", "books", "-o", "json"]);
-    let unread: u64 =
-        group["slots"].as_array().expect("slots").iter().filter_map(|slot| slot["lag"].as_u64()).sum();
-    assert_eq!((unread, &group["dead"], &group["members"]), (0, &json!(0), &json!([])), "{group}");
+    let unread: u64 = group["partitions"]
+        .as_array()
+        .expect("partitions")
+        .iter()
+        .filter_map(|it| it["lag_events"].as_u64())
+        .sum();
+    assert_eq!(
+        (unread, &group["dead_letter_count"], &group["members"]),
+        (0, &json!(0), &json!([])),
+        "{group}"
+    );
 }

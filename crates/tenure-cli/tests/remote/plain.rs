@@ -1,4 +1,4 @@
-//! HTTP by hand, as a client in any language would speak it.
+//! A minimal HTTP client, as in any language.
 
 use std::io::{Error, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure::Moment;
+use tenure::BootInstant;
 use tenure::runtime::now;
 
-/// How long one answer may take.
+/// Timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One request, on a connection of its own.
+/// Sends one request on its own connection.
 pub fn call(url: &str, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
     let host = url.strip_prefix("http://").expect("an address");
     let address = host.parse().expect("a socket's address");
@@ -34,13 +34,13 @@ pub fn call(url: &str, method: &str, path: &str, body: Option<&Value>) -> Result
     Ok((status.ok_or_else(|| Error::other("no status"))?, serde_json::from_str(body).unwrap_or_default()))
 }
 
-/// How many living replicas a server knows.
+/// Number of online replicas that a server knows.
 pub fn replicas(url: &str) -> usize {
     let answer = call(url, "GET", "/v1/replicas", None).map(|(_, body)| body).unwrap_or_default();
-    answer["replicas"].as_array().map_or(0, |all| all.iter().filter(|one| one["live"] == true).count())
+    answer["replicas"].as_array().map_or(0, |all| all.iter().filter(|one| one["online"] == true).count())
 }
 
-/// A leader that is no program of ours: it campaigns once, and then renews, at whichever server answers.
+/// A leader over plain HTTP: it campaigns once and then sends heartbeats to any server that answers.
 pub struct Plain {
     pub token: u64,
     renewed: Arc<AtomicU64>,
@@ -50,7 +50,7 @@ pub struct Plain {
 
 impl Plain {
     pub fn campaign(urls: &[String], election: &str) -> Plain {
-        let wish = json!({"id": "plain", "lease_ms": 10_000, "wait_ms": 2000});
+        let wish = json!({"name": "plain", "lease_ms": 10_000, "wait_ms": 2000});
         let path = format!("/v1/elections/{election}/campaign");
         let (status, won) = call(&urls[0], "POST", &path, Some(&wish)).expect("a server");
         assert_eq!((status, &won["leading"]), (200, &json!(true)), "{won}");
@@ -60,7 +60,7 @@ impl Plain {
         let task = std::thread::spawn({
             let (urls, renewed, over) = (urls.to_vec(), renewed.clone(), over.clone());
             move || {
-                let path = format!("/v1/sessions/{session}/renew");
+                let path = format!("/v1/sessions/{session}/heartbeat");
                 let mut at = 0;
                 while !over.load(Ordering::Relaxed) {
                     let sent = now();
@@ -78,8 +78,8 @@ impl Plain {
         Plain { token, renewed, over, task: Some(task) }
     }
 
-    /// Waits until a renewal that was sent after this moment was counted.
-    pub fn until_renewed_since(&self, moment: Moment) {
+    /// Waits until a heartbeat sent after this instant succeeds.
+    pub fn until_renewed_since(&self, moment: BootInstant) {
         let so = || self.renewed.load(Ordering::Relaxed) > moment.as_nanos();
         super::until("the plain client has renewed", so, String::new);
     }
@@ -92,7 +92,7 @@ impl Drop for Plain {
     }
 }
 
-/// Something that listens, says the same to everybody, and is no Tenure server.
+/// A listener that sends the same bytes to every client and is not a Tenure server.
 pub struct Stranger {
     pub url: String,
 }

@@ -1,4 +1,4 @@
-//! `tenure schedule run`: what is due fires, once.
+//! `tenure schedules run`: due schedules fire once.
 
 use std::process::{Child, Stdio};
 
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use crate::support::{World, until};
 use crate::{history, json, ok, refused};
 
-/// A `tenure schedule run` of the test. Killed when dropped.
+/// A `tenure schedules run` process. Killed when dropped.
 struct Runner(Child);
 
 impl Runner {
     fn start(world: &World, id: &str) -> Runner {
         let log = std::fs::File::create(world.path(&format!("{id}.log"))).expect("a log");
-        let mut command = world.command(&["schedule", "run", "--id", id, "--lease", "2s", "-v"]);
+        let mut command = world.command(&["schedules", "run", "--name", id, "--lease", "2s", "-v"]);
         Runner(command.stdout(Stdio::null()).stderr(log).spawn().expect("tenure runs"))
     }
 }
@@ -25,15 +25,15 @@ impl Drop for Runner {
     }
 }
 
-/// From a schedule to an event and its consumer, and to a task and its worker: the token of the leader is on all of them.
-pub fn what_is_due_fires_with_its_token(world: &World) {
+/// From a schedule to an event and its consumer, and to a task and its worker: all carry the token of the leader.
+pub fn due_schedules_fire_with_the_token_of_the_leader(world: &World) {
     world.ok(&["events", "topics", "create", "beats"]);
-    // Counted from its creation, so that its first tick is due at once, and its second in an hour.
+    // Counts from its creation: the first tick is due at once, the second in an hour.
     ok(world, &["create", "beat", "every 1h from start", "--event", "beats", "--payload", "{\"n\":1}"]);
-    ok(world, &["create", "report", "every 1h from start", "--task", "reports", "--overlap", "skip"]);
+    ok(world, &["create", "report", "every 1h from start", "--task", "reports", "--overlap-policy", "skip"]);
     match world.store.starts_with("http") {
-        true => refused(world, &["schedule", "run"], 64, &["the servers fire"]),
-        false => drop(ok(world, &["run", "--until-idle", "--lease", "2s"])),
+        true => refused(world, &["schedules", "run"], 64, &["servers run their own scheduler"]),
+        false => drop(ok(world, &["run", "--exit-when-idle", "--lease", "2s"])),
     }
     until(
         "both have fired",
@@ -42,8 +42,8 @@ pub fn what_is_due_fires_with_its_token(world: &World) {
     );
     let [beat, report] = ["beat", "report"].map(|name| history(world, name).remove(0));
     for tick in [&beat, &report] {
-        assert_eq!((&tick["state"], &tick["cause"]), (&json!("fired"), &json!("clock")), "{tick}");
-        assert!(tick["token"].is_u64() && tick["late_ms"].as_i64() >= Some(0), "{tick}");
+        assert_eq!((&tick["state"], &tick["cause"]), (&json!("fired"), &json!("schedule")), "{tick}");
+        assert!(tick["token"].is_u64() && tick["lateness_ms"].as_i64() >= Some(0), "{tick}");
     }
     let consume = [
         "events",
@@ -51,7 +51,7 @@ pub fn what_is_due_fires_with_its_token(world: &World) {
         "beats",
         "--group",
         "g",
-        "--until-end",
+        "--exit-when-idle",
         "--",
         "sh",
         "-c",
@@ -61,21 +61,29 @@ pub fn what_is_due_fires_with_its_token(world: &World) {
     assert!(printed.contains("{\"n\":1}") && printed.contains("\"tenure-schedule\":\"beat\""), "{printed}");
     let tail = world.ok(&["events", "tail", "beats", "--from", "earliest", "--no-follow", "-o", "json"]);
     let event: Value = serde_json::from_str(tail.trim()).expect("one event");
-    assert_eq!((&event["id"], &event["leader_token"]), (&beat["event"], &beat["token"]), "{event}");
+    assert_eq!((&event["id"], &event["leader_token"]), (&beat["event_id"], &beat["token"]), "{event}");
 
-    let work = ["work", "reports", "--until-empty", "--", "sh", "-c", "printf '\"%s\"' \"$TENURE_TASK_KEY\""];
+    let work = [
+        "work",
+        "reports",
+        "--exit-when-idle",
+        "--",
+        "sh",
+        "-c",
+        "printf '\"%s\"' \"$TENURE_TASK_IDEMPOTENCY_KEY\"",
+    ];
     world.ok(&work);
-    let task = world.json(&["tasks", "show", &report["task"].to_string(), "-o", "json"]);
+    let task = world.json(&["tasks", "show", &report["task_id"].to_string(), "-o", "json"]);
     assert_eq!((&task["state"], &task["leader_token"]), (&json!("completed"), &report["token"]), "{task}");
-    assert_eq!(task["output"], task["key"], "the command was told the tick: {task}");
-    assert!(task["key"].as_str().is_some_and(|key| key.starts_with("default/report@")), "{task}");
+    assert_eq!(task["result"], task["idempotency_key"], "the command got the tick: {task}");
+    assert!(task["idempotency_key"].as_str().is_some_and(|key| key.starts_with("default/report@")), "{task}");
     let view = json(world, &["show", "beat"]);
-    assert_eq!((&view["fired"], &view["skipped"]), (&json!(1), &json!(0)), "{view}");
+    assert_eq!((&view["fired_count"], &view["skipped_count"]), (&json!(1), &json!(0)), "{view}");
 }
 
-/// Ten ticks a second, all of which are to fire: under the first leader, while nobody leads, and under the second.
-pub fn a_killed_leader_is_followed_by_another_and_no_tick_is_lost_or_doubled(world: &World) {
-    ok(world, &["create", "often", "every 100ms", "--task", "q", "--misfire", "fire_all(10000)"]);
+/// Ten ticks per second, which must all fire: under the first leader, without a leader, and under the second.
+pub fn after_a_killed_leader_another_fires_and_no_tick_is_lost_or_doubled(world: &World) {
+    ok(world, &["create", "often", "every 100ms", "--task", "q", "--misfire-policy", "fire_all(10000)"]);
     let newest = || history(world, "often").first().and_then(|tick| tick["token"].as_u64()).unwrap_or(0);
     let first = Runner::start(world, "first");
     until("a tick has fired", || newest() > 0, || world.logs());
@@ -83,16 +91,18 @@ pub fn a_killed_leader_is_followed_by_another_and_no_tick_is_lost_or_doubled(wor
     let second = Runner::start(world, "second");
     drop(first);
     let fired = history(world, "often").len();
-    // Through a server it may be the server that leads, and nobody need follow.
+    // Through a server, the server may be the leader.
     let is_followed = || if world.store.starts_with("http") { true } else { newest() > token };
     until("another fires", || is_followed() && history(world, "often").len() > fired + 5, || world.logs());
     drop(second);
     let mut ticks: Vec<i64> =
-        history(world, "often").iter().map(|tick| tick["at_ms"].as_i64().unwrap()).collect();
+        history(world, "often").iter().map(|tick| tick["tick_at_ms"].as_i64().unwrap()).collect();
     ticks.reverse();
     let wanted: Vec<i64> = (0..ticks.len() as i64).map(|n| ticks[0] + 100 * n).collect();
     assert_eq!(ticks, wanted, "every tick once");
     assert!(
-        history(world, "often").iter().all(|tick| tick["state"] == json!("fired") && tick["task"].is_u64())
+        history(world, "often")
+            .iter()
+            .all(|tick| tick["state"] == json!("fired") && tick["task_id"].is_u64())
     );
 }

@@ -1,11 +1,11 @@
-//! What the README says about schedules, as it is written, each from an empty folder.
+//! Code blocks of the README about schedules, each in an empty folder.
 
 use crate::readme_blocks::{Program, block, runs_as_written};
 use crate::support::until;
 
-const SECTION: &str = "Let it happen on time";
+const SECTION: &str = "Schedules";
 
-/// The README's program, letter by letter.
+/// The program of the README, verbatim.
 mod example {
     include!("example.rs");
 
@@ -29,10 +29,10 @@ fn a_schedule_a_task_and_its_worker_run_as_written() {
 #[test]
 fn a_file_of_schedules_is_applied_as_written() {
     let folder = tempfile::tempdir().expect("a folder");
-    runs_as_written(&block(SECTION, "sh", "schedule apply"), folder.path(), &[]);
+    runs_as_written(&block(SECTION, "sh", "schedules apply"), folder.path(), &[]);
 }
 
-/// In a process of its own: the program, until it is told to end.
+/// Runs the program in a separate process until SIGINT.
 #[test]
 fn example_role() {
     if std::env::var_os("README_EXAMPLE").is_some() {
@@ -43,10 +43,10 @@ fn example_role() {
 #[test]
 fn the_rust_of_the_readme_runs_as_written() {
     let mut program = Program::start(SECTION, include_str!("example.rs"));
-    assert!(program.line_with("pulse of pulse").is_some(), "a tick came");
+    assert!(program.line_with("pulse of pulse").is_some(), "a tick fired");
     until(
         "it has set the other schedule",
-        || program.world.run(&["schedule", "show", "nightly"]).status.success(),
+        || program.world.run(&["schedules", "show", "nightly"]).status.success(),
         String::new,
     );
     program.end();

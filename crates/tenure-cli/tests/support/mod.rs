@@ -1,4 +1,4 @@
-//! Real `tenure` processes, and an oracle over what their children wrote.
+//! Test support: real `tenure` processes, and checks of the signs that their children write.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,8 +12,8 @@ use tenure_testkit::rig::{
     EtcdCluster, FreshDatabase, KubeApi, free_port, fresh_database, prepared_database, real_kubernetes,
 };
 
-/// Makes one test per store of a claim about a world.
-#[allow(unused_macros, reason = "not every program of tests has such claims")]
+/// Defines one test per store.
+#[allow(unused_macros, reason = "not every test program uses it")]
 macro_rules! on_every_store {
     ($($claim:ident),* $(,)?) => {
         mod sqlite { $(#[test] fn $claim() { super::$claim(&crate::support::World::sqlite()); })* }
@@ -22,10 +22,10 @@ macro_rules! on_every_store {
     };
 }
 
-/// How long a test waits for something that must happen. Only a hang reaches it.
+/// Maximum time to wait for a condition. Only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A store of the test's own, and a folder for what its processes write.
+/// A store for one test, and a folder for its processes.
 pub struct World {
     pub folder: TempDir,
     pub store: String,
@@ -36,7 +36,7 @@ pub struct World {
     pub members: Vec<Server>,
 }
 
-/// One line of a child: it lived, under this token.
+/// One line written by a child: it was alive under this token.
 #[derive(Clone, Copy, Debug)]
 pub struct Sign {
     pub token: u64,
@@ -52,16 +52,16 @@ impl World {
     }
 
     pub fn postgres() -> World {
-        let tables = tenure::backend::migration_sql("postgres:").expect("tables");
+        let tables = tenure::store::migration_sql("postgres:").expect("tables");
         World::on(prepared_database(&tables).expect("a database"))
     }
 
-    /// Without Tenure's tables.
+    /// A database without the schema.
     pub fn empty_postgres() -> World {
         World::on(fresh_database().expect("a database"))
     }
 
-    /// At a store that the test has made.
+    /// A store that the test created.
     pub fn at(store: String) -> World {
         World { store, ..World::sqlite() }
     }
@@ -70,13 +70,13 @@ impl World {
         World { store: database.url().to_owned(), database: Some(database), ..World::sqlite() }
     }
 
-    /// Three members.
+    /// An etcd cluster of three members.
     pub fn etcd() -> World {
         let etcd = EtcdCluster::of(3).expect("etcd");
         World { store: etcd.url(), etcd: Some(etcd), ..World::sqlite() }
     }
 
-    /// A namespace of an API server: a real one, if there is one.
+    /// A namespace of an API server; a real one, if available.
     pub fn kubernetes() -> World {
         match real_kubernetes().expect("a namespace") {
             Some(store) => World { store, ..World::sqlite() },
@@ -84,13 +84,13 @@ impl World {
         }
     }
 
-    /// A namespace of an API server whose days a test can spoil.
+    /// A namespace of a fake API server whose faults a test controls.
     pub fn kubernetes_of_the_rig() -> World {
         let api = KubeApi::start().expect("an API server");
         World { store: api.url("prod"), api: Some(api), ..World::sqlite() }
     }
 
-    /// Three servers that agree by Raft, and everything else through the cluster that they are.
+    /// Three servers that form a Raft cluster; the store is that cluster.
     pub fn raft() -> World {
         let mut world = World::sqlite();
         let places: Vec<String> =
@@ -117,7 +117,7 @@ impl World {
         world
     }
 
-    /// A server on a file, and everything else through it.
+    /// A server on SQLite; the store is that server.
     pub fn http() -> World {
         let mut world = World::sqlite();
         let server = Server::start(&world, "server");
@@ -130,13 +130,13 @@ impl World {
         self.database.is_some()
     }
 
-    /// All that is in the store, as far as it can be read as text.
+    /// Contents of the store as text.
     pub fn contents(&self) -> String {
         match &self.database {
             Some(database) => {
                 let rows = |table: &str| format!("SELECT to_jsonb(t)::text FROM tenure.{table} t");
                 let tables =
-                    ["credentials", "audit", "sessions", "event_pushes"].map(rows).join(" UNION ALL ");
+                    ["credentials", "audit_log", "sessions", "group_webhooks"].map(rows).join(" UNION ALL ");
                 database.psql(&tables).expect("rows")
             }
             None => {
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// What the database says, asked by its owner; or how it refuses.
+    /// Runs SQL as the owner of the database.
     pub fn psql(&self, sql: &str) -> Result<String, String> {
         let database = self.database.as_ref().expect("a database");
         database.psql(sql).map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
@@ -158,11 +158,11 @@ impl World {
         self.folder.path().join(name)
     }
 
-    /// A `tenure` command on this world's store, with nothing inherited that could lead it elsewhere.
+    /// A `tenure` command on the store of this world, without inherited tenure variables.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
         for (name, _) in std::env::vars() {
-            if name.starts_with("TENURE_") || ["DATABASE_URL", "NODE_ID", "NODE_PRIORITY"].contains(&&*name) {
+            if name.starts_with("TENURE_") || name == "DATABASE_URL" {
                 command.env_remove(name);
             }
         }
@@ -174,7 +174,7 @@ impl World {
         self.command(args).output().expect("tenure runs")
     }
 
-    /// Runs to success; the standard output.
+    /// Runs a command that must succeed. Returns its stdout.
     pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -186,12 +186,12 @@ impl World {
         serde_json::from_str(&self.ok(args)).expect("JSON")
     }
 
-    /// A candidate that runs a child which signs a common file as long as it lives.
+    /// A candidate whose child writes signs to a common file while it lives.
     pub fn candidate(&self, name: &str, extra: &[&str]) -> Candidate {
         let signs = self.path("signs");
         let script = "while :; do echo \"$TENURE_TOKEN $$ $EPOCHREALTIME\" >> \"$SIGNS\"; sleep 0.02; done";
         let log = File::create(self.path(&format!("{name}.log"))).expect("a log");
-        let mut command = self.command(&["run", "nightly", "--id", name, "-v", "--kill-after", "300ms"]);
+        let mut command = self.command(&["run", "nightly", "--name", name, "-v", "--kill-after", "300ms"]);
         command.args(extra).args(["--", "bash", "-c", script]).env("SIGNS", signs);
         command.stdout(Stdio::null()).stderr(log);
         Candidate { process: command.spawn().expect("tenure runs"), name: name.to_owned() }
@@ -201,13 +201,13 @@ impl World {
         signs_in(&self.path("signs"))
     }
 
-    /// The id of the leader, if somebody leads.
+    /// Name of the leader, if there is one.
     pub fn leader(&self) -> Option<String> {
         self.try_leader().ok().flatten()
     }
 
     pub fn try_leader(&self) -> Result<Option<String>, String> {
-        let output = self.run(&["leader", "show", "nightly", "-o", "json"]);
+        let output = self.run(&["elections", "show", "nightly", "-o", "json"]);
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
@@ -220,7 +220,7 @@ impl World {
         until(&format!("{wanted} leads"), || self.leader().as_deref() == Some(wanted), || self.logs());
     }
 
-    /// Waits until a child signs under a token greater than this; the token.
+    /// Waits until a child signs under a greater token. Returns that token.
     pub fn until_token_after(&self, token: u64) -> u64 {
         let newest = || self.signs().last().map_or(0, |sign| sign.token);
         until(&format!("a child under a token after {token}"), || newest() > token, || self.logs());
@@ -241,7 +241,7 @@ impl World {
         text
     }
 
-    /// No two children lived at the same moment, and later ones had greater tokens.
+    /// Asserts that no two children lived at the same time, and that later ones had greater tokens.
     pub fn assert_never_two(&self) {
         let mut lives: BTreeMap<(u64, u32), (u64, u64)> = BTreeMap::new();
         for sign in self.signs() {
@@ -274,7 +274,7 @@ pub fn signs_in(path: &Path) -> Vec<Sign> {
         .collect()
 }
 
-/// A `tenure run` of the test. Ended when dropped.
+/// A `tenure run` process. Killed when dropped.
 pub struct Candidate {
     pub process: Child,
     pub name: String,
@@ -299,13 +299,13 @@ impl Candidate {
 
 impl Drop for Candidate {
     fn drop(&mut self) {
-        // Its watchdog ends the child.
+        // Its watchdog stops the child.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A `tenure serve` of the test, on a port of its own. Killed when dropped.
+/// A `tenure serve` process on a free port. Killed when dropped.
 pub struct Server {
     pub process: Child,
     pub url: String,
@@ -344,22 +344,22 @@ impl Drop for Server {
     }
 }
 
-/// What a command printed on either stream.
-pub fn said(output: &Output) -> String {
+/// Output of a command on both streams.
+pub fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
-/// A command that is refused: its code, and words of its message.
+/// Asserts that a command fails with this code, and that its output contains these words.
 pub fn refused(world: &World, args: &[&str], code: i32, words: &[&str]) {
     let output = world.run(args);
-    let text = said(&output);
+    let text = output_text(&output);
     assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
     for word in words {
         assert!(text.contains(word), "{args:?} should say {word:?}: {text}");
     }
 }
 
-/// Polls until something is so.
+/// Polls until a condition holds.
 pub fn until(what: &str, mut so: impl FnMut() -> bool, explain: impl Fn() -> String) {
     for _ in 0..(PATIENCE.as_millis() / 20) {
         if so() {
@@ -367,7 +367,7 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool, explain: impl Fn() -> Str
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("it never came about that {what}\n{}", explain());
+    panic!("timed out waiting until {what}\n{}", explain());
 }
 
 /// Whether a process exists and is not a zombie.

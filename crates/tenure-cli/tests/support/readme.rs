@@ -1,4 +1,4 @@
-//! What the README says, as it is written.
+//! Runs the code blocks of the README.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{ChildStdout, Command, Stdio};
 
 use crate::support::{Candidate, World};
 
-/// A block of code, and what it prints.
+/// A code block and its expected output.
 pub struct Block {
     pub language: &'static str,
     pub code: &'static str,
@@ -21,7 +21,9 @@ fn blocks(section: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for (n, part) in text.split("```").enumerate() {
         match part.split_once('\n').filter(|_| n % 2 == 1) {
-            Some(("json", prints)) => blocks.last_mut().expect("nothing prints that").prints = prints,
+            Some(("json", prints)) => {
+                blocks.last_mut().expect("a code block before the output").prints = prints
+            }
             Some((language, code)) => blocks.push(Block { language, code, prints: "" }),
             None => {}
         }
@@ -29,7 +31,7 @@ fn blocks(section: &str) -> Vec<Block> {
     blocks
 }
 
-/// The block of this language in which this word stands.
+/// The block of this language that contains this word.
 pub fn block(section: &str, language: &str, word: &str) -> Block {
     let mut fitting: Vec<_> = blocks(section)
         .into_iter()
@@ -39,13 +41,13 @@ pub fn block(section: &str, language: &str, word: &str) -> Block {
     fitting.remove(0)
 }
 
-/// A program that finds `tenure`, and nothing of ours in its environment.
+/// A program with `tenure` in its PATH and without tenure variables.
 pub fn outside(program: &str, folder: &Path) -> Command {
     let binary = Path::new(env!("CARGO_BIN_EXE_tenure")).parent().expect("a folder").display().to_string();
     let mut command = Command::new(program);
     command.current_dir(folder).stdin(Stdio::null());
     for (name, _) in std::env::vars() {
-        if name.starts_with("TENURE_") || name == "DATABASE_URL" || name == "NODE_ID" {
+        if name.starts_with("TENURE_") || name == "DATABASE_URL" {
             command.env_remove(name);
         }
     }
@@ -53,7 +55,7 @@ pub fn outside(program: &str, folder: &Path) -> Command {
     command
 }
 
-/// Runs a block by a shell, with these variables besides; it prints what the README says that it prints.
+/// Runs a block in a shell with additional variables, and compares the output with the README.
 pub fn runs_as_written(block: &Block, folder: &Path, variables: &[(&str, &str)]) {
     let mut shell = outside("bash", folder);
     shell.args(["-euo", "pipefail", "-c", block.code]).envs(variables.iter().copied());
@@ -63,16 +65,16 @@ pub fn runs_as_written(block: &Block, folder: &Path, variables: &[(&str, &str)])
     assert!(output.status.success(), "{errors}");
 }
 
-/// A section's program in Rust, as a process of its own in an empty folder: the test `readme::example_role` is its `main`.
+/// The Rust program of a section in a separate process and an empty folder; the test `readme::example_role` is its `main`.
 pub struct Program {
     process: Candidate,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Its folder, and its store there.
+    /// Its folder and store.
     pub world: World,
 }
 
 impl Program {
-    /// Starts it; what is tested is what the README has.
+    /// Starts the program, and checks that the README has the same code.
     pub fn start(section: &str, code: &str) -> Program {
         assert_eq!(block(section, "rust", "main").code, code, "the README and the program that is tested");
         let world = World::sqlite();
@@ -84,12 +86,12 @@ impl Program {
         Program { process: Candidate { process, name: "the program".into() }, lines, world }
     }
 
-    /// The next line that it prints with this word.
+    /// The next printed line with this word.
     pub fn line_with(&mut self, word: &str) -> Option<String> {
         self.lines.by_ref().map_while(Result::ok).find(|line| line.contains(word))
     }
 
-    /// Waits until it has ended by itself, well; what it leaves behind.
+    /// Waits for its successful exit. Returns its world.
     #[allow(dead_code, reason = "not every example ends by itself")]
     pub fn wait(self) -> World {
         let Program { mut process, lines, world } = self;
@@ -98,11 +100,11 @@ impl Program {
         world
     }
 
-    /// Tells it to end, and it ends well; what it leaves behind.
+    /// Sends SIGINT and waits for a successful exit. Returns its world.
     pub fn end(self) -> World {
         let Program { mut process, lines, world } = self;
         process.signal("INT");
-        // What it prints while it ends must not keep it from ending.
+        // Read its output, so that it does not block on a full pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         assert_eq!(process.wait(), Some(0));
         world

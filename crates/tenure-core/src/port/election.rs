@@ -1,211 +1,211 @@
-//! Elections, as they are joined and seen.
+//! Elections, candidates, leases and terms.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{SessionView, Via};
+use super::{SessionView, StartReason};
 use crate::{ElectionKey, SessionId, Token};
 
-/// A candidacy: one session's wish to lead one election.
+/// A request of one session to be a candidate in one election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Candidacy {
-    /// The session.
+    /// Session of the candidate.
     pub session: SessionId,
-    /// The election.
+    /// Election to join.
     pub election: ElectionKey,
-    /// What people call the candidate. It need not be unique, and no rule depends on it but the order of equals.
-    pub id: String,
-    /// Higher leads first.
+    /// Display name of the candidate. It need not be unique; it only breaks ties.
+    pub name: String,
+    /// Priority; the highest live candidate leads.
     pub priority: i32,
-    /// Watches, and never leads.
+    /// Whether the candidate only observes and never leads.
     pub observer: bool,
-    /// What this candidate can do.
+    /// Capabilities that the candidate declares.
     pub capabilities: Vec<String>,
-    /// What a leader of this election must be able to do.
-    pub requires: Vec<String>,
-    /// How many may lead at once.
+    /// Capabilities that a leader of this election needs.
+    pub required_capabilities: Vec<String>,
+    /// Number of slots: how many candidates may lead at a time.
     pub slots: u32,
-    /// What people want to know about it: version, zone, address.
+    /// Free-form metadata for display: version, zone, address.
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Candidacy {
-    /// An ordinary candidacy for the one slot of an election, named after its session until it gets an id.
+    /// A candidacy with default options for an election with one slot. Its name is the short session id.
     pub fn new(session: SessionId, election: ElectionKey) -> Candidacy {
         Candidacy {
-            id: session.short().into(),
+            name: session.short().into(),
             session,
             election,
             priority: 0,
             observer: false,
             capabilities: Vec::new(),
-            requires: Vec::new(),
+            required_capabilities: Vec::new(),
             slots: 1,
             metadata: BTreeMap::new(),
         }
     }
 }
 
-/// What came of joining an election.
+/// The result of joining an election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum Joined {
-    /// The candidate stands.
-    Standing,
-    /// The session is gone; nothing was written.
-    Gone,
-    /// Others campaign for another number of slots; nothing was written.
+pub enum JoinElectionResponse {
+    /// The candidate has joined.
+    Joined,
+    /// The session has ended. Nothing was written.
+    SessionEnded,
+    /// The election has another number of slots. Nothing was written.
     SlotsDiffer {
-        /// The election's number of slots.
+        /// Number of slots of the election.
         slots: u32,
     },
 }
 
-/// An election as the store has it.
+/// An election as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ElectionView {
-    /// Which.
+    /// Namespace and name.
     #[serde(flatten)]
     pub key: ElectionKey,
-    /// How many may lead at once.
+    /// Number of slots.
     pub slots: u32,
-    /// What a leader must be able to do.
-    pub requires: Vec<String>,
-    /// Set while nobody may lead.
+    /// Capabilities that a leader needs.
+    pub required_capabilities: Vec<String>,
+    /// Set while the election is paused and no candidate may lead.
     pub paused: Option<Pause>,
-    /// One for each slot.
+    /// One lease per slot.
     pub leases: Vec<LeaseView>,
-    /// All who stand, observers included.
+    /// All candidates, including observers.
     pub candidates: Vec<CandidateView>,
 }
 
 impl ElectionView {
-    /// The holders, by slot.
+    /// Leases with a live holder, ordered by slot.
     pub fn holders(&self) -> impl Iterator<Item = (&LeaseView, &SessionView)> {
         self.leases.iter().filter_map(|lease| lease.holder.as_ref().filter(|h| h.live).map(|h| (lease, h)))
     }
 
-    /// The slots that this session holds, and under which tokens.
+    /// Slots that this session holds, with their tokens.
     pub fn held_by(&self, session: &SessionId) -> impl Iterator<Item = (u32, Token)> {
         self.holders()
             .filter(move |(_, holder)| holder.id == *session)
             .map(|(lease, _)| (lease.slot, lease.token))
     }
 
-    /// The candidate of this session.
+    /// Candidate of this session.
     pub fn candidate(&self, session: &SessionId) -> Option<&CandidateView> {
         self.candidates.iter().find(|c| &c.session.id == session)
     }
 }
 
-/// Why nobody may lead.
+/// A pause of an election, queue, group, schedule or namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Pause {
-    /// Who paused it.
-    pub by: String,
-    /// Their reason, possibly empty.
+    /// Principal that set the pause.
+    pub paused_by: String,
+    /// Reason given by the principal; may be empty.
     pub reason: String,
-    /// When, by the store's wall clock; for people.
-    pub at_ms: i64,
+    /// Start of the pause, by the store's wall clock. For display only.
+    pub paused_at_ms: i64,
 }
 
-/// One slot's lease as the store has it.
+/// The lease of one slot as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LeaseView {
-    /// Which slot.
+    /// Slot number.
     pub slot: u32,
-    /// The token of the last grant.
+    /// Token of the latest grant.
     pub token: Token,
-    /// Who holds it.
+    /// Session that holds the lease.
     pub holder: Option<SessionView>,
-    /// Whom the last holder named as its successor, while the lease is free.
-    pub reserved: Option<SessionId>,
-    /// How the term came about; of a free lease, how the next one will.
-    pub via: Via,
-    /// When it was granted, by the store's wall clock; for people.
+    /// Session that the previous holder chose as its successor. Set only while the lease is free.
+    pub reserved_for: Option<SessionId>,
+    /// Start reason of the current term; for a free lease, of the next term.
+    pub start_reason: StartReason,
+    /// Time of the grant, by the store's wall clock. For display only.
     pub granted_at_ms: Option<i64>,
 }
 
 impl LeaseView {
-    /// Nobody holds it, or its session has ended.
+    /// Whether no live session holds the lease.
     pub fn is_free(&self) -> bool {
         self.holder.as_ref().is_none_or(|h| !h.live)
     }
 }
 
-/// A candidate as the store has it.
+/// A candidate as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CandidateView {
-    /// What people call it.
-    pub id: String,
-    /// Its session.
+    /// Display name.
+    pub name: String,
+    /// Session of the candidate.
     pub session: SessionView,
-    /// Higher leads first.
+    /// Priority; the highest live candidate leads.
     pub priority: i32,
-    /// Watches, and never leads.
+    /// Whether the candidate only observes and never leads.
     pub observer: bool,
-    /// What it can do.
+    /// Capabilities that the candidate declares.
     pub capabilities: Vec<String>,
-    /// What people want to know about it.
+    /// Free-form metadata for display.
     pub metadata: BTreeMap<String, String>,
-    /// When it joined, by the store's wall clock; for people.
+    /// Time of joining, by the store's wall clock. For display only.
     pub joined_at_ms: i64,
 }
 
-/// What an observation covers.
+/// Which elections an observation covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(tag = "scope", content = "elections", rename_all = "lowercase")]
-pub enum Scope {
-    /// The elections in which the session stands and holds nothing: a follower's look.
+#[serde(tag = "scope", content = "elections", rename_all = "snake_case")]
+pub enum ObserveScope {
+    /// Elections in which the session is a candidate and holds no lease; read by followers.
     Contested,
-    /// All in which it stands: a leader's occasional look.
-    Standing,
-    /// These.
-    Only(Vec<ElectionKey>),
-    /// All that there are: a server's look.
+    /// All elections in which the session is a candidate; read by leaders from time to time.
+    Own,
+    /// The listed elections.
+    Listed(Vec<ElectionKey>),
+    /// All elections of the store; read by servers.
     All,
 }
 
-/// What the store looked like at one moment between the request and its answer.
+/// State of the store at one moment between the request and its response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Observation {
-    /// The store's epoch.
+pub struct ElectionsObservation {
+    /// Epoch of the store.
     pub epoch: u32,
-    /// The elections in scope.
+    /// Elections in scope.
     pub elections: Vec<ElectionView>,
-    /// Leases that the session holds in elections where it does not stand: left over from a take whose answer was
-    /// lost while its candidate went away. To be released.
-    pub strays: Vec<(ElectionKey, u32, Token)>,
+    /// Leases that the session holds in elections where it is no candidate. They remain when the response to a take
+    /// was lost and the candidate left meanwhile. The session must release them.
+    pub orphaned_leases: Vec<(ElectionKey, u32, Token)>,
 }
 
-/// One holder's time in office.
+/// The period in which one candidate held one slot under one token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Term {
-    /// Which slot.
+    /// Slot number.
     pub slot: u32,
-    /// Under which token.
+    /// Token of the term.
     pub token: Token,
-    /// What people call the holder.
-    pub id: String,
-    /// Its session.
+    /// Display name of the leader.
+    pub candidate_name: String,
+    /// Session of the leader.
     pub session: SessionId,
-    /// How it came about.
-    pub via: Via,
-    /// When it began, by the store's wall clock; for people.
-    pub began_at_ms: i64,
-    /// When it ended, if it has.
+    /// How the term started.
+    pub start_reason: StartReason,
+    /// Start of the term, by the store's wall clock. For display only.
+    pub started_at_ms: i64,
+    /// End of the term; `None` while it lasts.
     pub ended_at_ms: Option<i64>,
-    /// How it ended: `released`, `expired` or `ended`.
-    pub end: Option<String>,
+    /// How the term ended: `released`, `expired` or `ended`.
+    pub end_reason: Option<String>,
 }

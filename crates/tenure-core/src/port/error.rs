@@ -1,70 +1,70 @@
-//! Why a store did not answer as hoped.
+//! Errors of store calls.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why the store did not answer as hoped. Whether the call happened is unknown.
+/// A failed store call. Unless the kind says otherwise, the call may or may not have been applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StoreError {
-    /// What kind of trouble.
-    pub kind: Trouble,
-    /// What failed, on what, and what to do.
+    /// Kind of the error.
+    pub kind: ErrorKind,
+    /// What failed, on which object, why, and what to do next.
     pub message: String,
 }
 
 impl StoreError {
-    /// An error of this kind.
-    pub fn new(kind: Trouble, message: impl Into<String>) -> Self {
+    /// Creates an error of this kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         StoreError { kind, message: message.into() }
     }
 }
 
-/// Kinds of trouble with a store.
+/// Kind of a store error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Trouble {
-    /// The address makes no sense: unknown scheme, missing part.
+pub enum ErrorKind {
+    /// The store URL is invalid: unknown scheme or missing part.
     Address,
-    /// Nobody answers there. May pass.
+    /// The store cannot be reached. Transient.
     Unreachable,
-    /// No answer in time. May pass.
+    /// The store did not respond in time. Transient.
     Timeout,
-    /// The credentials or rights do not suffice.
+    /// The credentials or permissions do not suffice.
     Denied,
-    /// The tables are missing: run `tenure migrate up`.
+    /// The tables are missing. Run `tenure migrate up`.
     SchemaMissing,
-    /// The tables are of another version than this program's.
+    /// The schema has another version than this program needs.
     SchemaVersion,
-    /// The store can not be used safely as it is: network file system, read-only server.
-    Unfit,
-    /// The store does not have this capability: it elects leaders and keeps no tasks, say. Does not pass; nothing was done.
+    /// The store cannot be used safely as configured, for example on a network file system or a read-only server.
+    Misconfigured,
+    /// The store lacks this capability, for example it has elections but no queues. Permanent; nothing was changed.
     Unsupported,
-    /// The store is full, read-only or broken for now. May pass.
+    /// The store is full, read-only or broken at the moment. Transient.
     Unavailable,
-    /// What was asked makes no sense to the store: no such election or candidate.
+    /// The request is invalid for this store, for example it names an unknown election or candidate.
     Request,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Trouble::Address => "bad address",
-            Trouble::Unreachable => "unreachable",
-            Trouble::Timeout => "timed out",
-            Trouble::Denied => "access denied",
-            Trouble::SchemaMissing => "schema missing",
-            Trouble::SchemaVersion => "schema version",
-            Trouble::Unfit => "unfit store",
-            Trouble::Unsupported => "unsupported",
-            Trouble::Unavailable => "unavailable",
-            Trouble::Request => "bad request",
-            Trouble::Other => "error",
+            ErrorKind::Address => "invalid address",
+            ErrorKind::Unreachable => "unreachable",
+            ErrorKind::Timeout => "timed out",
+            ErrorKind::Denied => "access denied",
+            ErrorKind::SchemaMissing => "schema missing",
+            ErrorKind::SchemaVersion => "schema version",
+            ErrorKind::Misconfigured => "misconfigured store",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Request => "invalid request",
+            ErrorKind::Other => "error",
         })
     }
 }

@@ -1,223 +1,268 @@
-//! What a store must be able to do.
+//! Ports: the operations that a store implements.
 //!
-//! The store owns the truth: who holds what, under which token, and which sessions live. A backend implements ten
-//! traits. [`Store`] is the path of the machine: few calls, each one atomic, each either done, refused, or of unknown
-//! outcome. [`Directory`] is the path of people: it reads, and it leaves requests that a leader will find. [`Office`] is what a
-//! server keeps for itself: who may do what, and who did. [`Tasks`], [`Desk`] and [`Pools`] are about work and resources,
-//! [`Events`] and [`Bureau`] about events, [`Scheduling`] and [`Calendar`] about schedules.
+//! The store keeps all state: sessions, leases and their tokens, tasks, events and schedules. A store implements ten
+//! traits. [`ElectionStore`] serves sessions and elections, and [`ElectionAdmin`] their administration.
+//! [`AccessStore`] keeps credentials and the audit log of a server. [`TaskStore`], [`TaskAdmin`] and [`PoolStore`]
+//! serve queues and pools, [`EventStore`] and [`EventAdmin`] topics and groups, [`ScheduleStore`] and
+//! [`ScheduleAdmin`] schedules. [`Store`] is all of them together.
 //!
-//! A call that returns [`StoreError`] may or may not have happened. The machine is written for that: nothing it
-//! concludes from an error ever extends trust, and everything it repeats is guarded by a compare-and-swap.
+//! Every call is atomic. It is applied, or rejected, or its outcome is unknown.
+//!
+//! A call that returns [`StoreError`] may or may not have been applied. The lease machine allows for that: it never
+//! extends trust because of an error, and a compare-and-swap guards every call that it repeats.
 
-mod ask;
-mod claims;
+mod access;
 mod election;
 mod epoch;
 mod error;
 mod events;
-mod fitness;
-mod lease;
-mod members;
-mod office;
-mod passing;
+mod forward;
+mod guarantees;
+mod leader_request;
+mod lease_request;
+mod notification;
+mod raft_members;
 mod schedules;
 mod session;
-mod wake;
+mod work;
 
 use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
 
-pub use self::ask::{Ask, AskKind, Via};
-pub use self::claims::{
-    Authority, BASE_PRIORITY, Backoff, CLAIM_BYTES, CLAIM_MAX, ClaimAnswer, ClaimAsk, ClaimRefusal,
-    ClaimedTask, DEPTH_MAX, Desk, FAILURES_KEPT, Failure, Fallback, Finished, Handle, Json, KindStats,
-    LIST_MAX, Mode, NewRequest, NewResource, NewTask, NewWorker, Order, Outcome, PAYLOAD_MAX, PRIORITY_MAX,
-    PRIORITY_STEP_MS, Parent, PoolKey, PoolMatch, PoolSettings, PoolView, Pools, Post, Profile, QueueKey,
-    QueueSettings, QueueView, RateLimit, RequestId, RequestState, RequestView, ResourceView, SUBMIT_MAX,
-    Seat, Settled, Settlement, Spread, Submission, Submitted, TaskFilter, TaskId, TaskState, TaskView, Tasks,
-    Tend, Tended, Why, WorkerView, claims_election,
+pub use self::access::{
+    AccessStore, AuditEntry, Credential, CredentialVerifier, Grant, GrantError, GrantScope, Permission,
 };
 pub use self::election::{
-    Candidacy, CandidateView, ElectionView, Joined, LeaseView, Observation, Pause, Scope, Term,
+    Candidacy, CandidateView, ElectionView, ElectionsObservation, JoinElectionResponse, LeaseView,
+    ObserveScope, Pause, Term,
 };
 pub use self::epoch::{EpochBump, EpochView};
-pub use self::error::{StoreError, Trouble};
+pub use self::error::{ErrorKind, StoreError};
 pub use self::events::{
-    Aside, AsideFilter, AsideKey, AsideView, Begin, Blocker, Bureau, Committed, DeadOrder, EVENT_BYTES_MAX,
-    Event, EventId, Events, GROUPS_MAX, GroupKey, GroupLook, GroupSettings, GroupView, HEADERS_MAX, Join,
-    KEY_MAX, LAG_COUNTED, Member, Moved, NewEvent, PUBLISH_MAX, Payload, Position, Published, Push, PushView,
-    READ_BYTES, ReadAsk, SLOTS, SLOTS_MAX, SetAside, Share, ShareCommit, SlotEnds, SlotView, TakeShares,
-    Taken, TopicKey, TopicSettings, TopicView, UNIT_MAX,
+    COMMIT_BATCH_MAX, CommitResult, DEFAULT_PARTITIONS, DeadLetterAction, EVENT_BYTES_MAX, Event, EventAdmin,
+    EventId, EventStore, GROUPS_MAX, GroupAssignment, GroupKey, GroupMember, GroupSettings, GroupView,
+    HEADERS_MAX, JoinGroupRequest, KEY_MAX, LAG_COUNT_MAX, NewEvent, Offset, OffsetChange, PARTITIONS_MAX,
+    PUBLISH_MAX, ParkEventRequest, ParkedEvent, ParkedEventFilter, ParkedEventState, ParkedKey,
+    PartitionCommit, PartitionLease, PartitionOffsets, PartitionView, Payload, PublishReceipt, READ_BYTES,
+    ReadEventsRequest, StartOffset, TakePartitionsRequest, TakenPartition, TopicKey, TopicLockHolder,
+    TopicSettings, TopicView, Webhook, WebhookSettings,
 };
-pub use self::fitness::{Finding, Promises, Verdict};
-pub use self::lease::{Adopt, Release, Take};
-pub use self::members::{MemberOrder, MemberView, Membership};
-pub use self::office::{Credential, Deed, Grant, GrantError, Office, Proof, Realm, Verb};
+pub use self::guarantees::{Finding, FindingStatus, StoreGuarantees};
+pub use self::leader_request::{LeaderRequest, LeaderRequestKind, StartReason};
+pub use self::lease_request::{AdoptLeaseRequest, ReleaseLeaseRequest, TakeLeaseRequest};
+pub use self::notification::{BoxNotificationSource, Notification, NotificationSource};
+pub use self::raft_members::{RaftMember, RaftMemberAction, RaftStatus};
 pub use self::schedules::{
-    CALL_TIMEOUT_MS, Calendar, Cause, DUE_MAX, DueLook, DueSchedule, Effect, Expect, Fire, Fired, Firing,
-    FiringTick, Hand, HandFired, HandOutcome, ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStats,
-    ScheduleView, Scheduling, SetSchedule, TICKS_KEPT_MS, TickFilter, TickState, TickView, calls_queue,
-    scheduler_election,
+    DUE_MAX, DueResponse, DueSchedule, FireOutcome, FireRequest, FiringTick, ManualFire, ManualFireOutcome,
+    ManualFireResult, Precondition, ScheduleAdmin, ScheduleFilter, ScheduleFiring, ScheduleKey,
+    ScheduleStats, ScheduleStore, ScheduleView, SetScheduleOutcome, SetScheduleRequest, TICK_RETENTION_MS,
+    TickCause, TickEffect, TickFilter, TickOutcome, TickView, WEBHOOK_TIMEOUT_MS, scheduler_election,
+    webhook_queue,
 };
-pub use self::session::{Expire, NewSession, Pulse, SessionView, Takeover};
-pub use self::wake::{Wake, WakeSource, Wakes};
+pub use self::session::{
+    ExpireSessionRequest, HeartbeatResponse, OpenSessionRequest, SessionView, TakeoverMode,
+};
+pub use self::work::{
+    AssignmentMode, AttemptFailure, BASE_PRIORITY, Backoff, BrokerEndpoint, BrokerFallback, CLAIM_BYTES,
+    CLAIM_MAX, ClaimAuthority, ClaimBatchRequest, ClaimBatchResponse, ClaimOutcome, ClaimRefusal,
+    ClaimRequest, ClaimedTask, DEPTH_MAX, FAILURES_MAX, FinishedTask, KindStats, LIST_MAX,
+    MaintenanceRequest, MaintenanceResponse, NewResource, NewTask, NewWorker, PAYLOAD_MAX, PRIORITY_MAX,
+    PRIORITY_STEP_MS, ParentRef, Percentiles, PoolKey, PoolMatchRequest, PoolRequest, PoolRequestAction,
+    PoolRequestId, PoolRequestState, PoolRequestView, PoolSettings, PoolStore, PoolView, QueueKey,
+    QueueSettings, QueueView, RateLimit, RawJson, ResourceView, SUBMIT_MAX, SettleResult, Settlement,
+    Submission, SubmitReceipt, TaskAction, TaskAdmin, TaskFilter, TaskId, TaskState, TaskStore, TaskView,
+    WaitReason, WorkerProfile, WorkerView, broker_election,
+};
 use crate::{ElectionKey, Name, SessionId, Timing, Token};
 
-/// The path of the machine. Every call is atomic in the store.
+/// Store operations of sessions and elections. Every call is atomic in the store.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
-    /// Opens a session; its first beat counts.
-    async fn open(&self, session: &NewSession) -> Result<Pulse, StoreError>;
+pub trait ElectionStore: Send + Sync + 'static {
+    /// Opens a session. Opening counts as its first heartbeat.
+    async fn open_session(&self, session: &OpenSessionRequest) -> Result<HeartbeatResponse, StoreError>;
 
-    /// Says that the session lives, *if it is live*, and brings back what is asked of it.
-    async fn beat(&self, session: &SessionId) -> Result<Pulse, StoreError>;
+    /// Sends a heartbeat of the session. Extends its leases only if the session is live; returns the pending leader
+    /// requests.
+    async fn heartbeat(&self, session: &SessionId) -> Result<HeartbeatResponse, StoreError>;
 
-    /// Ends the session: frees all that it holds, removes its candidates, wakes the others.
-    async fn end(&self, session: &SessionId) -> Result<(), StoreError>;
+    /// Ends the session: releases all its leases and claims, removes its candidates and notifies the other
+    /// candidates.
+    async fn end_session(&self, session: &SessionId) -> Result<(), StoreError>;
 
-    /// Stands for an election, or changes how it stands.
-    async fn join(&self, candidacy: &Candidacy) -> Result<Joined, StoreError>;
+    /// Joins an election, or changes the options of the candidate.
+    async fn join_election(&self, candidacy: &Candidacy) -> Result<JoinElectionResponse, StoreError>;
 
-    /// Stands no longer.
-    async fn leave(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError>;
+    /// Removes the candidate from the election.
+    async fn leave_election(&self, session: &SessionId, election: &ElectionKey) -> Result<(), StoreError>;
 
-    /// Looks at elections.
-    async fn observe(&self, session: &SessionId, scope: &Scope) -> Result<Observation, StoreError>;
+    /// Reads the elections in `scope`.
+    async fn observe(
+        &self,
+        session: &SessionId,
+        scope: &ObserveScope,
+    ) -> Result<ElectionsObservation, StoreError>;
 
-    /// Takes a lease; `None` if what was seen is no longer so.
-    async fn take(&self, take: &Take) -> Result<Option<Token>, StoreError>;
+    /// Takes a lease by compare-and-swap. Returns `None` if the lease changed since it was read.
+    async fn take_lease(&self, take: &TakeLeaseRequest) -> Result<Option<Token>, StoreError>;
 
-    /// Gives a lease back and wakes the others. Nothing happens if it is not held under that token.
-    async fn release(&self, release: &Release) -> Result<(), StoreError>;
+    /// Releases a lease and notifies the other candidates. Does nothing if the session does not hold the lease under
+    /// that token.
+    async fn release_lease(&self, release: &ReleaseLeaseRequest) -> Result<(), StoreError>;
 
-    /// Declares a session dead if its beat has not moved, and frees all that it held.
-    async fn expire(&self, expire: &Expire) -> Result<(), StoreError>;
+    /// Expires a session if its heartbeat count is unchanged, and releases everything it holds.
+    async fn expire_session(&self, expire: &ExpireSessionRequest) -> Result<(), StoreError>;
 
-    /// Asks something of a holder, and wakes it. `false` if that term is over.
-    async fn ask(&self, ask: &Ask) -> Result<bool, StoreError>;
+    /// Stores a request for the leader and notifies it. Returns `false` if that term is over.
+    async fn request_leader(&self, request: &LeaderRequest) -> Result<bool, StoreError>;
 
-    /// Whether [`adopt`](Self::adopt) is possible.
-    fn adopts(&self) -> bool {
+    /// Whether the store supports [`adopt_lease`](Self::adopt_lease).
+    fn supports_adoption(&self) -> bool {
         false
     }
 
-    /// Holds a lease here that another store has granted, so that what is guarded here is guarded by it. `false` if a later
-    /// grant of the same elector was adopted before, if somebody whom another elector elected holds it, or if the session is gone.
-    /// Waits for the transactions that an earlier holder has under its guard.
-    async fn adopt(&self, adopt: &Adopt) -> Result<bool, StoreError> {
+    /// Holds a lease in this store that another store granted, so that guards in this store check it. Returns `false`
+    /// if a later grant of the same granting store was adopted before, if the lease is held under a grant of a
+    /// different store, or if the session has ended. Waits for transactions that an earlier holder runs under its
+    /// guard.
+    async fn adopt_lease(&self, adopt: &AdoptLeaseRequest) -> Result<bool, StoreError> {
         let message = format!(
-            "this store does not hold leases that {} granted; keep the work in sqlite: or postgres:",
-            adopt.by
+            "this store cannot hold a lease granted by {}; keep the work in sqlite: or postgres:",
+            adopt.granted_by
         );
-        Err(StoreError::new(Trouble::Request, message))
+        Err(StoreError::new(ErrorKind::Request, message))
     }
 
-    /// Asks to be told, through [`wakes`](Self::wakes), when one of these sessions dies, where the store can know.
-    fn watch(&self, sessions: &[SessionId]) {
+    /// Requests a notification, through [`notifications`](Self::notifications), when one of these sessions dies. A
+    /// store that cannot detect this ignores the call.
+    fn watch_sessions(&self, sessions: &[SessionId]) {
         let _ = sessions;
     }
 
-    /// A descriptor that says "this session lives" for as long as it is open in any process, where the store has such a
-    /// thing: `tenure run` hands it to the watchdog, so that a killed supervisor's lease is free only once its child is
-    /// gone.
+    /// A file descriptor that proves that the session is live while any process keeps it open. `tenure run` passes it
+    /// to the watchdog, so that the lease of a killed supervisor becomes free only after its child has exited. `None`
+    /// if the store has no such lock.
     fn kernel_lock(&self, session: &SessionId) -> Option<OwnedFd> {
         let _ = session;
         None
     }
 
-    /// The hints of this store. Called once for each open client; a store with none returns a stream that never
-    /// yields. The sender's end may be dropped at any time.
-    fn wakes(&self) -> Wakes;
+    /// The notifications of this store. Called once per open client. A store without notifications returns a stream
+    /// that never yields. The sender may be dropped at any time.
+    fn notifications(&self) -> BoxNotificationSource;
 }
 
-/// The path of people.
+/// Administrative operations on elections, sessions and the store.
 #[async_trait]
-pub trait Directory: Send + Sync + 'static {
-    /// What this store promises.
-    fn promises(&self) -> Promises;
+pub trait ElectionAdmin: Send + Sync + 'static {
+    /// The guarantees of this store.
+    fn guarantees(&self) -> StoreGuarantees;
 
-    /// Which store this is, among all that ever grant: tokens of one identity only grow, those of different ones do not compare.
+    /// The identity of this store among all stores that grant tokens. Tokens of one identity only grow; tokens of
+    /// different identities cannot be compared.
     async fn identity(&self) -> Result<String, StoreError> {
-        Ok(self.promises().backend.to_owned())
+        Ok(self.guarantees().backend.to_owned())
     }
 
-    /// The epoch of the store, where it keeps one and can say since when; `None` elsewhere.
+    /// The epoch of the store, with its start. `None` if the store keeps no epoch.
     async fn epoch(&self) -> Result<Option<EpochView>, StoreError> {
         Ok(None)
     }
 
-    /// Begins a new epoch: every later token and event number is greater than all before, leaders stop, and none is elected until
-    /// every leader of the old epoch must have stopped.
+    /// Starts a new epoch. Every later token and event id is greater than all earlier ones. Current leaders lose
+    /// their leases, and no leader is elected until all leaders of the old epoch must have stopped.
     async fn bump_epoch(&self, bump: &EpochBump) -> Result<EpochView, StoreError> {
         let _ = bump;
-        let message = "this store keeps no epoch of its own; name the database itself with --store sqlite:PATH or postgres://…";
-        Err(StoreError::new(Trouble::Request, message))
+        let message = "this store keeps no epoch; pass the database itself with --store sqlite:PATH or \
+             postgres://…";
+        Err(StoreError::new(ErrorKind::Request, message))
     }
 
-    /// All elections of a namespace, or of all namespaces.
+    /// The elections of one namespace, or of all namespaces.
     async fn elections(&self, namespace: Option<&Name>) -> Result<Vec<ElectionView>, StoreError>;
 
-    /// One election; `None` if nobody ever stood for it.
+    /// One election. `None` if it never had a candidate.
     async fn election(&self, key: &ElectionKey) -> Result<Option<ElectionView>, StoreError>;
 
-    /// The last terms of an election, newest first.
-    async fn history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError>;
+    /// The latest terms of an election, newest first.
+    async fn term_history(&self, key: &ElectionKey, limit: u32) -> Result<Vec<Term>, StoreError>;
 
-    /// Pauses (asking the holders to stop) or resumes an election. `false` if it was so already.
-    async fn set_paused(&self, key: &ElectionKey, pause: Option<&Pause>) -> Result<bool, StoreError>;
+    /// Pauses or resumes an election. A pause asks the leaders to stop. Returns `false` if the state is unchanged.
+    async fn set_election_paused(&self, key: &ElectionKey, pause: Option<&Pause>)
+    -> Result<bool, StoreError>;
 
-    /// These sessions, as far as the store remembers them, over or not; without a list, all that live. By id.
+    /// The listed sessions that the store still knows, live or ended; without a list, all live sessions. Ordered by
+    /// id.
     async fn sessions(&self, which: Option<&[SessionId]>) -> Result<Vec<SessionView>, StoreError>;
 
-    /// The members, where the store is a cluster that manages its own; `None` elsewhere.
-    async fn membership(&self) -> Result<Option<Membership>, StoreError> {
+    /// Status of the Raft cluster. `None` if the store is not a Raft cluster.
+    async fn raft_status(&self) -> Result<Option<RaftStatus>, StoreError> {
         Ok(None)
     }
 
-    /// Does something about the members, and completes when it is done.
-    async fn order_member(&self, order: &MemberOrder) -> Result<(), StoreError> {
+    /// Changes the members of the Raft cluster and waits until the change is applied.
+    async fn change_raft_members(&self, order: &RaftMemberAction) -> Result<(), StoreError> {
         let _ = order;
-        let message = "this store has no members of its own; name a Raft cluster with --store raft:?peers=… or http://…";
-        Err(StoreError::new(Trouble::Request, message))
+        let message = "this store is not a Raft cluster; pass one with --store raft:?peers=… or http://…";
+        Err(StoreError::new(ErrorKind::Request, message))
     }
 
-    /// The store's own clock in seconds since some moment, where it has one: to compare clock *rates*.
+    /// The store's clock in seconds from an arbitrary origin, used to compare clock *rates*. `None` if the store has
+    /// no clock.
     async fn clock_seconds(&self) -> Result<Option<f64>, StoreError> {
         Ok(None)
     }
 
-    /// The pace that the store's address asks for, where nothing else is said.
-    fn pace(&self) -> Option<Timing> {
+    /// The timing that the store URL requests; used unless the caller sets a timing.
+    fn default_timing(&self) -> Option<Timing> {
         None
     }
 
-    /// Completes, with the reason, when this handle can never answer again and its process must be restarted.
+    /// Completes with the reason when this handle can never work again and its process must be restarted.
     ///
-    /// Most stores recover from every failure, and this never completes. A member of a Raft cluster does not, for example when its disk fails.
+    /// Most stores recover from every failure, so the call never completes. A Raft member can fail permanently, for
+    /// example when its disk fails.
     async fn failed(&self) -> StoreError {
         std::future::pending().await
     }
 
-    /// What there is to know about this store as it is set up, for `tenure doctor`.
-    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+    /// Findings about the configuration of this store, for `tenure doctor`.
+    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// Removes what `tenure doctor` created to measure a hand-over: an election of the namespace `tenure-doctor`, and
-    /// sessions that have ended. A store that cannot do this leaves them.
+    /// Removes the data that `tenure doctor` created to measure a failover: an election of the namespace
+    /// `tenure-doctor` and its ended sessions. A store that cannot do this keeps them.
     async fn remove_probe(&self, election: &Name, sessions: &[SessionId]) -> Result<(), StoreError> {
         let _ = (election, sessions);
         Ok(())
     }
 }
 
-/// A whole backend.
-pub trait Backend:
-    Store + Directory + Office + Tasks + Desk + Pools + Events + Bureau + Scheduling + Calendar
+/// A complete store: all ports together.
+pub trait Store:
+    ElectionStore
+    + ElectionAdmin
+    + AccessStore
+    + TaskStore
+    + TaskAdmin
+    + PoolStore
+    + EventStore
+    + EventAdmin
+    + ScheduleStore
+    + ScheduleAdmin
 {
 }
-impl<T> Backend for T where
-    T: Store + Directory + Office + Tasks + Desk + Pools + Events + Bureau + Scheduling + Calendar
+impl<T> Store for T where
+    T: ElectionStore
+        + ElectionAdmin
+        + AccessStore
+        + TaskStore
+        + TaskAdmin
+        + PoolStore
+        + EventStore
+        + EventAdmin
+        + ScheduleStore
+        + ScheduleAdmin
 {
 }

@@ -1,45 +1,45 @@
-//! A process that says that it lives.
+//! Sessions: one run of one process, kept live by heartbeats.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, StoreError, Trouble};
+use super::{ErrorKind, LeaderRequest, StoreError};
 use crate::SessionId;
 
-/// A session to be opened.
+/// A request to open a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct NewSession {
-    /// Its identity, never used before.
+pub struct OpenSessionRequest {
+    /// Random id, never used before.
     pub id: SessionId,
-    /// What people call the process: `NODE_ID`, or host and process number.
+    /// Display name of the process: the node name, or host and process id.
     pub name: String,
-    /// How long it must be silent before others may expire it.
+    /// Lease duration: how long the session must be silent before another process may expire it.
     #[serde(rename = "lease_ms", with = "millis")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub lease: Duration,
-    /// How others learn of its death.
+    /// How other processes establish that the session is dead.
     #[serde(default)]
-    pub takeover: Takeover,
-    /// On whose behalf a server opened it. `None`: by a process that has the store in its own hands.
+    pub takeover: TakeoverMode,
+    /// Principal for which a server opened the session. `None` if the process uses the store directly.
     ///
-    /// Such a session does not die with the process that opened it: its owner moves on to another server, and only
-    /// silence for its lease expires it.
+    /// Such a session does not end with the server process: its owner can continue at another server. It expires only
+    /// after it was silent for its whole lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
 
-impl NewSession {
-    /// Refuses what no store can do.
+impl OpenSessionRequest {
+    /// Rejects options that no store supports.
     pub fn check(&self) -> Result<(), StoreError> {
         match (&self.owner, self.takeover) {
-            (Some(owner), Takeover::Connection) => Err(StoreError::new(
-                Trouble::Request,
+            (Some(owner), TakeoverMode::Connection) => Err(StoreError::new(
+                ErrorKind::Request,
                 format!(
-                    "a session that a server opens for {owner} can not use the take-over mode `connection`: it outlives \
-                     every connection of that server; use `lease`"
+                    "a session that a server opens for {owner} cannot use the takeover mode `connection`, \
+                     because it outlives the connections of the server; use `lease`"
                 ),
             )),
             _ => Ok(()),
@@ -50,75 +50,77 @@ impl NewSession {
 /// How the death of a session is established.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Takeover {
-    /// Its beat was seen to stand still for its lease (or the kernel knows that the process is gone).
+#[serde(rename_all = "snake_case")]
+pub enum TakeoverMode {
+    /// Its heartbeat count was unchanged for a whole lease, or the kernel reports that the process has exited.
     #[default]
     Lease,
-    /// Also when its connection to the store ends. Faster after a crash and *weaker*: a broken connection is not a
-    /// dead process, so two may believe for up to two thirds of a lease. Tokens still fence.
+    /// Also when its connection to the store ends. Faster after a crash but *weaker*: a lost connection does not
+    /// prove that the process is dead, so two processes may act as leader for up to two thirds of a lease. Fencing
+    /// tokens still protect.
     Connection,
 }
 
-/// What came of opening a session or of a beat.
+/// The result of opening a session or of a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(tag = "state", rename_all = "lowercase")]
-pub enum Pulse {
-    /// The session lives.
-    Alive {
-        /// The store's epoch. When it changes, the store was promoted, restored or copied, and what we held may be lost.
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum HeartbeatResponse {
+    /// The session is live.
+    Live {
+        /// Epoch of the store. If it changes, the store was promoted, restored or copied, and leases held before may
+        /// be lost.
         epoch: u32,
-        /// What is asked of this session.
-        asks: Vec<Ask>,
+        /// Pending requests to this session as leader.
+        leader_requests: Vec<LeaderRequest>,
     },
-    /// The session has ended or was expired. All that it held is lost, and it can never come back.
-    Gone,
+    /// The session ended or was expired. It lost everything it held and cannot be reopened.
+    SessionEnded,
 }
 
-/// A session as the store has it.
+/// A session as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SessionView {
-    /// Which.
+    /// Session id.
     pub id: SessionId,
-    /// What people call the process.
+    /// Display name of the process.
     pub name: String,
-    /// How often it has beaten.
-    pub beat: u64,
-    /// Its lease, in milliseconds.
+    /// Number of heartbeats received.
+    pub heartbeat_count: u64,
+    /// Lease duration in milliseconds.
     pub lease_ms: u64,
-    /// Whether the store counts it as living.
+    /// Whether the session is live.
     pub live: bool,
-    /// When it last beat, by the store's wall clock; for people.
-    pub beat_at_ms: i64,
-    /// On whose behalf a server opened it; `None` if its process has the store in its own hands.
+    /// Time of the last heartbeat, by the store's wall clock. For display only.
+    pub heartbeat_at_ms: i64,
+    /// Principal for which a server opened the session. `None` if the process uses the store directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
 
 impl SessionView {
-    /// Its lease.
+    /// Lease duration.
     pub fn lease(&self) -> Duration {
         Duration::from_millis(self.lease_ms)
     }
 }
 
-/// A session to be declared dead.
+/// A request to expire a silent session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Expire {
-    /// Which.
+pub struct ExpireSessionRequest {
+    /// Session to expire.
     pub session: SessionId,
-    /// The epoch in which its silence was seen. Refused if the store is on another: beats may repeat.
+    /// Epoch in which the silence was observed. Rejected in another epoch, because heartbeat counts may repeat there.
     pub epoch: u32,
-    /// The beat that was seen to stand still: refused if it has moved. `None` only when the store itself said that
-    /// the session's process is gone ([`Wake::Died`]).
-    pub beat: Option<u64>,
+    /// The heartbeat count that stayed unchanged. Rejected if the count differs. `None` only if the store itself
+    /// reported that the process is gone ([`Notification::SessionExpired`](super::Notification::SessionExpired)).
+    pub heartbeat_count: Option<u64>,
 }
 
-/// A duration as a number of milliseconds.
+/// Durations serialized as milliseconds.
 mod millis {
     use std::time::Duration;
 

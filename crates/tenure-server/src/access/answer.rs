@@ -1,7 +1,7 @@
-//! Sending an answer: the slot of its request, and the bytes that its client has not taken yet.
+//! Sending a response: the permit of its request, and the bytes that the client has not read yet.
 //!
-//! An answer is handed to the connection in pieces, so that it ends when its client has taken nearly all of it, and not
-//! when it was queued. Until then its bytes are on the account of its principal.
+//! A response is passed to the connection in pieces, so it ends when the client has read nearly all of it,
+//! not when it was queued. Until then its bytes are charged to the principal.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,52 +10,52 @@ use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, SizeHint};
 
-use super::Slot;
+use super::RequestPermitHandle;
 use crate::limits;
-use crate::metrics::{Reason, refused};
+use crate::metrics::{RejectReason, rejected};
 use crate::problem::Problem;
 
-/// How much is handed to the connection at once.
+/// Size of one piece.
 const PIECE: usize = 32 * 1024;
-/// Whole answers up to this size are not counted: their number is limited by that of the requests.
+/// Complete responses up to this size are not charged: the number of requests limits them.
 const SMALL: u64 = 8 * 1024;
 
-/// The body of an answer, with the slot of its request.
-pub(super) struct Held {
+/// Response body that holds the permit of its request.
+pub(super) struct PermitBody {
     inner: Body,
-    /// What is left of the last frame.
+    /// Rest of the last frame.
     rest: Bytes,
     queued: limits::Bytes,
-    /// Whether each frame is counted when it comes. A whole answer is counted from the beginning.
+    /// Whether each frame is charged when it arrives. A complete response is charged at the start.
     each: bool,
-    _slot: Slot,
+    _permit: RequestPermitHandle,
 }
 
-impl Held {
-    /// An answer that is complete. If it changes nothing to ask again, it is refused to a client that leaves too much
-    /// unread.
+impl PermitBody {
+    /// Body of a complete response. If the request is safe to repeat, the response is rejected for a client
+    /// with too many unread bytes.
     pub(super) fn whole(
         inner: Body,
-        slot: Slot,
+        permit: RequestPermitHandle,
         mut queued: limits::Bytes,
         repeatable: bool,
-    ) -> Result<Held, Problem> {
+    ) -> Result<PermitBody, Problem> {
         let size = inner.size_hint().exact();
         match size {
             Some(..=SMALL) | None => {}
             Some(size) if repeatable => queued.grow(usize::try_from(size).unwrap_or(usize::MAX))?,
             Some(size) => queued.grow_anyway(usize::try_from(size).unwrap_or(usize::MAX)),
         }
-        Ok(Held { inner, rest: Bytes::new(), queued, each: size.is_none(), _slot: slot })
+        Ok(PermitBody { inner, rest: Bytes::new(), queued, each: size.is_none(), _permit: permit })
     }
 
-    /// An answer that goes on. It ends when its client leaves too much unread.
-    pub(super) fn stream(inner: Body, slot: Slot, queued: limits::Bytes) -> Held {
-        Held { inner, rest: Bytes::new(), queued, each: true, _slot: slot }
+    /// Body of a stream. It ends if the client has too many unread bytes.
+    pub(super) fn stream(inner: Body, permit: RequestPermitHandle, queued: limits::Bytes) -> PermitBody {
+        PermitBody { inner, rest: Bytes::new(), queued, each: true, _permit: permit }
     }
 }
 
-impl hyper::body::Body for Held {
+impl hyper::body::Body for PermitBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -78,7 +78,7 @@ impl hyper::body::Body for Held {
             if this.each
                 && let Err(problem) = this.queued.grow(data.len())
             {
-                refused(Reason::Unread);
+                rejected(RejectReason::Unread);
                 return Poll::Ready(Some(Err(axum::Error::new(problem))));
             }
             this.rest = data;

@@ -1,7 +1,7 @@
-//! Reading the body of a request, bounded in size, time and rate.
+//! Reading a request body with limits on size, time and rate.
 //!
-//! A body is read before its request takes a slot, so a client that sends slowly keeps nobody else from being served. Its
-//! bytes are on its principal's account from their arrival until the request is answered.
+//! The body is read before the request takes a permit, so a slow client blocks no other. Its bytes are
+//! charged to the principal from arrival until the request is answered.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use hyper::body::Body as _;
 use std::sync::Arc;
 
 use crate::App;
-use crate::limits::{Bytes, Lane, LargeBody, Side};
+use crate::limits::{Bytes, LargeBody, RequestLane, Side};
 use crate::problem::Problem;
-use crate::route::Guard;
+use crate::route::RouteAccess;
 
-/// What a body that was read keeps until its request is answered.
+/// Resources that a body holds until its request is answered.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     _bytes: Option<Bytes>,
     _large: Option<LargeBody>,
 }
 
-/// Reads the whole body of a request of this account.
+/// Read the complete body of a request.
 pub(super) async fn read(
     app: &App,
-    guard: Guard,
-    lane: Lane,
+    guard: RouteAccess,
+    lane: RequestLane,
     name: &Arc<str>,
     parts: &Parts,
     body: Body,
@@ -40,12 +40,13 @@ pub(super) async fn read(
         return Ok((body, Kept::default()));
     }
     let most = match (lane, guard.large) {
-        (Lane::Unauthenticated, _) => app.bodies.unauthenticated.min(app.bodies.small),
+        (RequestLane::Unauthenticated, _) => app.bodies.unauthenticated.min(app.bodies.small),
         (_, true) => app.bodies.small.max(app.bodies.large),
         (_, false) => app.bodies.small,
     };
-    let said = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if said.is_some_and(|said| said > most as u64) {
+    let received =
+        parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if received.is_some_and(|received| received > most as u64) {
         return Err(too_large(most));
     }
     let _reading = app.limits.body(name, app.runtime.now())?;
@@ -56,9 +57,9 @@ pub(super) async fn read(
     let mut body = std::pin::pin!(body);
     while let Some(frame) = pace.within(app, read.len(), body.frame()).await? {
         let frame = frame.map_err(|error| {
-            let detail = format!("the body broke off: {error}");
+            let detail = format!("reading the body failed: {error}");
             Problem::new(StatusCode::BAD_REQUEST, "malformed-body", detail)
-                .remedy("send the whole body, as long as content-length says")
+                .remedy("send as many bytes as content-length declares")
         })?;
         let Ok(data) = frame.into_data() else { continue };
         let length = read.len() + data.len();
@@ -66,35 +67,35 @@ pub(super) async fn read(
             return Err(too_large(most));
         }
         if length > app.bodies.small && large.is_none() {
-            // Only now: a body that is announced and does not come takes no place.
+            // Reserve only now: an announced body that never arrives takes no permit.
             large = Some(app.limits.large_body(name, app.runtime.now()).await?);
         }
         kept.grow(data.len())?;
-        // Copied: small chunks would each keep the buffer alive from which they were cut.
+        // Copy the data: a small chunk would keep its whole buffer alive.
         read.extend_from_slice(&data);
     }
     Ok((Body::from(read.freeze()), Kept { _bytes: Some(kept), _large: large }))
 }
 
-/// Until when how much of a body has to have arrived.
+/// Deadlines for the bytes of a body.
 struct Pace {
-    began: tenure::Moment,
+    began: tenure::BootInstant,
     whole: Duration,
     start: Duration,
     rate: usize,
 }
 
 impl Pace {
-    fn new(app: &App, lane: Lane) -> Pace {
+    fn new(app: &App, lane: RequestLane) -> Pace {
         let whole = match lane {
-            Lane::Unauthenticated => app.timeouts.unauthenticated_body.min(app.timeouts.body),
+            RequestLane::Unauthenticated => app.timeouts.unauthenticated_body.min(app.timeouts.body),
             _ => app.timeouts.body,
         };
         let (start, rate) = (app.timeouts.body_start, app.bodies.rate.max(1));
         Pace { began: app.runtime.now(), whole, start, rate }
     }
 
-    /// How long after the beginning the next bytes have to be there, when so many are.
+    /// Deadline, from the start, of the next bytes after so many were received.
     fn due(&self, received: usize) -> Duration {
         let earned = Duration::from_secs_f64(received as f64 / self.rate as f64);
         (self.start + earned).min(self.whole)
@@ -111,20 +112,20 @@ impl Pace {
         tokio::time::timeout(left, next).await.map_err(|_| {
             let detail = if due < self.whole {
                 format!(
-                    "{received} bytes of the body arrived in {due:?}; {} in a second are the least",
+                    "{received} bytes of the body arrived in {due:?}; the minimum rate is {} bytes per second",
                     self.rate
                 )
             } else {
                 format!("the body did not arrive within {:?}", self.whole)
             };
-            Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", detail).remedy("send it faster")
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "body-timeout", detail).remedy("send it faster")
         })
     }
 }
 
 fn too_large(most: usize) -> Problem {
-    let detail = format!("the body is larger than the {most} bytes that this server reads");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail).remedy("send less at once")
+    let detail = format!("the body exceeds {most} bytes");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail).remedy("send a smaller body")
 }
 
 #[cfg(test)]
@@ -132,9 +133,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_has_to_keep_up_its_rate_after_the_start() {
+    fn a_body_must_keep_the_minimum_rate_after_the_start() {
         let (start, whole) = (Duration::from_secs(3), Duration::from_secs(15));
-        let pace = Pace { began: tenure::Moment::ZERO, whole, start, rate: 1000 };
+        let pace = Pace { began: tenure::BootInstant::ZERO, whole, start, rate: 1000 };
         assert_eq!(pace.due(0), start);
         assert_eq!(pace.due(2000), Duration::from_secs(5));
         assert_eq!(pace.due(1_000_000), whole);

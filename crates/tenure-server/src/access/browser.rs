@@ -1,4 +1,4 @@
-//! What only browsers do: requests that a strange page made them send, names that lead here and should not, cookies.
+//! Protection against requests of foreign pages, DNS rebinding and cookie theft.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 
 use crate::problem::Problem;
 
-/// The cookie with the dashboard's session. Under TLS its name makes browsers take it only from this host, only over TLS, and
-/// for all paths; without TLS they would not take such a name.
+/// Cookie of the dashboard session. Under TLS the `__Host-` prefix makes browsers accept it only from this
+/// host, over TLS and for all paths; without TLS they would reject the prefix.
 const COOKIE: (&str, &str) = ("tenure_session", "__Host-tenure_session");
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -17,7 +17,7 @@ fn cookie_name(tls: bool) -> &'static str {
     if tls { COOKIE.1 } else { COOKIE.0 }
 }
 
-/// A `Set-Cookie` that keeps a session in the browser, out of reach of scripts and of other sites.
+/// `Set-Cookie` header that stores the session in the browser, unreadable for scripts and other sites.
 pub(crate) fn cookie(session: &str, tls: bool) -> Option<HeaderValue> {
     super::session::parse(session)?;
     let mut value =
@@ -26,7 +26,7 @@ pub(crate) fn cookie(session: &str, tls: bool) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// A `Set-Cookie` that takes it away.
+/// `Set-Cookie` header that deletes the cookie.
 pub(crate) fn no_cookie(tls: bool) -> HeaderValue {
     HeaderValue::from_str(&set_cookie("", 0, tls)).unwrap_or(HeaderValue::from_static(""))
 }
@@ -36,7 +36,7 @@ fn set_cookie(value: &str, max_age: i64, tls: bool) -> String {
     format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}")
 }
 
-/// The session in the request's cookies.
+/// Session in the cookies of a request.
 pub(super) fn cookie_of(headers: &HeaderMap, tls: bool) -> Option<&str> {
     let all = headers.get_all(http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     all.flat_map(|value| value.split(';')).find_map(|pair| {
@@ -45,8 +45,8 @@ pub(super) fn cookie_of(headers: &HeaderMap, tls: bool) -> Option<&str> {
     })
 }
 
-/// Refuses what came through a proxy where nobody has to prove who they are. A proxy makes clients of other machines look
-/// like clients of this one, and may set a `Host` that this server answers to.
+/// Reject forwarded requests if the server requires no credentials. A proxy makes remote clients look local,
+/// and may set a `Host` that this server accepts.
 pub(super) fn check_forwarded(headers: &HeaderMap) -> Result<(), Problem> {
     let forwarded = |name: &HeaderName| {
         matches!(name.as_str(), "forwarded" | "via" | "x-real-ip")
@@ -54,19 +54,19 @@ pub(super) fn check_forwarded(headers: &HeaderMap) -> Result<(), Problem> {
     };
     let Some(name) = headers.keys().find(|name| forwarded(name)) else { return Ok(()) };
     let detail = format!(
-        "this request came through a proxy (it has the header `{name}`), and this server asks nobody for credentials"
+        "the request came through a proxy (header `{name}`), and this server requires no credentials"
     );
     Err(Problem::new(StatusCode::FORBIDDEN, "forwarded-request", detail)
         .field(name.as_str())
-        .remedy("start the server with --auth, or ask it directly from this machine"))
+        .remedy("start the server with --auth, or send the request directly from this machine"))
 }
 
-/// Where nobody has to prove who they are, a page from elsewhere must not get here under a name of its own: such a name
-/// may lead to this machine (DNS rebinding). Only names that can not are answered.
+/// Without credentials, reject host names that a foreign page could resolve to this machine (DNS rebinding).
+/// Only loopback names and addresses are accepted.
 pub(super) fn check_host(parts: &Parts) -> Result<(), Problem> {
     let allowed = match host_of(parts) {
         Some(host) => is_loopback(host),
-        // Browsers always say it; old health checks do not.
+        // Browsers always send a host; old health checks do not.
         None => parts.version <= Version::HTTP_10,
     };
     if allowed {
@@ -75,13 +75,13 @@ pub(super) fn check_host(parts: &Parts) -> Result<(), Problem> {
     Err(Problem::new(
         StatusCode::FORBIDDEN,
         "host-not-allowed",
-        "this server answers to loopback names and addresses only",
+        "the server accepts only loopback names and addresses",
     )
     .field("host")
     .remedy("use http://127.0.0.1 or http://localhost; for other names start it with --auth"))
 }
 
-/// What changes something must not come from another site's page.
+/// Reject changes that a page of another site sends.
 pub(super) fn check_origin(parts: &Parts) -> Result<(), Problem> {
     if matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
@@ -92,7 +92,7 @@ pub(super) fn check_origin(parts: &Parts) -> Result<(), Problem> {
         (None, Some(origin)) => host_of(parts).is_some_and(|host| {
             origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host))
         }),
-        // No browser.
+        // Not a browser.
         (None, None) => true,
     };
     if own {
@@ -101,13 +101,13 @@ pub(super) fn check_origin(parts: &Parts) -> Result<(), Problem> {
     Err(Problem::new(
         StatusCode::FORBIDDEN,
         "cross-site-request",
-        "this request was sent by a page of another site",
+        "the request was sent by a page of another site",
     )
     .field("origin")
-    .remedy("send it from the dashboard itself, or from a program that is no browser"))
+    .remedy("send it from the dashboard, or from a client that is not a browser"))
 }
 
-/// The host and port that the client asked for.
+/// Host and port of the request.
 fn host_of(parts: &Parts) -> Option<&str> {
     let authority = parts.uri.authority().map(|authority| authority.as_str());
     authority.or_else(|| parts.headers.get(HOST).map(|host| host.to_str().unwrap_or("?")))
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_that_cannot_be_rebound_are_answered() {
+    fn only_loopback_hosts_are_accepted() {
         for host in [
             "localhost",
             "LOCALHOST:8368",
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_something_must_come_from_the_same_origin() {
+    fn changes_must_come_from_the_same_origin() {
         let own = [
             vec![],
             vec![("sec-fetch-site", "same-origin")],
@@ -183,7 +183,7 @@ mod tests {
             vec![("host", "localhost:8368"), ("origin", "http://localhost:9999")],
             vec![("host", "localhost:8368"), ("origin", "null")],
             vec![("origin", "http://localhost:8368")],
-            // A browser that says where it comes from is believed before what it says of its origin.
+            // `Sec-Fetch-Site` takes precedence over `Origin`.
             vec![("sec-fetch-site", "cross-site"), ("host", "a"), ("origin", "http://a")],
         ];
         for headers in strange {
@@ -195,9 +195,9 @@ mod tests {
         }
     }
 
-    /// A proxy that set `Host: 127.0.0.1` made everybody who reached it an administrator.
+    /// A proxy that set `Host: 127.0.0.1` gave every remote client administrator rights.
     #[test]
-    fn what_came_through_a_proxy_is_refused_where_nobody_authenticates() {
+    fn forwarded_requests_are_rejected_without_access_control() {
         for name in
             ["forwarded", "via", "x-forwarded-for", "X-Forwarded-Host", "x-forwarded-proto", "x-real-ip"]
         {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cookie_is_out_of_reach() {
+    fn the_cookie_is_protected() {
         let session = format!("{:016x}.{:064x}", 1, 2);
         let value = cookie(&session, true).expect("a cookie");
         let text = value.to_str().expect("text");

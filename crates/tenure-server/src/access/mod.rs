@@ -1,88 +1,89 @@
-//! Who asks, and whether they may.
+//! Authentication and authorization.
 //!
-//! There is one gate, in front of every route; it knows the route's [`Need`](crate::route::Need) and who asks, and denies
-//! what nobody allowed. Who asks is proved by a token (`Authorization: Bearer`), by a client's certificate, or in a browser by
-//! the cookie of a dashboard session. What they are worth is in the store, read again every two seconds: what is revoked there is worth nothing
-//! within seconds on every replica.
+//! One middleware in front of every route checks the route's
+//! [`RequiredPermission`](crate::route::RequiredPermission) and denies everything that is not granted. A
+//! client proves its identity with an access token (`Authorization: Bearer`), a client certificate, or the
+//! cookie of a dashboard session. Credentials are in the store and are read every two seconds, so a
+//! revocation takes effect within seconds on every replica.
 
+pub mod access_token;
 mod answer;
 mod body;
 mod browser;
-mod credentials;
-mod gate;
-mod owners;
+mod credential_cache;
+mod middleware;
 mod principal;
 mod session;
-pub mod token;
+mod session_owners;
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tenure::port::Backend;
+use tenure::port::Store;
 use tenure::runtime::Runtime;
 
 pub(crate) use self::browser::{cookie, no_cookie};
-pub use self::credentials::Credentials;
-pub use self::gate::Slot;
-pub(crate) use self::gate::{Denied, astray, gate};
-pub(crate) use self::owners::Owners;
-pub use self::principal::{NameRefused, Principal, principal_name};
+pub use self::credential_cache::CredentialCache;
+pub use self::middleware::RequestPermitHandle;
+pub(crate) use self::middleware::{DeniedPrincipal, authorize, check_unrouted_request};
+pub use self::principal::{Principal, PrincipalNameError, principal_name};
 pub use self::session::is_dashboard_session;
+pub(crate) use self::session_owners::SessionOwners;
 use crate::problem::Problem;
 
-/// What the accounts of those without a name begin with. No principal is called so.
-pub(crate) const STRANGERS: &str = "strangers";
+/// Prefix of the accounts of unauthenticated clients. No principal has such a name.
+pub(crate) const ANONYMOUS: &str = "anonymous";
 
-/// What whoever is not known is asked for.
+/// Challenge for unauthenticated clients.
 pub(crate) const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"tenure\"");
 
-/// How this server finds out who asks.
+/// Whether the server requires credentials.
 #[derive(Debug, Default)]
-pub enum Access {
-    /// Everybody who gets through to it is trusted: on loopback or a unix socket only.
+pub enum AccessMode {
+    /// Every client that can connect is trusted: only on loopback or a Unix socket.
     #[default]
     Open,
-    /// Everybody has to prove who they are.
-    Guarded(Arc<Credentials>),
+    /// Every client needs a credential.
+    Guarded(Arc<CredentialCache>),
 }
 
-impl Access {
-    /// Access for those whom the store knows.
+impl AccessMode {
+    /// Require the credentials of the store.
     pub async fn guarded(
-        store: Arc<dyn Backend>,
+        store: Arc<dyn Store>,
         runtime: Arc<dyn Runtime>,
-    ) -> Result<Access, tenure::port::StoreError> {
-        Credentials::watching(store, runtime).await.map(Access::Guarded)
+    ) -> Result<AccessMode, tenure::port::StoreError> {
+        CredentialCache::start(store, runtime).await.map(AccessMode::Guarded)
     }
 
-    /// Makes a dashboard session for whoever shows an access token; the text of its cookie, or `None` where nobody is
-    /// asked for one.
+    /// Create a dashboard session for an access token. Returns the cookie, or `None` if the server requires
+    /// no credentials.
     pub(crate) async fn log_in(&self, token: &str) -> Result<Option<String>, Problem> {
         match self {
-            Access::Open => Ok(None),
-            Access::Guarded(credentials) => credentials.log_in(token.trim()).await.map(Some),
+            AccessMode::Open => Ok(None),
+            AccessMode::Guarded(credentials) => credentials.log_in(token.trim()).await.map(Some),
         }
     }
 
-    /// Ends the dashboard session of a request, if it has one.
+    /// End the dashboard session of a request, if it has one.
     pub(crate) async fn log_out(&self, headers: &HeaderMap, tls: bool) -> Result<(), Problem> {
         match (self, browser::cookie_of(headers, tls)) {
-            (Access::Guarded(credentials), Some(cookie)) => credentials.log_out(cookie).await,
+            (AccessMode::Guarded(credentials), Some(cookie)) => credentials.log_out(cookie).await,
             _ => Ok(()),
         }
     }
 
-    /// Reads the credentials again, now that they were changed here.
+    /// Refresh the credentials after a change through this server.
     pub(crate) async fn refresh(&self) {
-        if let Access::Guarded(credentials) = self {
+        if let AccessMode::Guarded(credentials) = self {
             credentials.read().await;
         }
     }
 }
 
-/// Nobody, or not whom they claim to be.
+/// Problem: missing or invalid credential.
 fn unknown(code: &'static str, detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, code, detail).remedy(
-        "send `Authorization: Bearer` with a token; `tenure token create --name NAME --grant NAMESPACE:read,lead` makes one",
+        "send `Authorization: Bearer` with an access token; create one with `tenure credentials create --name NAME --grant NAMESPACE:read,lead`",
     )
 }

@@ -1,66 +1,66 @@
-//! Whoever asks.
+//! The principal of a request.
 
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use http::StatusCode;
 use http::request::Parts;
-use tenure::port::{Credential, Grant, Realm, Verb};
+use tenure::port::{Credential, Grant, GrantScope, Permission};
 use tenure::{Name, NameError};
 
 use crate::problem::Problem;
 
-/// Whoever asks.
+/// Principal: the authenticated client of a request.
 #[derive(Clone, Debug)]
 pub struct Principal {
-    /// What people call it.
+    /// Name.
     pub name: Arc<str>,
-    /// What it may do.
+    /// Grants.
     pub grants: Arc<[Grant]>,
-    /// By which credential it proved who it is.
+    /// Id of the credential.
     pub(super) credential: Option<Arc<str>>,
 }
 
-/// What whoever is on this machine is called where access control is off.
+/// Name of the principal of local clients without access control.
 const LOCAL: &str = "local";
 
-/// Why nobody can be called so.
+/// Reason why a principal name is invalid.
 #[derive(Debug, thiserror::Error)]
-pub enum NameRefused {
-    /// It is no name.
+pub enum PrincipalNameError {
+    /// It is not a valid name.
     #[error(transparent)]
     Shape(#[from] NameError),
-    /// It is somebody else's.
-    #[error("{0} is what a server calls those without a name; choose another")]
+    /// It is reserved.
+    #[error("{0} is reserved for unauthenticated clients; choose another name")]
     Taken(Name),
 }
 
-/// Reads the name of a principal. It goes where names go: into logs, to sessions as their owner, and on accounts.
+/// Validate the name of a principal. It appears in logs, as the owner of sessions, and as an account name.
 ///
 /// ```
 /// use tenure_server::access::principal_name;
 ///
 /// assert!(principal_name("worker-1").is_ok());
-/// for text in ["local", "strangers", "strangers-1", "a b", "a\n"] {
+/// for text in ["local", "anonymous", "anonymous-1", "a b", "a\n"] {
 ///     assert!(principal_name(text).is_err(), "{text:?}");
 /// }
 /// ```
-pub fn principal_name(text: &str) -> Result<Name, NameRefused> {
+pub fn principal_name(text: &str) -> Result<Name, PrincipalNameError> {
     let name: Name = text.parse()?;
-    if text == LOCAL || text.starts_with(super::STRANGERS) {
-        return Err(NameRefused::Taken(name));
+    if text == LOCAL || text.starts_with(super::ANONYMOUS) {
+        return Err(PrincipalNameError::Taken(name));
     }
     Ok(name)
 }
 
 impl Principal {
-    /// Whoever is on this machine, where access control is off.
+    /// Principal of local clients without access control.
     pub fn local() -> Principal {
-        let all = Grant { realm: Realm::Everywhere, verbs: vec![Verb::Admin] };
+        let all = Grant { scope: GrantScope::Everywhere, permissions: vec![Permission::Admin] };
         Principal::new(LOCAL, [all])
     }
 
-    /// Somebody who may do this.
+    /// Principal with the given grants.
     pub fn new(name: impl Into<Arc<str>>, grants: impl IntoIterator<Item = Grant>) -> Principal {
         Principal { name: name.into(), grants: grants.into_iter().collect(), credential: None }
     }
@@ -70,28 +70,28 @@ impl Principal {
         Principal { credential: known, ..Principal::new(credential.name.as_str(), credential.grants.clone()) }
     }
 
-    /// Whether it may do this there; `None` asks for what belongs to no namespace.
-    pub fn may(&self, verb: Verb, namespace: Option<&Name>) -> bool {
+    /// Whether the principal has a permission in a namespace; `None` means objects outside namespaces.
+    pub fn may(&self, verb: Permission, namespace: Option<&Name>) -> bool {
         self.grants.iter().any(|grant| grant.allows(verb, namespace))
     }
 
-    /// As [`may`](Self::may), with the answer for whoever may not.
-    pub fn must(&self, verb: Verb, namespace: Option<&Name>) -> Result<(), Problem> {
+    /// Like [`may`](Self::may), but returns a problem.
+    pub fn require(&self, verb: Permission, namespace: Option<&Name>) -> Result<(), Problem> {
         if self.may(verb, namespace) {
             return Ok(());
         }
         let place = namespace
-            .map_or_else(|| "in '*', over all namespaces".to_owned(), |name| format!("in namespace {name}"));
+            .map_or_else(|| "in '*' (all namespaces)".to_owned(), |name| format!("in namespace {name}"));
         let realm = namespace.map_or("'*'", |name| name.as_str());
-        let detail = format!("{} may not {verb} {place}", self.name);
-        Err(Problem::new(StatusCode::FORBIDDEN, "denied", detail).remedy(format!(
-            "somebody with admin rights can grant it: `tenure token create --name NAME --grant {realm}:{verb}`"
+        let detail = format!("{} lacks the permission {verb} {place}", self.name);
+        Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).remedy(format!(
+            "an administrator can create a credential with it: `tenure credentials create --name NAME --grant {realm}:{verb}`"
         )))
     }
 
-    /// Whether it may list what is in this namespace. Without one nobody is refused: the list has what they may read.
-    pub fn must_list(&self, namespace: Option<&Name>) -> Result<(), Problem> {
-        namespace.map_or(Ok(()), |namespace| self.must(Verb::Read, Some(namespace)))
+    /// Check the permission to list a namespace. Without a namespace the check passes: the list is filtered.
+    pub fn require_list(&self, namespace: Option<&Name>) -> Result<(), Problem> {
+        namespace.map_or(Ok(()), |namespace| self.require(Permission::Read, Some(namespace)))
     }
 }
 
@@ -103,6 +103,6 @@ impl<S: Sync> FromRequestParts<S> for Principal {
             .extensions
             .get::<Principal>()
             .cloned()
-            .ok_or_else(|| super::unknown("unauthenticated", "nobody asks"))
+            .ok_or_else(|| super::unknown("unauthenticated", "the request has no principal"))
     }
 }

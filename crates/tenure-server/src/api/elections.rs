@@ -1,7 +1,7 @@
-//! Elections, seen.
+//! Reads of elections.
 //!
-//! Everything here is answered from memory (see [`board`](crate::board)), however many ask. `consistent=true` waits for a
-//! look at the store that was sent after the request arrived; all who wait share it.
+//! Responses come from the snapshot (see [`snapshot`](crate::snapshot)). `consistent=true` waits for a store
+//! read that was sent after the request arrived; concurrent requests share it.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,115 +11,116 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use tenure::port::Verb;
+use tenure::port::Permission;
 use tenure::{ElectionKey, Name};
 use utoipa::IntoParams;
 
-use super::given::{At, In};
-use super::shape::{self, Candidates, Election, Elections, History, Leader};
-use super::shown::{shown, tagged};
+use super::conditional::{snapshot_response, tagged_response};
+use super::election_types::{self, CandidateList, ElectionList, ElectionResponse, LeaderView, TermList};
+use super::extract::{PathParams, QueryParams};
 use crate::App;
 use crate::access::Principal;
-use crate::board::{Entry, Seen, TERMS_MAX};
 use crate::problem::Problem;
+use crate::snapshot::elections::{CachedElection, ElectionsSnapshot, TERMS_MAX};
 
-/// How many elections are on a page, unless asked otherwise, and at most.
+/// Default and maximum page size.
 const PAGE: (u32, u32) = (100, 1000);
 
-/// How large a page is at most, unless its first election alone is larger.
+/// Maximum size of a page in bytes, unless its first election alone is larger.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Where an election is, and how sure the answer has to be.
+/// Namespace and consistency of an election query.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Where {
-    /// The tenant.
+pub(crate) struct ElectionQuery {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     #[param(default = "default")]
     namespace: Name,
-    /// Ask the store, instead of answering with what was seen last.
+    /// Read the store instead of the snapshot.
     #[serde(default)]
     consistent: bool,
 }
 
-/// Which elections, and how many.
+/// Query of a list of elections.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// The tenant; without one, all that you may read.
+pub(crate) struct ListElectionsQuery {
+    /// Namespace; if omitted, every namespace that the principal may read.
     namespace: Option<Name>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(default = 100, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// Go on after this one: `next` of the page before.
+    /// Cursor: `next_cursor` of the previous page.
     #[param(example = "default/nightly")]
-    after: Option<String>,
-    /// Ask the store, instead of answering with what was seen last.
+    cursor: Option<String>,
+    /// Read the store instead of the snapshot.
     #[serde(default)]
     consistent: bool,
 }
 
-/// Which leader.
+/// Query of a leader.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WhichLeader {
-    /// The tenant.
+pub(crate) struct LeaderQuery {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     #[param(default = "default")]
     namespace: Name,
-    /// Of an election that several may lead: the leader of this slot. Without one, the first that there is.
+    /// Slot, for elections with several leaders. If omitted, the leader with the lowest slot.
     slot: Option<u32>,
-    /// Ask the store, instead of answering with what was seen last.
+    /// Read the store instead of the snapshot.
     #[serde(default)]
     consistent: bool,
 }
 
-/// Which terms.
+/// Query of terms.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HowMany {
-    /// The tenant.
+pub(crate) struct TermHistoryQuery {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     #[param(default = "default")]
     namespace: Name,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(default = 20, minimum = 1, maximum = 100)]
     limit: Option<u32>,
-    /// Ask the store, instead of answering with what was seen last.
+    /// Read the store instead of the snapshot.
     #[serde(default)]
     consistent: bool,
 }
 
 /// List elections
 ///
-/// By namespace and name; those of one namespace, or all that you may read. A page may have fewer than `limit`, if they
-/// are large: go on while there is a `next`.
-#[utoipa::path(get, path = "/v1/elections", tag = "elections", params(Which), responses(
-    (status = 200, body = Elections)))]
-pub(crate) async fn list(
+/// Sorted by namespace and name. A page may have fewer items than `limit` if they are large: continue while
+/// `next_cursor` is set.
+#[utoipa::path(get, path = "/v1/elections", tag = "elections", params(ListElectionsQuery), responses(
+    (status = 200, body = ElectionList)))]
+pub(crate) async fn list_elections(
     State(app): State<App>,
     principal: Principal,
-    In(which): In<Which>,
+    QueryParams(query): QueryParams<ListElectionsQuery>,
 ) -> Result<Response, Problem> {
-    let limit = number("limit", which.limit, PAGE)? as usize;
-    let after = which.after.as_deref().map(place).transpose()?;
-    if let Some(namespace) = &which.namespace {
-        principal.must(Verb::Read, Some(namespace))?;
+    let limit = validate_number("limit", query.limit, PAGE)? as usize;
+    let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
+    if let Some(namespace) = &query.namespace {
+        principal.require(Permission::Read, Some(namespace))?;
     }
-    let seen = if which.consistent { app.board.look_at_all().await? } else { app.board.known().await? };
+    let snapshot =
+        if query.consistent { app.elections.refresh_all().await? } else { app.elections.ready().await? };
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let wanted = |key: &ElectionKey| match &which.namespace {
+    let wanted = |key: &ElectionKey| match &query.namespace {
         Some(namespace) => key.namespace == *namespace,
-        None => principal.may(Verb::Read, Some(&key.namespace)),
+        None => principal.may(Permission::Read, Some(&key.namespace)),
     };
-    let rest = seen.elections.range((from, Bound::Unbounded)).filter(|(key, _)| wanted(key));
-    let (mut entries, mut bytes, mut more) = (Vec::<&Entry>::new(), 0, false);
+    let rest = snapshot.elections.range((from, Bound::Unbounded)).filter(|(key, _)| wanted(key));
+    let (mut entries, mut bytes, mut more) = (Vec::<&CachedElection>::new(), 0, false);
     for (_, entry) in rest {
-        let size = shape::whole(entry).len();
+        let size = election_types::election_json(entry).len();
         more = entries.len() == limit || (!entries.is_empty() && bytes + size > PAGE_BYTES);
         if more {
             break;
@@ -128,126 +129,143 @@ pub(crate) async fn list(
         entries.push(entry);
     }
     let last = entries.last().filter(|_| more);
-    let next = last.map(|last| shape::place(&last.key.namespace, &last.key.name));
-    let page = shape::page(&entries, next);
-    Ok(shown(&app, &seen, page))
+    let next = last.map(|last| election_types::cursor(&last.key.namespace, &last.key.name));
+    let page = election_types::page(&entries, next);
+    Ok(snapshot_response(&app, &snapshot, page))
 }
 
-/// Show an election
+/// Get an election
 ///
-/// Who leads it under which token, who stands, and whether it is paused.
+/// The leaders with their tokens, the candidates, and the pause.
 #[utoipa::path(get, path = "/v1/elections/{election}", tag = "elections",
-    params(("election" = Name, Path), Where,
-        ("if-none-match" = Option<String>, Header, description = "The `ETag` of what you have")),
-    responses((status = 200, body = Election, headers(("etag" = String), ("tenure-age-ms" = u64))),
-        (status = 304, description = "It is as you have it.")))]
-pub(crate) async fn show(
+    params(("election" = Name, Path), ElectionQuery,
+        ("if-none-match" = Option<String>, Header, description = "`ETag` of the representation that the client has")),
+    responses((status = 200, body = ElectionResponse, headers(("etag" = String), ("tenure-snapshot-age-ms" = u64))),
+        (status = 304, description = "Not modified.")))]
+pub(crate) async fn get_election(
     State(app): State<App>,
-    At(election): At<Name>,
-    In(at): In<Where>,
+    PathParams(election): PathParams<Name>,
+    QueryParams(at): QueryParams<ElectionQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (seen, entry) = find(&app, at.namespace, election, at.consistent).await?;
-    Ok(tagged(&app, &seen, &headers, entry.version(), Some(shape::whole(&entry))))
+    let (snapshot, entry) = find(&app, at.namespace, election, at.consistent).await?;
+    Ok(tagged_response(
+        &app,
+        &snapshot,
+        &headers,
+        entry.version(),
+        Some(election_types::election_json(&entry)),
+    ))
 }
 
-/// Show the leader
+/// Get the leader
 ///
-/// A small answer for those who ask often: `200` and the leader, `204` if nobody leads just now, `404` if nobody ever
-/// stood. With `If-None-Match`, `304` while nothing has changed.
+/// Small response for frequent polling: `200` with the leader, `204` if the election has no leader now, `404`
+/// if the election does not exist. With `If-None-Match`, `304` while nothing changed.
 #[utoipa::path(get, path = "/v1/elections/{election}/leader", tag = "elections",
-    params(("election" = Name, Path), WhichLeader,
-        ("if-none-match" = Option<String>, Header, description = "The `ETag` of what you have")),
-    responses((status = 200, body = Leader, headers(("etag" = String), ("tenure-age-ms" = u64))),
-        (status = 204, description = "Nobody leads just now."),
-        (status = 304, description = "It is as you have it."),
-        (status = 404, body = Problem, description = "Nobody ever stood for it.")))]
-pub(crate) async fn leader(
+    params(("election" = Name, Path), LeaderQuery,
+        ("if-none-match" = Option<String>, Header, description = "`ETag` of the representation that the client has")),
+    responses((status = 200, body = LeaderView, headers(("etag" = String), ("tenure-snapshot-age-ms" = u64))),
+        (status = 204, description = "The election has no leader now."),
+        (status = 304, description = "Not modified."),
+        (status = 404, body = Problem, description = "The election does not exist.")))]
+pub(crate) async fn get_leader(
     State(app): State<App>,
-    At(election): At<Name>,
-    In(at): In<WhichLeader>,
+    PathParams(election): PathParams<Name>,
+    QueryParams(at): QueryParams<LeaderQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (seen, entry) = find(&app, at.namespace, election, at.consistent).await?;
+    let (snapshot, entry) = find(&app, at.namespace, election, at.consistent).await?;
     let body = match at.slot {
-        None => entry.leader(|entry| shape::leaders(entry).first().map(shape::json).unwrap_or_default()),
+        None => entry.leaders_json(|entry| {
+            election_types::leaders(entry).first().map(election_types::json).unwrap_or_default()
+        }),
         Some(slot) => {
-            let leaders = shape::leaders(&entry);
-            leaders.iter().find(|leader| leader.slot == slot).map(shape::json).unwrap_or_default()
+            let leaders = election_types::leaders(&entry);
+            leaders.iter().find(|leader| leader.slot == slot).map(election_types::json).unwrap_or_default()
         }
     };
-    Ok(tagged(&app, &seen, &headers, entry.version(), (!body.is_empty()).then_some(body)))
+    Ok(tagged_response(&app, &snapshot, &headers, entry.version(), (!body.is_empty()).then_some(body)))
 }
 
 /// List candidates
 ///
-/// The best first: by priority, then by id. Observers stand at their place and never lead.
+/// Best candidate first: by priority, then by name. Observers are ranked too, but never lead.
 #[utoipa::path(get, path = "/v1/elections/{election}/candidates", tag = "elections",
-    params(("election" = Name, Path), Where),
-    responses((status = 200, body = Candidates)))]
-pub(crate) async fn candidates(
+    params(("election" = Name, Path), ElectionQuery),
+    responses((status = 200, body = CandidateList)))]
+pub(crate) async fn list_candidates(
     State(app): State<App>,
-    At(election): At<Name>,
-    In(at): In<Where>,
+    PathParams(election): PathParams<Name>,
+    QueryParams(at): QueryParams<ElectionQuery>,
 ) -> Result<Response, Problem> {
-    let (seen, entry) = find(&app, at.namespace, election, at.consistent).await?;
-    let candidates = shape::candidates(&entry, &seen, app.runtime.now());
-    Ok(shown(&app, &seen, shape::json(&Candidates { candidates })))
+    let (snapshot, entry) = find(&app, at.namespace, election, at.consistent).await?;
+    let candidates = election_types::candidates(&entry, &snapshot, app.runtime.now());
+    Ok(snapshot_response(&app, &snapshot, election_types::json(&CandidateList { candidates })))
 }
 
-/// List the last terms
+/// List terms
 ///
-/// Who led from when to when, how they came to and how it ended; the newest first.
-#[utoipa::path(get, path = "/v1/elections/{election}/history", tag = "elections",
-    params(("election" = Name, Path), HowMany),
-    responses((status = 200, body = History)))]
-pub(crate) async fn history(
+/// The last terms with their start and end reasons, newest first.
+#[utoipa::path(get, path = "/v1/elections/{election}/terms", tag = "elections",
+    params(("election" = Name, Path), TermHistoryQuery),
+    responses((status = 200, body = TermList)))]
+pub(crate) async fn list_terms(
     State(app): State<App>,
-    At(election): At<Name>,
-    In(at): In<HowMany>,
-) -> Result<Json<History>, Problem> {
-    let limit = number("limit", at.limit, (20, TERMS_MAX))? as usize;
+    PathParams(election): PathParams<Name>,
+    QueryParams(at): QueryParams<TermHistoryQuery>,
+) -> Result<Json<TermList>, Problem> {
+    let limit = validate_number("limit", at.limit, (20, TERMS_MAX))? as usize;
     let (_, entry) = find(&app, at.namespace, election, at.consistent).await?;
-    let terms = app.board.terms(&entry).await?;
-    Ok(Json(History { terms: terms.iter().take(limit).cloned().collect() }))
+    let terms = app.elections.terms(&entry).await?;
+    Ok(Json(TermList { terms: terms.iter().take(limit).cloned().collect() }))
 }
 
-/// An election, and what else was seen with it.
+/// Find an election in the snapshot.
 pub(super) async fn find(
     app: &App,
     namespace: Name,
     name: Name,
     consistent: bool,
-) -> Result<(Arc<Seen>, Arc<Entry>), Problem> {
+) -> Result<(Arc<ElectionsSnapshot>, Arc<CachedElection>), Problem> {
     let key = ElectionKey::new(namespace, name);
-    let seen = if consistent { app.board.look(&key).await? } else { app.board.known().await? };
-    let entry = seen.elections.get(&key).cloned().ok_or_else(|| none(&key))?;
-    Ok((seen, entry))
+    let snapshot =
+        if consistent { app.elections.refresh(&key).await? } else { app.elections.ready().await? };
+    let entry = snapshot.elections.get(&key).cloned().ok_or_else(|| no_such_election(&key))?;
+    Ok((snapshot, entry))
 }
 
-/// There is no such election.
-pub(super) fn none(key: &ElectionKey) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "no-such-election", format!("nobody ever stood for {key}"))
+/// Problem: the election does not exist.
+pub(super) fn no_such_election(key: &ElectionKey) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no-such-election", format!("election {key} does not exist"))
         .field("election")
-        .remedy("GET /v1/elections lists those that there are; a campaign makes one")
+        .remedy("GET /v1/elections lists elections; a campaign creates one")
 }
 
-/// A number within its bounds, or its default.
-pub(super) fn number(field: &str, given: Option<u32>, (default, most): (u32, u32)) -> Result<u32, Problem> {
-    match given.unwrap_or(default) {
+/// Validate a number and apply its default.
+pub(super) fn validate_number(
+    field: &str,
+    value: Option<u32>,
+    (default, most): (u32, u32),
+) -> Result<u32, Problem> {
+    match value.unwrap_or(default) {
         n if (1..=most).contains(&n) => Ok(n),
-        n => Err(Problem::new(StatusCode::BAD_REQUEST, "malformed-query", format!("{field} is {n}"))
-            .field(field)
-            .remedy(format!("choose between 1 and {most}"))),
+        n => Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "malformed-query",
+            format!("{field} is {n}, which is out of range"),
+        )
+        .field(field)
+        .remedy(format!("choose between 1 and {most}"))),
     }
 }
 
-/// Where a page goes on.
-pub(super) fn place(text: &str) -> Result<ElectionKey, Problem> {
+/// Parse a list cursor.
+pub(super) fn parse_cursor(text: &str) -> Result<ElectionKey, Problem> {
     let malformed = |detail: String| {
         Problem::new(StatusCode::BAD_REQUEST, "malformed-query", detail)
-            .field("after")
-            .remedy("give `next` of the page before, as it was")
+            .field("cursor")
+            .remedy("send `next_cursor` of the previous page unchanged")
     };
     let (namespace, name) =
         text.split_once('/').ok_or_else(|| malformed(format!("{text:?} is not NAMESPACE/ELECTION")))?;

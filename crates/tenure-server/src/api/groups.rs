@@ -1,13 +1,13 @@
-//! Groups: who reads a topic, how far, and what failed.
+//! Consumer groups: settings, offsets, lag and parked events.
 
-mod aside;
 mod members;
+mod parked;
 mod pull;
-mod push;
+mod webhook;
 
-pub(crate) use self::aside::ordered as order_dead;
-pub(crate) use self::push::{PushWish, address as push_address, set_push};
-pub(super) use self::push::{check_secret, new_secret};
+pub(crate) use self::parked::apply_dead_letter_action as order_dead;
+pub(crate) use self::webhook::{PutWebhookRequest, display_url as push_address, set_webhook};
+pub(super) use self::webhook::{new_secret, validate_secret};
 
 use axum::Json;
 use axum::extract::State;
@@ -16,215 +16,217 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{
-    Backoff, Begin, GroupKey, GroupSettings, GroupView, Moved, SLOTS_MAX, StoreError, TopicKey, Trouble, Verb,
+    Backoff, ErrorKind, GroupKey, GroupSettings, GroupView, OffsetChange, PARTITIONS_MAX, Permission,
+    StartOffset, StoreError, TopicKey,
 };
-use tenure_core::event::{check_begin, check_group};
-use tenure_core::schedule::in_utc;
+use tenure_core::rules::event::{validate_group, validate_start_offset};
+use tenure_core::rules::schedule::to_rfc3339;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::deeds::{By, record_of};
-use super::elections::number;
-use super::events::of_topic;
-use super::given::{At, Given, In, MaybeGiven};
-use super::operate::Nothing;
-use super::queues::{Changed, PauseWork};
-use super::sense::of_group as sense;
-use super::sessions::{Within, unfit};
-use super::topics::looked_at;
+use super::audit_writer::{AuditActor, record_of};
+use super::election_actions::EmptyRequest;
+use super::elections::validate_number;
+use super::events::topic_problem;
+use super::extract::{JsonBody, OptionalJsonBody, PathParams, QueryParams};
+use super::queues::{ChangeResponse, PauseRequest};
+use super::sessions::{NamespaceQuery, invalid_value};
+use super::topics::read_each;
+use super::validate::event_request_problem as invalid_request;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
 use crate::quota::{self, Object};
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
-/// How many groups are on a page, unless asked otherwise, and at most.
+/// Default and maximum page size.
 const PAGE: (u32, u32) = (50, 200);
-/// Those who look, and those who consume.
-const MEMBERS: Need = Need::InAny(&[Verb::Read, Verb::Claim]);
+/// Permission to read the assignment of a group: readers and consumers need it.
+const MEMBERS: RequiredPermission = RequiredPermission::InAny(&[Permission::Read, Permission::Claim]);
 
 pub(crate) fn routes() -> Routes {
-    let admin = Need::In(Verb::Admin);
+    let admin = RequiredPermission::In(Permission::Admin);
     Routes::new()
-        .api(Need::Known, routes!(list))
-        .api(MEMBERS, routes!(show))
-        .api(admin, routes!(set))
-        .api(admin, routes!(delete))
-        .api(admin, routes!(pause))
-        .api(admin, routes!(resume))
-        .api(admin, routes!(reset))
-        .merge(aside::routes())
-        .merge(push::routes())
+        .api(RequiredPermission::AnyCredential, routes!(list_groups))
+        .api(MEMBERS, routes!(get_group))
+        .api(admin, routes!(put_group))
+        .api(admin, routes!(delete_group))
+        .api(admin, routes!(pause_group))
+        .api(admin, routes!(resume_group))
+        .api(admin, routes!(reset_group_offsets))
+        .merge(parked::routes())
+        .merge(webhook::routes())
         .merge(members::routes())
         .merge(pull::routes())
 }
 
-/// Which groups, and how many.
+/// Query of a list of groups.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// The tenant; without one, all that you may read.
+pub(crate) struct ListGroupsQuery {
+    /// Namespace; if omitted, every namespace that the principal may read.
     namespace: Option<Name>,
-    /// Only those of this topic.
+    /// Only groups of this topic.
     topic: Option<Name>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(default = 50, minimum = 1, maximum = 200)]
     limit: Option<u32>,
-    /// Go on after this one: `next` of the page before.
+    /// Cursor: `next_cursor` of the previous page.
     #[param(example = "default/orders/mailer")]
-    after: Option<String>,
+    cursor: Option<String>,
 }
 
-/// A page of groups.
+/// Page of groups.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Groups {
-    /// The groups, by namespace, topic and name.
+pub(crate) struct GroupList {
+    /// Groups by namespace, topic and name.
     groups: Vec<GroupView>,
-    /// What to give as `after` to get the next page; `null` if this is the last one.
+    /// Cursor of the next page; `null` on the last page.
     #[schema(example = "default/orders/mailer")]
-    next: Option<String>,
+    next_cursor: Option<String>,
 }
 
-/// How a group is to be set.
+/// Settings of a group.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schema(example = json!({"max_attempts": 10, "backoff": {"first_ms": 500, "most_ms": 60000}, "from": "earliest"}))]
-pub(crate) struct GroupWish {
-    /// How often an event is tried before it is dead and its key parked.
+#[schema(example = json!({"max_attempts": 10, "backoff": {"initial_ms": 500, "max_ms": 60000}, "from": "earliest"}))]
+pub(crate) struct PutGroupRequest {
+    /// Maximum number of attempts; after the last one the event becomes a dead letter and its key stays
+    /// parked.
     #[schema(minimum = 1, default = 10)]
     max_attempts: u32,
-    /// How long to wait before the next attempt.
+    /// Delay before the next attempt.
     backoff: Backoff,
-    /// Where it begins, if it is new. A group that is there stays where it is: `reset` moves it.
-    from: Begin,
+    /// Start offset of a new group. An existing group keeps its offsets; `reset` moves them.
+    from: StartOffset,
 }
 
-impl Default for GroupWish {
+impl Default for PutGroupRequest {
     fn default() -> Self {
         let GroupSettings { max_attempts, backoff } = GroupSettings::default();
-        GroupWish { max_attempts, backoff, from: Begin::default() }
+        PutGroupRequest { max_attempts, backoff, from: StartOffset::default() }
     }
 }
 
-/// Where a group is to go on.
+/// New offsets of a group.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"to": "earliest", "dry_run": true}))]
-pub(crate) struct Reset {
-    /// `"earliest"`, `"latest"`, `{"position": N}` (after it), `{"time": N}` (milliseconds since 1970).
-    to: Begin,
-    /// Only this slot.
-    slot: Option<u32>,
-    /// Whether nothing is to be changed, and only told what would be.
+pub(crate) struct ResetOffsetsRequest {
+    /// `"earliest"`, `"latest"`, `{"offset": N}` (after it) or `{"published_at_ms": N}`.
+    to: StartOffset,
+    /// Only this partition.
+    partition: Option<u32>,
+    /// Whether to report the change without making it.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// What a reset did, or would do.
+/// Offsets before and after a reset.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ResetDone {
-    /// The slots, by number.
-    slots: Vec<Moved>,
+pub(crate) struct ResetOffsetsResponse {
+    /// Partitions by number.
+    partitions: Vec<OffsetChange>,
 }
 
 /// List groups
 ///
-/// By namespace, topic and name; with members, slots, lag, and what is aside and dead.
-#[utoipa::path(get, path = "/v1/groups", tag = "groups", params(Which), responses((status = 200, body = Groups)))]
-pub(crate) async fn list(
+/// Sorted by namespace, topic and name; with members, partitions, lag, parked events and dead letters.
+#[utoipa::path(get, path = "/v1/groups", tag = "groups", params(ListGroupsQuery), responses((status = 200, body = GroupList)))]
+pub(crate) async fn list_groups(
     State(app): State<App>,
     principal: Principal,
-    In(which): In<Which>,
-) -> Result<Json<Groups>, Problem> {
-    let limit = number("limit", which.limit, PAGE)? as usize;
-    let from = which.after.as_deref().map(place).transpose()?;
-    if let Some(namespace) = &which.namespace {
-        principal.must(Verb::Read, Some(namespace))?;
+    QueryParams(query): QueryParams<ListGroupsQuery>,
+) -> Result<Json<GroupList>, Problem> {
+    let limit = validate_number("limit", query.limit, PAGE)? as usize;
+    let from = query.cursor.as_deref().map(parse_cursor).transpose()?;
+    if let Some(namespace) = &query.namespace {
+        principal.require(Permission::Read, Some(namespace))?;
     }
-    let mut names = app.store.group_names(which.namespace.as_ref()).await?;
+    let mut names = app.store.group_names(query.namespace.as_ref()).await?;
     names.retain(|key| {
-        principal.may(Verb::Read, Some(&key.topic.namespace))
-            && which.topic.as_ref().is_none_or(|name| *name == key.topic.name)
+        principal.may(Permission::Read, Some(&key.topic.namespace))
+            && query.topic.as_ref().is_none_or(|name| *name == key.topic.name)
             && from.as_ref().is_none_or(|from| key > from)
     });
     names.sort_unstable();
     let more = names.len() > limit;
     names.truncate(limit);
-    let next = names
+    let next_cursor = names
         .last()
         .filter(|_| more)
         .map(|GroupKey { topic, name }| format!("{}/{}/{name}", topic.namespace, topic.name));
     let store = &app.store;
-    let groups = looked_at(names, |key| async move { store.group(&key).await }).await?;
-    Ok(Json(Groups { groups: groups.into_iter().map(GroupView::shown).collect(), next }))
+    let groups = read_each(names, |key| async move { store.group(&key).await }).await?;
+    Ok(Json(GroupList { groups: groups.into_iter().map(GroupView::redacted).collect(), next_cursor }))
 }
 
-/// Show a group
+/// Get a group
 ///
-/// Its members, and for each slot who has it, how far it is read, where it ends, and how many events and milliseconds lie between.
+/// Members, and for each partition its holder, committed offset, end offset and lag.
 #[utoipa::path(get, path = "/v1/topics/{topic}/groups/{group}", tag = "groups",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within),
-    responses((status = 200, body = GroupView), (status = 404, body = Problem, description = "There is no such group.")))]
-pub(crate) async fn show(
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery),
+    responses((status = 200, body = GroupView), (status = 404, body = Problem, description = "The group does not exist.")))]
+pub(crate) async fn get_group(
     State(app): State<App>,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<Json<GroupView>, Problem> {
-    find(&app, &key(within, topic, group)).await.map(GroupView::shown).map(Json)
+    find(&app, &key(within, topic, group)).await.map(GroupView::redacted).map(Json)
 }
 
-/// Set a group
+/// Create or update a group
 ///
-/// Makes it, where it is to begin, or sets it anew: what is left out is as usual.
+/// Creates the group at its start offset, or replaces its settings. Omitted settings get their defaults.
 #[utoipa::path(put, path = "/v1/topics/{topic}/groups/{group}", tag = "groups",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Option<GroupWish>,
-    responses((status = 200, body = GroupView), (status = 201, body = GroupView, description = "It is new.")))]
-pub(crate) async fn set(
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = Option<PutGroupRequest>,
+    responses((status = 200, body = GroupView), (status = 201, body = GroupView, description = "Created.")))]
+pub(crate) async fn put_group(
     State(app): State<App>,
-    by: By,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
-    MaybeGiven(wish): MaybeGiven<GroupWish>,
+    by: AuditActor,
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(body): OptionalJsonBody<PutGroupRequest>,
 ) -> Result<Response, Problem> {
     let key = key(within, topic, group);
-    let settings = GroupSettings { max_attempts: wish.max_attempts, backoff: wish.backoff };
-    check_group(&settings).map_err(|error| sense(&error, "max_attempts"))?;
-    check_begin(&wish.from).map_err(|error| sense(&error, "from"))?;
+    let settings = GroupSettings { max_attempts: body.max_attempts, backoff: body.backoff };
+    validate_group(&settings).map_err(|error| invalid_request(&error, "max_attempts"))?;
+    validate_start_offset(&body.from).map_err(|error| invalid_request(&error, "from"))?;
     quota::check(&app, Object::Group(&key)).await?;
-    let new = match app.store.set_group(&key, &settings, wish.from).await {
+    let new = match app.store.set_group(&key, &settings, body.from).await {
         Ok(new) => new,
-        Err(error) => return Err(of_topic(&app, &key.topic, error).await),
+        Err(error) => return Err(topic_problem(&app, &key.topic, error).await),
     };
     let detail = serde_json::to_string(&settings).unwrap_or_default();
     record(&app, &by, "group.set", &key, detail).await;
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(find(&app, &key).await?.shown())).into_response())
+    Ok((status, Json(find(&app, &key).await?.redacted())).into_response())
 }
 
 /// Delete a group
 ///
-/// With how far it has read, and what is aside in it. Not while it has members that live.
+/// Deletes the group with its offsets and parked events. Fails while the group has live members.
 #[utoipa::path(delete, path = "/v1/topics/{topic}/groups/{group}", tag = "groups",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within),
-    responses((status = 204), (status = 404, body = Problem, description = "There is no such group."),
-        (status = 409, body = Problem, description = "It has members.")))]
-pub(crate) async fn delete(
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery),
+    responses((status = 204), (status = 404, body = Problem, description = "The group does not exist."),
+        (status = 409, body = Problem, description = "The group has live members.")))]
+pub(crate) async fn delete_group(
     State(app): State<App>,
-    by: By,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
+    by: AuditActor,
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<StatusCode, Problem> {
     let key = key(within, topic, group);
     let deleted = app.store.delete_group(&key).await.map_err(|error| match error.kind {
-        // The one thing that a store has against it.
-        Trouble::Request => {
-            Problem::told(StatusCode::CONFLICT, "group-in-use", &error.message).field("group")
+        // The store rejects the request only for this reason.
+        ErrorKind::Request => {
+            Problem::from_message(StatusCode::CONFLICT, "group-in-use", &error.message).field("group")
         }
         _ => Problem::from(error),
     });
     if !deleted? {
-        return Err(none(&key));
+        return Err(no_such_group(&key));
     }
     record(&app, &by, "group.delete", &key, String::new()).await;
     Ok(StatusCode::NO_CONTENT)
@@ -232,165 +234,171 @@ pub(crate) async fn delete(
 
 /// Pause a group
 ///
-/// Nothing more is read until it is resumed. Its members stay, and finish what they have.
+/// Members read no more events until the group is resumed. They stay in the group and finish their current
+/// events.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/pause", tag = "groups",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Option<PauseWork>,
-    responses((status = 200, body = Changed), (status = 404, body = Problem, description = "There is no such group.")))]
-pub(crate) async fn pause(
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = Option<PauseRequest>,
+    responses((status = 200, body = ChangeResponse), (status = 404, body = Problem, description = "The group does not exist.")))]
+pub(crate) async fn pause_group(
     State(app): State<App>,
     principal: Principal,
-    by: By,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
-    MaybeGiven(pause): MaybeGiven<PauseWork>,
-) -> Result<Json<Changed>, Problem> {
+    by: AuditActor,
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(pause): OptionalJsonBody<PauseRequest>,
+) -> Result<Json<ChangeResponse>, Problem> {
     let key = key(within, topic, group);
     let pause = pause.pause(&app, &principal)?;
     let changed = match app.store.set_group_paused(&key, Some(&pause)).await {
         Ok(changed) => changed,
-        Err(error) => return Err(of_group(&app, &key, error).await),
+        Err(error) => return Err(group_problem(&app, &key, error).await),
     };
     paused(&app, &by, &key, changed, "group.pause", pause.reason).await
 }
 
 /// Resume a group
 ///
-/// It is read again, from where it was.
+/// Members read again from the committed offsets.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/resume", tag = "groups",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Option<Nothing>,
-    responses((status = 200, body = Changed), (status = 404, body = Problem, description = "There is no such group.")))]
-pub(crate) async fn resume(
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = Option<EmptyRequest>,
+    responses((status = 200, body = ChangeResponse), (status = 404, body = Problem, description = "The group does not exist.")))]
+pub(crate) async fn resume_group(
     State(app): State<App>,
-    by: By,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
-    MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
-) -> Result<Json<Changed>, Problem> {
+    by: AuditActor,
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(EmptyRequest {}): OptionalJsonBody<EmptyRequest>,
+) -> Result<Json<ChangeResponse>, Problem> {
     let key = key(within, topic, group);
     let changed = match app.store.set_group_paused(&key, None).await {
         Ok(changed) => changed,
-        Err(error) => return Err(of_group(&app, &key, error).await),
+        Err(error) => return Err(group_problem(&app, &key, error).await),
     };
     paused(&app, &by, &key, changed, "group.resume", String::new()).await
 }
 
 async fn paused(
     app: &App,
-    by: &By,
+    by: &AuditActor,
     key: &GroupKey,
     changed: bool,
     action: &str,
     detail: String,
-) -> Result<Json<Changed>, Problem> {
+) -> Result<Json<ChangeResponse>, Problem> {
     if changed {
         record(app, by, action, key, detail).await;
     } else {
-        // Of one that is not there nothing can be changed, either.
+        // The store reports no change if the group does not exist, too.
         find(app, key).await?;
     }
-    Ok(Json(Changed { changed }))
+    Ok(Json(ChangeResponse { changed }))
 }
 
-/// Reset a group
+/// Reset the offsets of a group
 ///
-/// Moves it to the beginning, the end, a position or a time: of all slots, or of one. Whoever has a slot has lost it, and takes it anew;
-/// what they had not committed is refused. What is aside after the new position is forgotten, for it is read again. With `dry_run`
-/// nothing is changed.
+/// Moves the offsets of all partitions, or of one, to the start, the end, an offset or an instant. Members
+/// lose their partition leases and take them again; uncommitted work is rejected. Parked events after the new
+/// offset are deleted, because they are read again. With `dry_run` nothing changes.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/reset", tag = "groups",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Reset,
-    responses((status = 200, body = ResetDone), (status = 404, body = Problem, description = "There is no such group.")))]
-pub(crate) async fn reset(
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = ResetOffsetsRequest,
+    responses((status = 200, body = ResetOffsetsResponse), (status = 404, body = Problem, description = "The group does not exist.")))]
+pub(crate) async fn reset_group_offsets(
     State(app): State<App>,
-    by: By,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
-    Given(reset): Given<Reset>,
-) -> Result<Json<ResetDone>, Problem> {
+    by: AuditActor,
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(reset): JsonBody<ResetOffsetsRequest>,
+) -> Result<Json<ResetOffsetsResponse>, Problem> {
     let key = key(within, topic, group);
     let to = reset.to;
-    reset.slot.map_or(Ok(()), |slot| plausible_slot("slot", slot))?;
-    check_begin(&to).map_err(|error| sense(&error, "to"))?;
-    let slots = match app.store.reset_group(&key, to, reset.slot, reset.dry_run).await {
-        Ok(slots) => slots,
+    reset.partition.map_or(Ok(()), |partition| validate_partition("partition", partition))?;
+    validate_start_offset(&to).map_err(|error| invalid_request(&error, "to"))?;
+    let partitions = match app.store.reset_group(&key, to, reset.partition, reset.dry_run).await {
+        Ok(partitions) => partitions,
         Err(error) => {
-            let problem = of_group(&app, &key, error).await;
-            return Err(if reset.slot.is_some() && problem.field.is_none() {
-                problem.field("slot")
+            let problem = group_problem(&app, &key, error).await;
+            return Err(if reset.partition.is_some() && problem.field.is_none() {
+                problem.field("partition")
             } else {
                 problem
             });
         }
     };
-    if slots.is_empty() {
+    if partitions.is_empty() {
         find(&app, &key).await?;
     } else if !reset.dry_run {
-        record(&app, &by, "group.reset", &key, reset_detail(&to, reset.slot)).await;
+        record(&app, &by, "group.reset", &key, reset_detail(&to, reset.partition)).await;
     }
-    Ok(Json(ResetDone { slots }))
+    Ok(Json(ResetOffsetsResponse { partitions }))
 }
 
-/// Where a group was moved to, for the audit.
-pub(crate) fn reset_detail(to: &Begin, slot: Option<u32>) -> String {
+/// Describe a reset for the audit log.
+pub(crate) fn reset_detail(to: &StartOffset, partition: Option<u32>) -> String {
     let to = match to {
-        Begin::Earliest => "the earliest event".to_owned(),
-        Begin::Latest => "the latest event".to_owned(),
-        Begin::Position(position) => format!("position {position}"),
-        Begin::Time(at_ms) => in_utc(*at_ms),
+        StartOffset::Earliest => "the earliest event".to_owned(),
+        StartOffset::Latest => "the latest event".to_owned(),
+        StartOffset::Offset(offset) => format!("offset {offset}"),
+        StartOffset::PublishedAtMs(at_ms) => to_rfc3339(*at_ms),
     };
-    let which = slot.map_or_else(String::new, |slot| format!(", slot {slot}"));
-    format!("to {to}{which}")
+    let query = partition.map_or_else(String::new, |partition| format!(", partition {partition}"));
+    format!("to {to}{query}")
 }
 
-/// The group of a request.
-fn key(within: Within, topic: Name, group: Name) -> GroupKey {
+/// Key of the group in a request.
+fn key(within: NamespaceQuery, topic: Name, group: Name) -> GroupKey {
     GroupKey::new(TopicKey::new(within.namespace, topic), group)
 }
 
-/// A group, as the store has it.
+/// Read a group from the store.
 async fn find(app: &App, key: &GroupKey) -> Result<GroupView, Problem> {
-    app.store.group(key).await?.ok_or_else(|| none(key))
+    app.store.group(key).await?.ok_or_else(|| no_such_group(key))
 }
 
-/// There is no such group.
-pub(crate) fn none(key: &GroupKey) -> Problem {
-    let detail = format!("there is no group {} of the topic {}", key.name, key.topic);
+/// Problem: the group does not exist.
+pub(crate) fn no_such_group(key: &GroupKey) -> Problem {
+    let detail = format!("group {} of topic {} does not exist", key.name, key.topic);
     Problem::new(StatusCode::NOT_FOUND, "no-such-group", detail)
         .field("group")
-        .remedy("GET /v1/groups lists those that there are; the first member makes one, and so does a PUT")
+        .remedy("GET /v1/groups lists groups; PUT creates one, and so does the first member")
 }
 
-/// What a store has against something about a group: there is none, if that is so.
-async fn of_group(app: &App, key: &GroupKey, error: StoreError) -> Problem {
+/// Map a store error about a group; `no-such-group` if the group does not exist.
+async fn group_problem(app: &App, key: &GroupKey, error: StoreError) -> Problem {
     let problem = Problem::from(error);
-    if problem.code != "refused-by-store" {
+    if problem.code != "rejected-by-store" {
         return problem;
     }
-    match app.store.look_group(key).await {
-        Ok(None) => none(key),
+    match app.store.group_assignment(key).await {
+        Ok(None) => no_such_group(key),
         _ => problem,
     }
 }
 
-/// Refuses what can be no slot.
-fn plausible_slot(field: &str, slot: u32) -> Result<(), Problem> {
-    if slot < SLOTS_MAX {
+/// Reject a partition number beyond the maximum.
+fn validate_partition(field: &str, partition: u32) -> Result<(), Problem> {
+    if partition < PARTITIONS_MAX {
         return Ok(());
     }
-    Err(unfit(field, format!("there is no slot {slot}; a topic has {SLOTS_MAX} at most, counted from 0")))
+    Err(invalid_value(
+        field,
+        format!(
+            "partition {partition} is out of range; a topic has at most {PARTITIONS_MAX} partitions, counted from 0"
+        ),
+    ))
 }
 
-/// Records a deed that was done to a group.
-async fn record(app: &App, by: &By, action: &str, key: &GroupKey, detail: String) {
+/// Record a change of a group.
+async fn record(app: &App, by: &AuditActor, action: &str, key: &GroupKey, detail: String) {
     let target = format!("{}/{}", key.topic.name, key.name);
     record_of(app, by, action, &key.topic.namespace, &target, detail).await;
 }
 
-/// Where a page goes on.
-fn place(text: &str) -> Result<GroupKey, Problem> {
+/// Parse a list cursor.
+fn parse_cursor(text: &str) -> Result<GroupKey, Problem> {
     let malformed = |detail: String| {
         Problem::new(StatusCode::BAD_REQUEST, "malformed-query", detail)
-            .field("after")
-            .remedy("give `next` of the page before, as it was")
+            .field("cursor")
+            .remedy("send `next_cursor` of the previous page unchanged")
     };
     let mut names = Vec::new();
     for part in text.split('/') {

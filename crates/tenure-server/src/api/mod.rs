@@ -1,81 +1,81 @@
-//! `/v1`: elections for whatever can speak HTTP, and the document that describes it.
+//! Public HTTP API under `/v1`, internal operations under `/internal/v1`, and the OpenAPI document.
 
 mod audit;
+mod audit_writer;
 mod campaign;
-mod claims;
-mod deeds;
-mod docs;
-mod document;
+mod claim;
+mod conditional;
+mod credentials;
+mod docs_page;
+mod election_actions;
+mod election_types;
 mod elections;
 mod events;
-mod given;
+mod extract;
+mod gossip;
 mod groups;
-mod members;
 mod names;
-mod operate;
-mod owned;
+mod openapi;
 mod pools;
 mod queues;
 mod raft;
 mod replicas;
-mod room;
 mod schedules;
-mod sense;
+mod session_owner;
+mod session_quota;
 mod sessions;
-mod shape;
-mod shown;
 mod store;
 mod tasks;
-mod tokens;
 mod topics;
+mod validate;
 mod watch;
 mod workers;
 
 use axum::routing::get;
 use http::Method;
-use tenure::port::Verb;
+use tenure::port::Permission;
 use utoipa_axum::routes;
 
-pub(crate) use self::deeds::By;
-pub(crate) use self::document::bare as document;
-pub(crate) use self::events::{fitting, no_event as no_such_event};
+pub(crate) use self::audit_writer::AuditActor;
+pub(crate) use self::events::{limit_size, no_such_event};
+pub(crate) use self::gossip::gossip_disabled as no_gossip;
 pub(crate) use self::groups::{
-    PushWish, none as no_such_group, order_dead, push_address, reset_detail, set_push,
+    PutWebhookRequest, no_such_group, order_dead, push_address, reset_detail, set_webhook,
 };
-pub(crate) use self::members::none as no_gossip;
 pub(crate) use self::names::names as names_namespace;
+pub(crate) use self::openapi::empty as document;
 pub(crate) use self::schedules::{
-    Range as TickRange, ScheduleWish, backfill_range, changed_meanwhile, checked as check_schedule,
-    none as no_such_schedule, set_schedule, trigger_now,
+    PutScheduleRequest, TickRange, backfill_range, changed_meanwhile, no_such_schedule,
+    preview as check_schedule, set_schedule, trigger_now,
 };
-pub(crate) use self::sessions::short;
+pub(crate) use self::sessions::validate_display_text;
 pub(crate) use self::tasks::{CANCELLED, RETRIED};
-pub(crate) use self::topics::none as no_such_topic;
-use crate::route::{Need, Routes};
+pub(crate) use self::topics::no_such_topic;
+use crate::route::{RequiredPermission, Routes};
 
 /// The routes of the API.
 pub(crate) fn routes() -> Routes {
-    let read = Need::In(Verb::Read);
+    let read = RequiredPermission::In(Permission::Read);
     Routes::new()
-        .api(Need::Known, routes!(elections::list))
-        .api(read, routes!(elections::show))
-        .api(read, routes!(elections::leader))
-        .api(read, routes!(elections::candidates))
-        .api(read, routes!(elections::history))
-        .api(read, routes!(watch::election))
-        .api(Need::Known, routes!(watch::all))
-        .api(Need::Stand, routes!(campaign::campaign))
-        // Those who lead step down by themselves; it takes an operator to make others do so.
-        .api(Need::In(Verb::Lead), routes!(operate::resign))
-        .api(Need::In(Verb::Admin), routes!(operate::transfer))
-        .api(Need::In(Verb::Admin), routes!(operate::pause))
-        .api(Need::In(Verb::Admin), routes!(operate::resume))
-        .api(Need::Known, routes!(store::show))
-        .page(Need::Nothing, Method::GET, "/openapi.json", get(document::serve))
-        .page(Need::Nothing, Method::GET, "/docs", get(docs::show))
+        .api(RequiredPermission::AnyCredential, routes!(elections::list_elections))
+        .api(read, routes!(elections::get_election))
+        .api(read, routes!(elections::get_leader))
+        .api(read, routes!(elections::list_candidates))
+        .api(read, routes!(elections::list_terms))
+        .api(read, routes!(watch::watch_election))
+        .api(RequiredPermission::AnyCredential, routes!(watch::watch_elections))
+        .api(RequiredPermission::Campaign, routes!(campaign::campaign))
+        // A leader resigns with `lead`; making another candidate's leader resign requires an operator.
+        .api(RequiredPermission::In(Permission::Lead), routes!(election_actions::resign_leader))
+        .api(RequiredPermission::In(Permission::Admin), routes!(election_actions::transfer_leader))
+        .api(RequiredPermission::In(Permission::Admin), routes!(election_actions::pause_election))
+        .api(RequiredPermission::In(Permission::Admin), routes!(election_actions::resume_election))
+        .api(RequiredPermission::AnyCredential, routes!(store::get_store_status))
+        .page(RequiredPermission::None, Method::GET, "/openapi.json", get(openapi::serve))
+        .page(RequiredPermission::None, Method::GET, "/docs", get(docs_page::show))
         .merge(queues::routes())
         .merge(tasks::routes())
-        .merge(claims::routes())
+        .merge(claim::routes())
         .merge(workers::routes())
         .merge(pools::routes())
         .merge(topics::routes())
@@ -86,7 +86,7 @@ pub(crate) fn routes() -> Routes {
         .merge(names::routes())
         .merge(replicas::routes())
         .merge(raft::routes())
-        .merge(members::routes())
+        .merge(gossip::routes())
         .merge(audit::routes())
-        .merge(tokens::routes())
+        .merge(credentials::routes())
 }

@@ -1,115 +1,119 @@
-//! Names: who has which, answered from the board; and those of the cluster that this server has joined by gossip.
+//! Registered names from the snapshot, and soft names from gossip.
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
-use tenure::cluster::{NAMES, NameView, Registry};
-use tenure::port::Verb;
+use tenure::cluster::{NAMES, RegisteredName, Registry};
+use tenure::port::Permission;
 use tenure::{ElectionKey, Name};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::given::{At, In};
-use super::shape;
-use super::shown::{shown, tagged};
+use super::conditional::{snapshot_response, tagged_response};
+use super::election_types;
+use super::extract::{PathParams, QueryParams};
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
 pub(crate) fn routes() -> Routes {
-    // Each looks for itself whether the registry's namespace may be read: it is another than `default`.
-    Routes::new().api(Need::Known, routes!(list)).api(Need::Known, routes!(show))
+    // The handlers check the permission themselves: the namespace of the registry is not `default`.
+    Routes::new()
+        .api(RequiredPermission::AnyCredential, routes!(list_names))
+        .api(RequiredPermission::AnyCredential, routes!(get_name))
 }
 
-/// Which registry, and how sure the answer has to be.
+/// Registry and consistency of a name query.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Where {
-    /// The namespace of the registry.
+pub(crate) struct NamesQuery {
+    /// Namespace of the registry.
     #[serde(default = "names")]
     #[param(default = "names")]
     namespace: Name,
-    /// Ask the store, instead of answering with what was seen last.
+    /// Read the store instead of the snapshot.
     #[serde(default)]
     consistent: bool,
-    /// The names of the cluster that this server has joined by gossip, instead of the store's. They have no token, and in a netsplit each
-    /// side may have its own.
+    /// List the soft names of the gossip cluster instead of the store's names. They have no token, and in a
+    /// network split each side may have its own holder.
     #[serde(default)]
     soft: bool,
 }
 
-/// The namespace of names, unless another is chosen.
+/// Default namespace of registered names.
 pub(crate) fn names() -> Name {
     NAMES.parse().unwrap_or_else(|_| Name::default_namespace())
 }
 
-/// The names of a registry.
+/// Registered names.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Names {
-    /// The names that somebody has, in their order.
-    names: Vec<NameView>,
+pub(crate) struct RegisteredNameList {
+    /// Names with a holder, sorted.
+    names: Vec<RegisteredName>,
 }
 
-/// List names
+/// List registered names
 ///
-/// Who has which, under which token, and what it says of itself.
-#[utoipa::path(get, path = "/v1/names", tag = "names", params(Where), responses((status = 200, body = Names)))]
-pub(crate) async fn list(
+/// Each name with its holder, token and metadata.
+#[utoipa::path(get, path = "/v1/names", tag = "cluster", params(NamesQuery), responses((status = 200, body = RegisteredNameList)))]
+pub(crate) async fn list_names(
     State(app): State<App>,
     principal: Principal,
-    In(at): In<Where>,
+    QueryParams(at): QueryParams<NamesQuery>,
 ) -> Result<Response, Problem> {
-    principal.must(Verb::Read, Some(&at.namespace))?;
+    principal.require(Permission::Read, Some(&at.namespace))?;
     if at.soft {
-        return Ok(Json(Names { names: softly(&app).await? }).into_response());
+        return Ok(Json(RegisteredNameList { names: soft_names(&app).await? }).into_response());
     }
-    let seen = if at.consistent { app.board.look_at_all().await? } else { app.board.known().await? };
-    let all = seen.elections.iter().filter(|(key, _)| key.namespace == at.namespace);
-    let names = all.filter_map(|(_, entry)| NameView::of(entry)).collect();
-    Ok(shown(&app, &seen, shape::json(&Names { names })))
+    let snapshot =
+        if at.consistent { app.elections.refresh_all().await? } else { app.elections.ready().await? };
+    let all = snapshot.elections.iter().filter(|(key, _)| key.namespace == at.namespace);
+    let names = all.filter_map(|(_, entry)| RegisteredName::of(entry)).collect();
+    Ok(snapshot_response(&app, &snapshot, election_types::json(&RegisteredNameList { names })))
 }
 
-/// Show who has a name
+/// Get a registered name
 ///
-/// `200` and who has it, `404` if nobody has it just now.
-#[utoipa::path(get, path = "/v1/names/{name}", tag = "names",
-    params(("name" = Name, Path), Where,
-        ("if-none-match" = Option<String>, Header, description = "The `ETag` of what you have")),
-    responses((status = 200, body = NameView, headers(("etag" = String), ("tenure-age-ms" = u64))),
-        (status = 304, description = "It is as you have it."),
-        (status = 404, body = Problem, description = "Nobody has it just now.")))]
-pub(crate) async fn show(
+/// `200` with the holder, `404` if the name has no holder now.
+#[utoipa::path(get, path = "/v1/names/{name}", tag = "cluster",
+    params(("name" = Name, Path), NamesQuery,
+        ("if-none-match" = Option<String>, Header, description = "`ETag` of the representation that the client has")),
+    responses((status = 200, body = RegisteredName, headers(("etag" = String), ("tenure-snapshot-age-ms" = u64))),
+        (status = 304, description = "Not modified."),
+        (status = 404, body = Problem, description = "The name has no holder now.")))]
+pub(crate) async fn get_name(
     State(app): State<App>,
     principal: Principal,
-    At(name): At<Name>,
-    In(at): In<Where>,
+    PathParams(name): PathParams<Name>,
+    QueryParams(at): QueryParams<NamesQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    principal.must(Verb::Read, Some(&at.namespace))?;
+    principal.require(Permission::Read, Some(&at.namespace))?;
     if at.soft {
-        let found = softly(&app).await?.into_iter().find(|view| view.name == name);
-        return found.map(|view| Json(view).into_response()).ok_or_else(|| nobody(&name));
+        let found = soft_names(&app).await?.into_iter().find(|view| view.name == name);
+        return found.map(|view| Json(view).into_response()).ok_or_else(|| no_such_name(&name));
     }
     let key = ElectionKey::new(at.namespace, name);
-    let seen = if at.consistent { app.board.look(&key).await? } else { app.board.known().await? };
-    let found = seen.elections.get(&key).and_then(|entry| Some((entry, NameView::of(entry)?)));
-    let (entry, view) = found.ok_or_else(|| nobody(&key.name))?;
-    Ok(tagged(&app, &seen, &headers, entry.version(), Some(shape::json(&view))))
+    let snapshot =
+        if at.consistent { app.elections.refresh(&key).await? } else { app.elections.ready().await? };
+    let found = snapshot.elections.get(&key).and_then(|entry| Some((entry, RegisteredName::of(entry)?)));
+    let (entry, view) = found.ok_or_else(|| no_such_name(&key.name))?;
+    Ok(tagged_response(&app, &snapshot, &headers, entry.version(), Some(election_types::json(&view))))
 }
 
-/// The names of the cluster that this server has joined by gossip.
-async fn softly(app: &App) -> Result<Vec<NameView>, Problem> {
-    let gossip = app.gossip.as_ref().ok_or_else(super::members::none)?;
-    // What is heard is in memory: there is nothing that could fail.
+/// Soft names of the gossip cluster.
+async fn soft_names(app: &App) -> Result<Vec<RegisteredName>, Problem> {
+    let gossip = app.gossip.as_ref().ok_or_else(super::gossip::gossip_disabled)?;
+    // The list is in memory, so reading it cannot fail.
     Ok(Registry::soft(gossip).list().await.unwrap_or_default())
 }
 
-fn nobody(name: &Name) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "no-such-name", format!("nobody has the name {name}"))
+fn no_such_name(name: &Name) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no-such-name", format!("name {name} has no holder"))
         .field("name")
-        .remedy("GET /v1/names lists those that somebody has")
+        .remedy("GET /v1/names lists the names with a holder")
 }

@@ -1,8 +1,8 @@
-//! Pools: resources, and requests that wait for one that fits.
+//! Pools: resources, and requests for them.
 //!
-//! A request belongs to who made it, by the name that the server knows them under: nobody else extends or releases it.
+//! A request belongs to the principal that created it; no other principal can extend or release it.
 
-mod waiting;
+mod wait;
 
 use axum::Json;
 use axum::extract::State;
@@ -10,63 +10,69 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::port::{
-    BASE_PRIORITY, ClaimRefusal, Handle, NewRequest, NewResource, PoolKey, PoolSettings, PoolView, RequestId,
-    RequestState, RequestView, Trouble, Verb,
+    BASE_PRIORITY, ClaimRefusal, ErrorKind, NewResource, Permission, PoolKey, PoolRequest, PoolRequestAction,
+    PoolRequestId, PoolRequestState, PoolRequestView, PoolSettings, PoolView,
 };
 use tenure::{Name, SessionId, Token};
-use tenure_core::claim::{check_pool, check_request, check_resources};
+use tenure_core::rules::work::{validate_pool, validate_pool_request, validate_resources};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::campaign::plausible_token;
-use super::claims::{check_hold, check_life, patient};
-use super::deeds::{By, record_of};
-use super::given::{At, Given, In, MaybeGiven};
-use super::sense::of_ask;
-use super::sessions::{Whose, Within, short, signed, unfit};
+use super::audit_writer::{AuditActor, record_of};
+use super::campaign::validate_token;
+use super::claim::{validate_claim_lifetime, validate_claim_timeout, validate_wait};
+use super::extract::{JsonBody, OptionalJsonBody, PathParams, QueryParams};
+use super::sessions::{
+    NamespaceQuery, OptionalNamespaceQuery, display_actor, invalid_value, validate_display_text,
+};
+use super::validate::request_problem;
 use crate::App;
-use crate::access::{Principal, Slot};
+use crate::access::{Principal, RequestPermitHandle};
 use crate::problem::Problem;
 use crate::quota::{self, Object};
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
-/// The most resources that are put into a pool at once.
+/// Maximum number of resources in one request.
 const RESOURCES_MAX: usize = 1000;
-/// How long a claim of a resource without a session lasts, unless it says otherwise.
-const HOLD_MS: u64 = 60_000;
+/// Default claim timeout of a resource without a session.
+const CLAIM_TIMEOUT_MS: u64 = 60_000;
 
 pub(crate) fn routes() -> Routes {
-    let (read, work, admin) = (Need::In(Verb::Read), Need::In(Verb::Claim), Need::In(Verb::Admin));
+    let (read, work, admin) = (
+        RequiredPermission::In(Permission::Read),
+        RequiredPermission::In(Permission::Claim),
+        RequiredPermission::In(Permission::Admin),
+    );
     Routes::new()
-        .api(Need::Known, routes!(list))
-        .api(read, routes!(show))
-        .api(admin, routes!(set))
+        .api(RequiredPermission::AnyCredential, routes!(list_pools))
+        .api(read, routes!(get_pool))
+        .api(admin, routes!(put_pool))
         .api(admin, routes!(put_resource))
         .api(admin, routes!(put_resources))
-        .api(admin, routes!(remove_resource))
-        .api(work, routes!(request))
-        .api(read, routes!(show_request))
-        .api(work, routes!(look_again))
-        .api(work, routes!(release))
-        .api_heartbeat(work, routes!(extend))
+        .api(admin, routes!(delete_resource))
+        .api(work, routes!(create_request))
+        .api(read, routes!(get_request))
+        .api(work, routes!(match_request))
+        .api(work, routes!(release_request))
+        .api_heartbeat(work, routes!(heartbeat_request))
 }
 
-/// Pools.
+/// List of pools.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PoolList {
-    /// The pools, by namespace and name.
+    /// Pools by namespace and name.
     pools: Vec<PoolView>,
 }
 
-/// How a resource is.
+/// Resource settings.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"tags": ["gpu", "rack-7"]}))]
-pub(crate) struct Resource {
-    /// What it has.
+pub(crate) struct PutResourceRequest {
+    /// Tags.
     #[serde(default)]
     tags: Vec<String>,
-    /// Whether it is handed out. A resource that is held stays held.
+    /// Whether the resource may be granted. A held resource stays held.
     #[serde(default = "yes")]
     #[schema(default = true)]
     enabled: bool,
@@ -76,117 +82,117 @@ fn yes() -> bool {
     true
 }
 
-/// Resources, to be put into a pool at once.
+/// Resources to add to a pool.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Resources {
-    /// The resources.
+pub(crate) struct PutResourcesRequest {
+    /// Resources.
     resources: Vec<NewResource>,
 }
 
-/// A wish for a resource.
+/// Request for a resource.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"key": "job-7", "requires": ["gpu"], "hold_ms": 600000, "wait_ms": 30000}))]
-pub(crate) struct Wish {
-    /// Asked again under the same key, while the first is waiting or granted: the first one.
+#[schema(example = json!({"idempotency_key": "job-7", "required_tags": ["gpu"], "claim_timeout_ms": 600000, "wait_ms": 30000}))]
+pub(crate) struct CreatePoolRequest {
+    /// Idempotency key. While a request with the same key is waiting or granted, it is returned.
     #[schema(max_length = 1024, example = "job-7")]
-    key: String,
-    /// Who asks, if there are several behind one principal.
+    idempotency_key: String,
+    /// Owner, if a principal acts for several.
     owner: Option<String>,
-    /// Tags that the resource must have, all of them.
+    /// Tags that the resource must have.
     #[serde(default)]
-    requires: Vec<String>,
-    /// Tags that it had better have: of the free ones that do, the one with the most.
+    required_tags: Vec<String>,
+    /// Preferred tags: among the matching free resources, the one with the most preferred tags is granted.
     #[serde(default)]
-    prefers: Vec<String>,
-    /// The base of its priority.
+    preferred_tags: Vec<String>,
+    /// Base of the priority.
     #[schema(default = 100)]
-    base: Option<i32>,
-    /// The session on whose beat the request and the claim live, opened through a server by whoever asks.
+    base_priority: Option<i32>,
+    /// Session whose heartbeats keep the request and the claim alive. The caller must own it.
     session: Option<SessionId>,
-    /// How long the claim lasts unless it is extended; without a session, a minute unless said otherwise.
+    /// Claim timeout, restarted by each heartbeat. Without a session the default is one minute.
     #[schema(minimum = 1, maximum = 86400000, default = 60000)]
-    hold_ms: Option<u64>,
-    /// Given up if nothing fits for this long.
+    claim_timeout_ms: Option<u64>,
+    /// The request expires if it is not granted within this time.
     max_wait_ms: Option<u64>,
-    /// Whether it is looked at once whether something fits; otherwise it only waits, for `match`.
+    /// Whether to match at once; otherwise the request waits for a `match` call.
     #[serde(default = "yes")]
     #[schema(default = true)]
-    look: bool,
-    /// How long this request waits for a resource. The wish itself waits on.
+    match_now: bool,
+    /// Maximum wait of this HTTP request. The pool request itself keeps waiting.
     #[serde(default)]
     #[schema(default = 0, maximum = 60000)]
     wait_ms: u64,
 }
 
-/// A claim of a resource, or a request that still waits.
+/// Release of a resource, or cancellation of a waiting request.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"token": 3}))]
-pub(crate) struct Letting {
-    /// The token of the claim; none while it waits.
+pub(crate) struct ReleaseResourceRequest {
+    /// Token of the claim; omitted while the request waits.
     token: Option<Token>,
-    /// Whose it is, if it was said when it was asked for.
+    /// Owner, if one was set at creation.
     owner: Option<String>,
 }
 
-/// A claim of a resource that goes on.
+/// Heartbeat of the claim of a resource.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"token": 3, "hold_ms": 600000}))]
-pub(crate) struct Extension {
-    /// The token of the claim.
+#[schema(example = json!({"token": 3, "claim_timeout_ms": 600000}))]
+pub(crate) struct RequestHeartbeatRequest {
+    /// Fencing token of the claim.
     token: Token,
-    /// How long it lasts from now.
+    /// Claim timeout from now on.
     #[schema(minimum = 1, maximum = 86400000)]
-    hold_ms: u64,
-    /// Whose it is, if it was said when it was asked for.
+    claim_timeout_ms: u64,
+    /// Owner, if one was set at creation.
     owner: Option<String>,
 }
 
 /// List pools
 ///
-/// With their resources, who has them, and who waits.
-#[utoipa::path(get, path = "/v1/pools", tag = "pools", params(Whose), responses((status = 200, body = PoolList)))]
-pub(crate) async fn list(
+/// With their resources, holders and waiting requests.
+#[utoipa::path(get, path = "/v1/pools", tag = "pools", params(OptionalNamespaceQuery), responses((status = 200, body = PoolList)))]
+pub(crate) async fn list_pools(
     State(app): State<App>,
     principal: Principal,
-    In(whose): In<Whose>,
+    QueryParams(query): QueryParams<OptionalNamespaceQuery>,
 ) -> Result<Json<PoolList>, Problem> {
-    principal.must_list(whose.namespace.as_ref())?;
-    let mut pools = app.store.pools(whose.namespace.as_ref()).await?;
-    pools.retain(|pool| principal.may(Verb::Read, Some(&pool.key.namespace)));
+    principal.require_list(query.namespace.as_ref())?;
+    let mut pools = app.store.pools(query.namespace.as_ref()).await?;
+    pools.retain(|pool| principal.may(Permission::Read, Some(&pool.key.namespace)));
     Ok(Json(PoolList { pools }))
 }
 
-/// Show a pool
+/// Get a pool
 ///
-/// Its resources, who has them, and who waits, the next one first.
-#[utoipa::path(get, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = Name, Path), Within),
+/// The resources, their holders, and the waiting requests in order.
+#[utoipa::path(get, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = Name, Path), NamespaceQuery),
     responses((status = 200, body = PoolView)))]
-pub(crate) async fn show(
+pub(crate) async fn get_pool(
     State(app): State<App>,
-    At(pool): At<Name>,
-    In(within): In<Within>,
+    PathParams(pool): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<Json<PoolView>, Problem> {
     find(&app, &PoolKey::new(within.namespace, pool)).await.map(Json)
 }
 
-/// Set a pool
+/// Create or update a pool
 ///
-/// Makes it, or sets it anew: what is left out is as usual.
-#[utoipa::path(put, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = Name, Path), Within),
+/// Creates the pool or replaces its settings. Omitted settings get their defaults.
+#[utoipa::path(put, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = Name, Path), NamespaceQuery),
     request_body = PoolSettings, responses((status = 200, body = PoolView)))]
-pub(crate) async fn set(
+pub(crate) async fn put_pool(
     State(app): State<App>,
-    by: By,
-    At(pool): At<Name>,
-    In(within): In<Within>,
-    Given(settings): Given<PoolSettings>,
+    by: AuditActor,
+    PathParams(pool): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(settings): JsonBody<PoolSettings>,
 ) -> Result<Json<PoolView>, Problem> {
-    short("priority", &settings.priority)?;
-    check_pool(&settings).map_err(of_ask)?;
+    validate_display_text("priority_formula", &settings.priority_formula)?;
+    validate_pool(&settings).map_err(request_problem)?;
     let key = PoolKey::new(within.namespace, pool);
     quota::check(&app, Object::Pool(&key)).await?;
     app.store.set_pool(&key, &settings).await?;
@@ -195,44 +201,49 @@ pub(crate) async fn set(
     find(&app, &key).await.map(Json)
 }
 
-/// Put a resource into a pool
+/// Add a resource to a pool
 ///
-/// Or change how one is that is there. The pool is made, if it is not there.
+/// Adds the resource or changes its tags and whether it is enabled. Creates the pool if necessary.
 #[utoipa::path(put, path = "/v1/pools/{pool}/resources/{resource}", tag = "pools",
-    params(("pool" = Name, Path), ("resource" = Name, Path), Within), request_body = Option<Resource>,
+    params(("pool" = Name, Path), ("resource" = Name, Path), NamespaceQuery), request_body = Option<PutResourceRequest>,
     responses((status = 204)))]
 pub(crate) async fn put_resource(
     State(app): State<App>,
-    by: By,
-    At((pool, name)): At<(Name, Name)>,
-    In(within): In<Within>,
-    MaybeGiven(resource): MaybeGiven<Resource>,
+    by: AuditActor,
+    PathParams((pool, name)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(resource): OptionalJsonBody<PutResourceRequest>,
 ) -> Result<StatusCode, Problem> {
     let resource = NewResource { name, tags: resource.tags, enabled: resource.enabled };
-    add(&app, &by, PoolKey::new(within.namespace, pool), vec![resource]).await
+    add_resources(&app, &by, PoolKey::new(within.namespace, pool), vec![resource]).await
 }
 
-/// Put many resources into a pool
+/// Add several resources to a pool
 ///
-/// All at once, as one by one.
-#[utoipa::path(post, path = "/v1/pools/{pool}/resources", tag = "pools", params(("pool" = Name, Path), Within),
-    request_body = Resources, responses((status = 204)))]
+/// Same as adding them one by one.
+#[utoipa::path(post, path = "/v1/pools/{pool}/resources", tag = "pools", params(("pool" = Name, Path), NamespaceQuery),
+    request_body = PutResourcesRequest, responses((status = 204)))]
 pub(crate) async fn put_resources(
     State(app): State<App>,
-    by: By,
-    At(pool): At<Name>,
-    In(within): In<Within>,
-    Given(Resources { resources }): Given<Resources>,
+    by: AuditActor,
+    PathParams(pool): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(PutResourcesRequest { resources }): JsonBody<PutResourcesRequest>,
 ) -> Result<StatusCode, Problem> {
     if resources.is_empty() || resources.len() > RESOURCES_MAX {
-        let detail = format!("{} resources can not be put into a pool at once", resources.len());
-        return Err(unfit("resources", detail).remedy(format!("send between 1 and {RESOURCES_MAX}")));
+        let detail = format!("{} resources are out of range", resources.len());
+        return Err(invalid_value("resources", detail).remedy(format!("send between 1 and {RESOURCES_MAX}")));
     }
-    add(&app, &by, PoolKey::new(within.namespace, pool), resources).await
+    add_resources(&app, &by, PoolKey::new(within.namespace, pool), resources).await
 }
 
-async fn add(app: &App, by: &By, key: PoolKey, resources: Vec<NewResource>) -> Result<StatusCode, Problem> {
-    check_resources(&resources).map_err(of_ask)?;
+async fn add_resources(
+    app: &App,
+    by: &AuditActor,
+    key: PoolKey,
+    resources: Vec<NewResource>,
+) -> Result<StatusCode, Problem> {
+    validate_resources(&resources).map_err(request_problem)?;
     quota::check(app, Object::Pool(&key)).await?;
     app.store.add_resources(&key, &resources).await?;
     for resource in &resources {
@@ -246,233 +257,238 @@ async fn add(app: &App, by: &By, key: PoolKey, resources: Vec<NewResource>) -> R
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Take a resource out of a pool
+/// Remove a resource from a pool
 ///
-/// Not while somebody has it: disable it, and it is not handed out again.
+/// Fails while the resource is held: disable it first, so that it is not granted again.
 #[utoipa::path(delete, path = "/v1/pools/{pool}/resources/{resource}", tag = "pools",
-    params(("pool" = Name, Path), ("resource" = Name, Path), Within),
-    responses((status = 204), (status = 404, body = Problem, description = "It is not there."),
-        (status = 409, body = Problem, description = "Somebody has it.")))]
-pub(crate) async fn remove_resource(
+    params(("pool" = Name, Path), ("resource" = Name, Path), NamespaceQuery),
+    responses((status = 204), (status = 404, body = Problem, description = "The resource does not exist."),
+        (status = 409, body = Problem, description = "The resource is held.")))]
+pub(crate) async fn delete_resource(
     State(app): State<App>,
-    by: By,
-    At((pool, resource)): At<(Name, Name)>,
-    In(within): In<Within>,
+    by: AuditActor,
+    PathParams((pool, resource)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<StatusCode, Problem> {
     let key = PoolKey::new(within.namespace, pool);
     let removed = app.store.remove_resource(&key, &resource).await.map_err(|error| match error.kind {
-        // The one thing that a store has against it.
-        Trouble::Request => {
-            Problem::told(StatusCode::CONFLICT, "resource-held", &error.message).field("resource")
+        // The store rejects the request only for this reason.
+        ErrorKind::Request => {
+            Problem::from_message(StatusCode::CONFLICT, "resource-held", &error.message).field("resource")
         }
         _ => Problem::from(error),
     });
     if !removed? {
-        let detail = format!("there is no resource {resource} in {key}");
+        let detail = format!("resource {resource} does not exist in pool {key}");
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-resource", detail)
             .field("resource")
-            .remedy("GET the pool lists those that there are"));
+            .remedy("GET the pool to list its resources"));
     }
     let target = format!("{}/{resource}", key.name);
     record_of(&app, &by, "resource.remove", &key.namespace, &target, String::new()).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Ask for a resource
+/// Request a resource
 ///
-/// The request waits until a resource fits, and this one waits up to `wait_ms` for it. `200`: it has one, under a *token*; `202`: it
-/// still waits. Asked again under the same key, it is the same request.
-#[utoipa::path(post, path = "/v1/pools/{pool}/requests", tag = "pools", params(("pool" = Name, Path), Within),
-    request_body = Wish,
-    responses((status = 200, body = RequestView), (status = 202, body = RequestView, description = "It still waits."),
-        (status = 404, body = Problem, description = "There is no such pool.")))]
-pub(crate) async fn request(
+/// Creates a request and waits up to `wait_ms` for a resource. `200`: granted under a *token*; `202`: still
+/// waiting. The same idempotency key returns the same request.
+#[utoipa::path(post, path = "/v1/pools/{pool}/requests", tag = "pools", params(("pool" = Name, Path), NamespaceQuery),
+    request_body = CreatePoolRequest,
+    responses((status = 200, body = PoolRequestView), (status = 202, body = PoolRequestView, description = "The request is waiting."),
+        (status = 404, body = Problem, description = "The pool does not exist.")))]
+pub(crate) async fn create_request(
     State(app): State<App>,
     principal: Principal,
-    slot: Slot,
-    At(pool): At<Name>,
-    In(within): In<Within>,
-    Given(wish): Given<Wish>,
+    permit: RequestPermitHandle,
+    PathParams(pool): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(body): JsonBody<CreatePoolRequest>,
 ) -> Result<Response, Problem> {
-    let wait = patient(wish.wait_ms)?;
-    let hold_ms = wish.hold_ms.or_else(|| wish.session.is_none().then_some(HOLD_MS));
-    check_life(&app, &principal, wish.session.as_ref(), hold_ms).await?;
-    let request = NewRequest {
-        key: wish.key,
-        owner: owner(&principal, wish.owner)?,
-        requires: wish.requires,
-        prefers: wish.prefers,
-        base: wish.base.unwrap_or(BASE_PRIORITY),
-        session: wish.session,
-        hold_ms,
-        max_wait_ms: wish.max_wait_ms,
+    let wait = validate_wait(body.wait_ms)?;
+    let claim_timeout_ms =
+        body.claim_timeout_ms.or_else(|| body.session.is_none().then_some(CLAIM_TIMEOUT_MS));
+    validate_claim_lifetime(&app, &principal, body.session.as_ref(), claim_timeout_ms).await?;
+    let request = PoolRequest {
+        idempotency_key: body.idempotency_key,
+        owner: owner(&principal, body.owner)?,
+        required_tags: body.required_tags,
+        preferred_tags: body.preferred_tags,
+        base_priority: body.base_priority.unwrap_or(BASE_PRIORITY),
+        session: body.session,
+        claim_timeout_ms,
+        max_wait_ms: body.max_wait_ms,
     };
-    check_request(&request).map_err(of_ask)?;
+    validate_pool_request(&request).map_err(request_problem)?;
     let key = PoolKey::new(within.namespace, pool);
-    let asked = match wish.look {
-        false => app.store.request(&key, &request).await.map_err(Problem::from),
-        true => waiting::asked(&app, &slot, &key, &request, wait).await,
+    let created = match body.match_now {
+        false => app.store.create_pool_request(&key, &request).await.map_err(Problem::from),
+        true => wait::request_and_wait(&app, &permit, &key, &request, wait).await,
     };
-    match asked {
-        Ok(view) => Ok(told(view)),
-        // There is no such pool; or else the key is another's.
-        Err(problem) if problem.code == "refused-by-store" => {
+    match created {
+        Ok(view) => Ok(request_response(view)),
+        // The pool does not exist, or another owner has a request with this key.
+        Err(problem) if problem.code == "rejected-by-store" => {
             find(&app, &key).await?;
-            Err(problem.field("key"))
+            Err(problem.field("idempotency_key"))
         }
         Err(problem) => Err(problem),
     }
 }
 
-/// Show a request
+/// Get a request
 ///
-/// Where it stands, and what it got.
-#[utoipa::path(get, path = "/v1/requests/{request}", tag = "pools", params(("request" = u64, Path), Within),
-    responses((status = 200, body = RequestView)))]
-pub(crate) async fn show_request(
+/// Its state, and the granted resource.
+#[utoipa::path(get, path = "/v1/requests/{request}", tag = "pools", params(("request" = u64, Path), NamespaceQuery),
+    responses((status = 200, body = PoolRequestView)))]
+pub(crate) async fn get_request(
     State(app): State<App>,
-    At(request): At<u64>,
-    In(within): In<Within>,
-) -> Result<Json<RequestView>, Problem> {
-    find_request(&app, &within.namespace, plausible_request(request)?).await.map(Json)
+    PathParams(request): PathParams<u64>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+) -> Result<Json<PoolRequestView>, Problem> {
+    find_request(&app, &within.namespace, validate_request_id(request)?).await.map(Json)
 }
 
-/// What came of a look.
+/// Result of a match.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Matched {
-    /// Requests that got something.
-    granted: Vec<RequestView>,
-    /// Why nothing is handed out, if that is so.
+pub(crate) struct PoolMatchResponse {
+    /// Granted requests.
+    granted: Vec<PoolRequestView>,
+    /// Why nothing was granted, if the match was refused.
     #[schema(value_type = Option<serde_json::Value>)]
-    refused: Option<ClaimRefusal>,
+    refusal: Option<ClaimRefusal>,
 }
 
-/// Looks whether something fits a request that waits.
-#[utoipa::path(post, path = "/v1/pools/{pool}/requests/{request}/match", tag = "claims",
-    params(("pool" = Name, Path), ("request" = u64, Path), Within), responses((status = 200, body = Matched)))]
-pub(crate) async fn look_again(
+/// Match a waiting request with the free resources.
+#[utoipa::path(post, path = "/internal/v1/pools/{pool}/requests/{request}/match", tag = "internal",
+    params(("pool" = Name, Path), ("request" = u64, Path), NamespaceQuery), responses((status = 200, body = PoolMatchResponse)))]
+pub(crate) async fn match_request(
     State(app): State<App>,
-    At((pool, request)): At<(Name, u64)>,
-    In(within): In<Within>,
-) -> Result<Json<Matched>, Problem> {
-    let (key, id) = (PoolKey::new(within.namespace, pool), plausible_request(request)?);
-    Ok(Json(match waiting::matched(&app, &key, id).await? {
-        Ok(granted) => Matched { granted, refused: None },
-        Err(refusal) => Matched { granted: Vec::new(), refused: Some(refusal) },
+    PathParams((pool, request)): PathParams<(Name, u64)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+) -> Result<Json<PoolMatchResponse>, Problem> {
+    let (key, id) = (PoolKey::new(within.namespace, pool), validate_request_id(request)?);
+    Ok(Json(match wait::matched(&app, &key, id).await? {
+        Ok(granted) => PoolMatchResponse { granted, refusal: None },
+        Err(refusal) => PoolMatchResponse { granted: Vec::new(), refusal: Some(refusal) },
     }))
 }
 
 /// Release a resource
 ///
-/// Gives it back; or calls the request off, if it still waits.
-#[utoipa::path(post, path = "/v1/requests/{request}/release", tag = "pools", params(("request" = u64, Path), Within),
-    request_body = Option<Letting>,
-    responses((status = 200, body = RequestView), (status = 409, body = Problem, description = "The claim was lost.")))]
-pub(crate) async fn release(
+/// Releases the resource, or cancels the request if it is waiting.
+#[utoipa::path(post, path = "/v1/requests/{request}/release", tag = "pools", params(("request" = u64, Path), NamespaceQuery),
+    request_body = Option<ReleaseResourceRequest>,
+    responses((status = 200, body = PoolRequestView), (status = 409, body = Problem, description = "The claim was lost.")))]
+pub(crate) async fn release_request(
     State(app): State<App>,
     principal: Principal,
-    At(request): At<u64>,
-    In(within): In<Within>,
-    MaybeGiven(letting): MaybeGiven<Letting>,
-) -> Result<Json<RequestView>, Problem> {
-    letting.token.map_or(Ok(()), plausible_token)?;
+    PathParams(request): PathParams<u64>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(letting): OptionalJsonBody<ReleaseResourceRequest>,
+) -> Result<Json<PoolRequestView>, Problem> {
+    letting.token.map_or(Ok(()), validate_token)?;
     let owner = owner(&principal, letting.owner)?;
-    handle(&app, within.namespace, request, &owner, letting.token, Handle::Release).await
+    update_request(&app, within.namespace, request, &owner, letting.token, PoolRequestAction::Release).await
 }
 
-/// Extend the claim of a resource
+/// Send a heartbeat for a resource
 ///
-/// It lasts another `hold_ms` from now.
-#[utoipa::path(post, path = "/v1/requests/{request}/extend", tag = "pools", params(("request" = u64, Path), Within),
-    request_body = Extension,
-    responses((status = 200, body = RequestView), (status = 409, body = Problem, description = "The claim was lost.")))]
-pub(crate) async fn extend(
+/// Extends the claim by `claim_timeout_ms` from now.
+#[utoipa::path(post, path = "/v1/requests/{request}/heartbeat", tag = "pools", params(("request" = u64, Path), NamespaceQuery),
+    request_body = RequestHeartbeatRequest,
+    responses((status = 200, body = PoolRequestView), (status = 409, body = Problem, description = "The claim was lost.")))]
+pub(crate) async fn heartbeat_request(
     State(app): State<App>,
     principal: Principal,
-    At(request): At<u64>,
-    In(within): In<Within>,
-    Given(extension): Given<Extension>,
-) -> Result<Json<RequestView>, Problem> {
-    plausible_token(extension.token)?;
-    check_hold(extension.hold_ms)?;
+    PathParams(request): PathParams<u64>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(extension): JsonBody<RequestHeartbeatRequest>,
+) -> Result<Json<PoolRequestView>, Problem> {
+    validate_token(extension.token)?;
+    validate_claim_timeout(extension.claim_timeout_ms)?;
     let owner = owner(&principal, extension.owner)?;
-    let extend = Handle::Extend(extension.hold_ms);
-    handle(&app, within.namespace, request, &owner, Some(extension.token), extend).await
+    let extend = PoolRequestAction::Heartbeat(extension.claim_timeout_ms);
+    update_request(&app, within.namespace, request, &owner, Some(extension.token), extend).await
 }
 
-async fn handle(
+async fn update_request(
     app: &App,
     namespace: Name,
     request: u64,
     owner: &str,
     token: Option<Token>,
-    handle: Handle,
-) -> Result<Json<RequestView>, Problem> {
-    let id = plausible_request(request)?;
-    let done = app.store.handle_request(&namespace, id, owner, token, handle).await?;
+    action: PoolRequestAction,
+) -> Result<Json<PoolRequestView>, Problem> {
+    let id = validate_request_id(request)?;
+    let done = app.store.update_pool_request(&namespace, id, owner, token, action).await?;
     let view = find_request(app, &namespace, id).await?;
     if done {
         return Ok(Json(view));
     }
-    Err(lost(&view, owner, token))
+    Err(claim_lost(&view, owner, token))
 }
 
-/// The claim was lost, or is another's.
-fn lost(view: &RequestView, owner: &str, token: Option<Token>) -> Problem {
+/// Problem: the claim was lost, or the request belongs to another owner.
+fn claim_lost(view: &PoolRequestView, owner: &str, token: Option<Token>) -> Problem {
     if view.request.owner != owner {
-        let detail = format!("request {} belongs to somebody else than {owner}", view.id);
-        return Problem::new(StatusCode::FORBIDDEN, "not-your-request", detail)
+        let detail = format!("request {} does not belong to {owner}", view.id);
+        return Problem::new(StatusCode::FORBIDDEN, "request-owned-by-other", detail)
             .field("owner")
-            .remedy("only who asked for a resource gives it back or extends it");
+            .remedy("only the owner of a request can release or extend it");
     }
     let held = match (view.state, view.token) {
-        (RequestState::Granted, Some(held)) => format!("it is granted under token {held}"),
+        (PoolRequestState::Granted, Some(held)) => format!("it is granted under token {held}"),
         (state, _) => format!("it is {}", state.as_str()),
     };
     let under = token.map_or_else(|| "waiting".to_owned(), |token| format!("granted under token {token}"));
     let detail = format!("request {} is not {under}: {held}", view.id);
     Problem::new(StatusCode::CONFLICT, "claim-lost", detail)
         .field("token")
-        .remedy("do not use the resource any more; ask for one anew")
+        .remedy("stop using the resource and request another")
 }
 
-/// Whose a request is: the principal's, or of somebody behind it.
-fn owner(principal: &Principal, given: Option<String>) -> Result<String, Problem> {
-    let Some(owner) = given else { return Ok(principal.name.to_string()) };
-    short("owner", &owner)?;
-    // As it was shown to them.
+/// Owner of a request: the principal, or a client behind it.
+fn owner(principal: &Principal, owner: Option<String>) -> Result<String, Problem> {
+    let Some(owner) = owner else { return Ok(principal.name.to_string()) };
+    validate_display_text("owner", &owner)?;
+    // The owner as shown in responses.
     let is_signed = owner.ends_with(&format!(" ({})", principal.name));
-    Ok(if is_signed { owner } else { signed(principal, &owner) })
+    Ok(if is_signed { owner } else { display_actor(principal, &owner) })
 }
 
-/// A request that has what it wants, or waits for it.
-fn told(view: RequestView) -> Response {
+/// Response: `200` for a granted request, `202` for a waiting one.
+fn request_response(view: PoolRequestView) -> Response {
     let status = match view.state {
-        RequestState::Waiting => StatusCode::ACCEPTED,
+        PoolRequestState::Waiting => StatusCode::ACCEPTED,
         _ => StatusCode::OK,
     };
     (status, Json(view)).into_response()
 }
 
-fn plausible_request(request: u64) -> Result<RequestId, Problem> {
-    if i64::try_from(request).is_ok() { Ok(RequestId(request)) } else { Err(none(RequestId(request))) }
+fn validate_request_id(request: u64) -> Result<PoolRequestId, Problem> {
+    if i64::try_from(request).is_ok() {
+        Ok(PoolRequestId(request))
+    } else {
+        Err(no_such_request(PoolRequestId(request)))
+    }
 }
 
 async fn find(app: &App, key: &PoolKey) -> Result<PoolView, Problem> {
     app.store.pool(key).await?.ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, "no-such-pool", format!("there is no pool {key}"))
+        Problem::new(StatusCode::NOT_FOUND, "no-such-pool", format!("pool {key} does not exist"))
             .field("pool")
-            .remedy("GET /v1/pools lists those that there are; a PUT, or a resource, makes one")
+            .remedy("GET /v1/pools lists pools; PUT creates one, and so does adding a resource")
     })
 }
 
-async fn find_request(app: &App, namespace: &Name, id: RequestId) -> Result<RequestView, Problem> {
-    app.store.pool_request(namespace, id).await?.ok_or_else(|| none(id))
+async fn find_request(app: &App, namespace: &Name, id: PoolRequestId) -> Result<PoolRequestView, Problem> {
+    app.store.pool_request(namespace, id).await?.ok_or_else(|| no_such_request(id))
 }
 
-fn none(id: RequestId) -> Problem {
-    let detail = format!("there is no request {id} in this namespace, or it ended long ago and is forgotten");
+fn no_such_request(id: PoolRequestId) -> Problem {
+    let detail = format!("request {id} does not exist in this namespace, or was pruned");
     Problem::new(StatusCode::NOT_FOUND, "no-such-request", detail)
         .field("request")
-        .remedy("GET the pool lists those that wait and those that have something")
+        .remedy("GET the pool to list waiting and granted requests")
 }

@@ -1,4 +1,4 @@
-//! Queues: how they are set, what stands in them, and how fast it moves.
+//! Queues: settings, task counts and throughput.
 
 mod watch;
 
@@ -7,152 +7,154 @@ use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
-use tenure::port::{Finished, KindStats, Pause, QueueKey, QueueSettings, QueueView, TaskState, Verb};
-use tenure_core::claim::{check_queue, stats};
+use tenure::port::{
+    FinishedTask, KindStats, Pause, Permission, QueueKey, QueueSettings, QueueView, TaskState,
+};
+use tenure_core::rules::work::{stats, validate_queue};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::deeds::{By, record_of};
-use super::elections::{number, place};
-use super::given::{At, Given, In, MaybeGiven};
-use super::operate::Nothing;
-use super::sense::of_ask;
-use super::sessions::{Within, doer, short, unfit};
+use super::audit_writer::{AuditActor, record_of};
+use super::election_actions::EmptyRequest;
+use super::elections::{parse_cursor, validate_number};
+use super::extract::{JsonBody, OptionalJsonBody, PathParams, QueryParams};
+use super::sessions::{NamespaceQuery, actor, invalid_value, validate_display_text};
+use super::validate::request_problem;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
 use crate::quota::{self, Object};
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
-/// How many queues are on a page, unless asked otherwise, and at most.
+/// Default and maximum page size.
 const PAGE: (u32, u32) = (100, 1000);
-/// Of how many finished tasks statistics are made, unless asked otherwise, and at most.
+/// Default and maximum number of finished tasks in statistics.
 const FINISHED: (u32, u32) = (1000, 10_000);
-/// The longest time in a setting: ten years.
+/// Maximum duration in a setting: ten years.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 3_600_000;
 /// The end of the year 9999, in milliseconds since 1970.
 const LATEST_MS: i64 = 253_402_300_799_000;
 
 pub(crate) fn routes() -> Routes {
-    let (read, admin) = (Need::In(Verb::Read), Need::In(Verb::Admin));
+    let (read, admin) = (RequiredPermission::In(Permission::Read), RequiredPermission::In(Permission::Admin));
     Routes::new()
-        .api(Need::Known, routes!(list))
-        .api(read, routes!(show))
-        .api(admin, routes!(set))
-        .api(admin, routes!(pause))
-        .api(admin, routes!(resume))
-        .api(admin, routes!(pause_all))
-        .api(admin, routes!(resume_all))
-        .api(read, routes!(statistics))
-        .api(read, routes!(finished))
-        .api(read, routes!(watch::watch))
+        .api(RequiredPermission::AnyCredential, routes!(list_queues))
+        .api(read, routes!(get_queue))
+        .api(admin, routes!(put_queue))
+        .api(admin, routes!(pause_queue))
+        .api(admin, routes!(resume_queue))
+        .api(admin, routes!(pause_namespace))
+        .api(admin, routes!(resume_namespace))
+        .api(read, routes!(get_queue_stats))
+        .api(read, routes!(list_finished_tasks))
+        .api(read, routes!(watch::watch_queue))
 }
 
-/// Which queues, and how many.
+/// Query of a list of queues.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// The tenant; without one, all that you may read.
+pub(crate) struct ListQueuesQuery {
+    /// Namespace; if omitted, every namespace that the principal may read.
     namespace: Option<Name>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(default = 100, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// Go on after this one: `next` of the page before.
+    /// Cursor: `next_cursor` of the previous page.
     #[param(example = "default/mail")]
-    after: Option<String>,
-    /// Ask the store, instead of answering with what was seen within the last second.
+    cursor: Option<String>,
+    /// Read the store instead of a snapshot of up to one second.
     #[serde(default)]
     consistent: bool,
 }
 
-/// A page of queues.
+/// Page of queues.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Queues {
-    /// The queues, by namespace and name.
+pub(crate) struct QueueList {
+    /// Queues by namespace and name.
     queues: Vec<QueueView>,
-    /// What to give as `after` to get the next page; `null` if this is the last one.
+    /// Cursor of the next page; `null` on the last page.
     #[schema(example = "default/mail")]
-    next: Option<String>,
+    next_cursor: Option<String>,
 }
 
-/// How many finished tasks.
+/// Query of finished tasks.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HowMany {
-    /// The tenant.
+pub(crate) struct FinishedTasksQuery {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     #[param(default = "default")]
     namespace: Name,
-    /// How many of the last finished tasks are looked at.
+    /// Number of the last finished tasks to include.
     #[param(default = 1000, minimum = 1, maximum = 10000)]
     limit: Option<u32>,
 }
 
-/// A queue, and how fast it moves.
+/// Queue with its statistics.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct QueueStats {
-    /// The queue.
+    /// Queue.
     queue: QueueView,
-    /// The tasks that wait for a worker, a time or each other.
+    /// Number of tasks that are not claimed and not finished.
     #[schema(example = 12)]
-    waiting: u64,
-    /// How long tasks of each kind waited and ran, of the last that finished.
+    pending_count: u64,
+    /// Wait and run times by kind, of the last finished tasks.
     kinds: Vec<KindStats>,
 }
 
 /// Finished tasks.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FinishedTasks {
-    /// The last ones.
+    /// Last finished tasks.
     #[schema(value_type = Vec<Object>)]
-    finished: Vec<Finished>,
+    finished: Vec<FinishedTask>,
 }
 
-/// Why nothing is to be handed out.
+/// Pause request.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"reason": "the mail server is down"}))]
-pub(crate) struct PauseWork {
-    /// For others to read.
+pub(crate) struct PauseRequest {
+    /// Reason, shown to other operators.
     #[serde(default)]
     #[schema(max_length = 1024)]
     reason: String,
-    /// Who says so, if it is another than who asks.
-    by: Option<String>,
-    /// Since when, in milliseconds since 1970, if it is not now.
-    at_ms: Option<i64>,
+    /// Principal that the client acts for; the caller if omitted.
+    on_behalf_of: Option<String>,
+    /// Start of the pause in milliseconds since 1970; now if omitted.
+    paused_at_ms: Option<i64>,
 }
 
-/// Whether something was changed.
+/// Whether anything changed.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Changed {
-    /// Not if it was so already.
+pub(crate) struct ChangeResponse {
+    /// False if the object already had this state.
     pub(super) changed: bool,
 }
 
 /// List queues
 ///
-/// By namespace and name, with how many tasks stand where; those of one namespace, or all that you may read.
-#[utoipa::path(get, path = "/v1/queues", tag = "queues", params(Which), responses((status = 200, body = Queues)))]
-pub(crate) async fn list(
+/// Sorted by namespace and name, with the number of tasks by state.
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", params(ListQueuesQuery), responses((status = 200, body = QueueList)))]
+pub(crate) async fn list_queues(
     State(app): State<App>,
     principal: Principal,
-    In(which): In<Which>,
-) -> Result<Json<Queues>, Problem> {
-    let limit = number("limit", which.limit, PAGE)? as usize;
-    let after = which.after.as_deref().map(place).transpose()?;
-    principal.must_list(which.namespace.as_ref())?;
-    let all: Vec<QueueView> = match which.consistent {
-        true => app.store.queues(which.namespace.as_ref()).await?,
-        false => app.floor.queues().await?.queues.values().map(|track| track.view.clone()).collect(),
+    QueryParams(query): QueryParams<ListQueuesQuery>,
+) -> Result<Json<QueueList>, Problem> {
+    let limit = validate_number("limit", query.limit, PAGE)? as usize;
+    let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
+    principal.require_list(query.namespace.as_ref())?;
+    let all: Vec<QueueView> = match query.consistent {
+        true => app.store.queues(query.namespace.as_ref()).await?,
+        false => app.queues.queues().await?.queues.values().map(|history| history.view.clone()).collect(),
     };
     let from = after.map(|key| QueueKey::new(key.namespace, key.name));
     let wanted = |view: &QueueView| {
-        let here = match &which.namespace {
+        let here = match &query.namespace {
             Some(namespace) => view.key.namespace == *namespace,
-            None => principal.may(Verb::Read, Some(&view.key.namespace)),
+            None => principal.may(Permission::Read, Some(&view.key.namespace)),
         };
         here && from.as_ref().is_none_or(|from| view.key > *from)
     };
@@ -161,36 +163,37 @@ pub(crate) async fn list(
     let mut rest = rest.into_iter();
     let queues: Vec<_> = rest.by_ref().take(limit).collect();
     let last = queues.last().filter(|_| rest.next().is_some());
-    let next = last.map(|last| format!("{}/{}", last.key.namespace, last.key.name));
-    Ok(Json(Queues { queues, next }))
+    let next_cursor = last.map(|last| format!("{}/{}", last.key.namespace, last.key.name));
+    Ok(Json(QueueList { queues, next_cursor }))
 }
 
-/// Show a queue
+/// Get a queue
 ///
-/// How it is set, how many tasks stand where, and whether it is paused.
-#[utoipa::path(get, path = "/v1/queues/{queue}", tag = "queues", params(("queue" = Name, Path), Within),
-    responses((status = 200, body = QueueView), (status = 404, body = Problem, description = "It was never used.")))]
-pub(crate) async fn show(
+/// Settings, number of tasks by state, and the pause.
+#[utoipa::path(get, path = "/v1/queues/{queue}", tag = "queues", params(("queue" = Name, Path), NamespaceQuery),
+    responses((status = 200, body = QueueView), (status = 404, body = Problem, description = "The queue does not exist.")))]
+pub(crate) async fn get_queue(
     State(app): State<App>,
-    At(queue): At<Name>,
-    In(within): In<Within>,
+    PathParams(queue): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<Json<QueueView>, Problem> {
     find(&app, &QueueKey::new(within.namespace, queue)).await.map(Json)
 }
 
-/// Set a queue
+/// Create or update a queue
 ///
-/// Makes it, or sets it anew: what is left out is as usual. Its mode may change at any time; nothing is lost or doubled.
-#[utoipa::path(put, path = "/v1/queues/{queue}", tag = "queues", params(("queue" = Name, Path), Within),
+/// Creates the queue or replaces its settings. Omitted settings get their defaults. The mode can be changed
+/// at any time without losing or duplicating tasks.
+#[utoipa::path(put, path = "/v1/queues/{queue}", tag = "queues", params(("queue" = Name, Path), NamespaceQuery),
     request_body = QueueSettings, responses((status = 200, body = QueueView)))]
-pub(crate) async fn set(
+pub(crate) async fn put_queue(
     State(app): State<App>,
-    by: By,
-    At(queue): At<Name>,
-    In(within): In<Within>,
-    Given(settings): Given<QueueSettings>,
+    by: AuditActor,
+    PathParams(queue): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(settings): JsonBody<QueueSettings>,
 ) -> Result<Json<QueueView>, Problem> {
-    check_queue(&settings).map_err(of_ask)?;
+    validate_queue(&settings).map_err(request_problem)?;
     let key = QueueKey::new(within.namespace, queue);
     quota::check(&app, Object::Queue(&key)).await?;
     app.store.set_queue(&key, &settings).await?;
@@ -201,115 +204,115 @@ pub(crate) async fn set(
 
 /// Pause a queue
 ///
-/// Nothing of it is handed out until it is resumed. What is claimed goes on, and may be finished.
-#[utoipa::path(post, path = "/v1/queues/{queue}/pause", tag = "queues", params(("queue" = Name, Path), Within),
-    request_body = Option<PauseWork>, responses((status = 200, body = Changed)))]
-pub(crate) async fn pause(
+/// No task of the queue is claimed until it is resumed. Claimed tasks continue.
+#[utoipa::path(post, path = "/v1/queues/{queue}/pause", tag = "queues", params(("queue" = Name, Path), NamespaceQuery),
+    request_body = Option<PauseRequest>, responses((status = 200, body = ChangeResponse)))]
+pub(crate) async fn pause_queue(
     State(app): State<App>,
     principal: Principal,
-    by: By,
-    At(queue): At<Name>,
-    In(within): In<Within>,
-    MaybeGiven(pause): MaybeGiven<PauseWork>,
-) -> Result<Json<Changed>, Problem> {
+    by: AuditActor,
+    PathParams(queue): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(pause): OptionalJsonBody<PauseRequest>,
+) -> Result<Json<ChangeResponse>, Problem> {
     paused(&app, &principal, &by, &within.namespace, Some(&queue), Some(pause)).await
 }
 
 /// Resume a queue
 ///
-/// Its tasks are handed out again.
-#[utoipa::path(post, path = "/v1/queues/{queue}/resume", tag = "queues", params(("queue" = Name, Path), Within),
-    request_body = Option<Nothing>, responses((status = 200, body = Changed)))]
-pub(crate) async fn resume(
+/// Tasks of the queue can be claimed again.
+#[utoipa::path(post, path = "/v1/queues/{queue}/resume", tag = "queues", params(("queue" = Name, Path), NamespaceQuery),
+    request_body = Option<EmptyRequest>, responses((status = 200, body = ChangeResponse)))]
+pub(crate) async fn resume_queue(
     State(app): State<App>,
     principal: Principal,
-    by: By,
-    At(queue): At<Name>,
-    In(within): In<Within>,
-    MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
-) -> Result<Json<Changed>, Problem> {
+    by: AuditActor,
+    PathParams(queue): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(EmptyRequest {}): OptionalJsonBody<EmptyRequest>,
+) -> Result<Json<ChangeResponse>, Problem> {
     paused(&app, &principal, &by, &within.namespace, Some(&queue), None).await
 }
 
 /// Pause a namespace
 ///
-/// Nothing is handed out in it, neither tasks nor resources, until it is resumed.
-#[utoipa::path(post, path = "/v1/namespace/pause", tag = "queues", params(Within),
-    request_body = Option<PauseWork>, responses((status = 200, body = Changed)))]
-pub(crate) async fn pause_all(
+/// No task and no resource of the namespace is claimed until it is resumed.
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/pause", tag = "queues", params(("namespace" = Name, Path)),
+    request_body = Option<PauseRequest>, responses((status = 200, body = ChangeResponse)))]
+pub(crate) async fn pause_namespace(
     State(app): State<App>,
     principal: Principal,
-    by: By,
-    In(within): In<Within>,
-    MaybeGiven(pause): MaybeGiven<PauseWork>,
-) -> Result<Json<Changed>, Problem> {
-    paused(&app, &principal, &by, &within.namespace, None, Some(pause)).await
+    by: AuditActor,
+    PathParams(namespace): PathParams<Name>,
+    OptionalJsonBody(pause): OptionalJsonBody<PauseRequest>,
+) -> Result<Json<ChangeResponse>, Problem> {
+    paused(&app, &principal, &by, &namespace, None, Some(pause)).await
 }
 
 /// Resume a namespace
 ///
-/// Queues that were paused for themselves stay so.
-#[utoipa::path(post, path = "/v1/namespace/resume", tag = "queues", params(Within),
-    request_body = Option<Nothing>, responses((status = 200, body = Changed)))]
-pub(crate) async fn resume_all(
+/// Queues that were paused individually stay paused.
+#[utoipa::path(post, path = "/v1/namespaces/{namespace}/resume", tag = "queues", params(("namespace" = Name, Path)),
+    request_body = Option<EmptyRequest>, responses((status = 200, body = ChangeResponse)))]
+pub(crate) async fn resume_namespace(
     State(app): State<App>,
     principal: Principal,
-    by: By,
-    In(within): In<Within>,
-    MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
-) -> Result<Json<Changed>, Problem> {
-    paused(&app, &principal, &by, &within.namespace, None, None).await
+    by: AuditActor,
+    PathParams(namespace): PathParams<Name>,
+    OptionalJsonBody(EmptyRequest {}): OptionalJsonBody<EmptyRequest>,
+) -> Result<Json<ChangeResponse>, Problem> {
+    paused(&app, &principal, &by, &namespace, None, None).await
 }
 
-/// Show how fast a queue moves
+/// Get queue statistics
 ///
-/// How long tasks of each kind waited and ran, of the last that finished.
-#[utoipa::path(get, path = "/v1/queues/{queue}/stats", tag = "queues", params(("queue" = Name, Path), HowMany),
-    responses((status = 200, body = QueueStats), (status = 404, body = Problem, description = "It was never used.")))]
-pub(crate) async fn statistics(
+/// Wait and run times by kind, of the last finished tasks.
+#[utoipa::path(get, path = "/v1/queues/{queue}/stats", tag = "queues", params(("queue" = Name, Path), FinishedTasksQuery),
+    responses((status = 200, body = QueueStats), (status = 404, body = Problem, description = "The queue does not exist.")))]
+pub(crate) async fn get_queue_stats(
     State(app): State<App>,
-    At(queue): At<Name>,
-    In(how): In<HowMany>,
+    PathParams(queue): PathParams<Name>,
+    QueryParams(how): QueryParams<FinishedTasksQuery>,
 ) -> Result<Json<QueueStats>, Problem> {
-    let limit = number("limit", how.limit, FINISHED)?;
+    let limit = validate_number("limit", how.limit, FINISHED)?;
     let key = QueueKey::new(how.namespace, queue);
     let queue = find(&app, &key).await?;
-    let kinds = stats(&app.store.finished(&key, limit).await?);
-    let states = [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Held];
-    let waiting = states.into_iter().map(|state| queue.count(state)).sum();
-    Ok(Json(QueueStats { queue, waiting, kinds }))
+    let kinds = stats(&app.store.finished_tasks(&key, limit).await?);
+    let states = [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Blocked];
+    let pending_count = states.into_iter().map(|state| queue.count(state)).sum();
+    Ok(Json(QueueStats { queue, pending_count, kinds }))
 }
 
-/// The last finished tasks of a queue, for programs that make their own statistics.
-#[utoipa::path(get, path = "/v1/queues/{queue}/finished", tag = "claims", params(("queue" = Name, Path), HowMany),
+/// List the last finished tasks of a queue, for clients that compute their own statistics.
+#[utoipa::path(get, path = "/internal/v1/queues/{queue}/finished-tasks", tag = "internal", params(("queue" = Name, Path), FinishedTasksQuery),
     responses((status = 200, body = FinishedTasks)))]
-pub(crate) async fn finished(
+pub(crate) async fn list_finished_tasks(
     State(app): State<App>,
-    At(queue): At<Name>,
-    In(how): In<HowMany>,
+    PathParams(queue): PathParams<Name>,
+    QueryParams(how): QueryParams<FinishedTasksQuery>,
 ) -> Result<Json<FinishedTasks>, Problem> {
-    let limit = number("limit", how.limit, FINISHED)?;
-    let finished = app.store.finished(&QueueKey::new(how.namespace, queue), limit).await?;
+    let limit = validate_number("limit", how.limit, FINISHED)?;
+    let finished = app.store.finished_tasks(&QueueKey::new(how.namespace, queue), limit).await?;
     Ok(Json(FinishedTasks { finished }))
 }
 
-/// A queue, as the store has it.
+/// Read a queue from the store.
 async fn find(app: &App, key: &QueueKey) -> Result<QueueView, Problem> {
     app.store.queue(key).await?.ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, "no-such-queue", format!("nothing was ever submitted to {key}"))
+        Problem::new(StatusCode::NOT_FOUND, "no-such-queue", format!("queue {key} does not exist"))
             .field("queue")
-            .remedy("GET /v1/queues lists those that there are; a submission or a PUT makes one")
+            .remedy("GET /v1/queues lists queues; PUT creates one, and so does the first task")
     })
 }
 
 async fn paused(
     app: &App,
     principal: &Principal,
-    by: &By,
+    by: &AuditActor,
     namespace: &Name,
     queue: Option<&Name>,
-    pause: Option<PauseWork>,
-) -> Result<Json<Changed>, Problem> {
+    pause: Option<PauseRequest>,
+) -> Result<Json<ChangeResponse>, Problem> {
     let pause = pause.map(|pause| pause.pause(app, principal)).transpose()?;
     let changed = app.store.set_queue_paused(namespace, queue, pause.as_ref()).await?;
     if changed {
@@ -317,25 +320,25 @@ async fn paused(
         let (verb, reason) = pause.map_or(("resume", String::new()), |pause| ("pause", pause.reason));
         record_of(app, by, &format!("{what}.{verb}"), namespace, target.as_str(), reason).await;
     }
-    Ok(Json(Changed { changed }))
+    Ok(Json(ChangeResponse { changed }))
 }
 
-impl PauseWork {
-    /// The pause, by whoever asks for it.
+impl PauseRequest {
+    /// Build the pause of a request.
     pub(super) fn pause(self, app: &App, principal: &Principal) -> Result<Pause, Problem> {
-        short("reason", &self.reason)?;
-        let by = doer(principal, self.by)?;
-        // Between 1970 and the year 9999: what no calendar has can not be shown.
-        let at_ms = self.at_ms.map_or_else(|| app.runtime.wall_ms(), |at| at.clamp(0, LATEST_MS));
-        Ok(Pause { by, reason: self.reason, at_ms })
+        validate_display_text("reason", &self.reason)?;
+        let by = actor(principal, self.on_behalf_of)?;
+        // Clamp to the years 1970 to 9999, the range that can be formatted.
+        let at_ms = self.paused_at_ms.map_or_else(|| app.runtime.wall_ms(), |at| at.clamp(0, LATEST_MS));
+        Ok(Pause { paused_by: by, reason: self.reason, paused_at_ms: at_ms })
     }
 }
 
-/// Refuses times that no clock of a store can add up.
-pub(super) fn lasting(field: &str, ms: u64) -> Result<(), Problem> {
+/// Reject durations that would overflow the store's timestamps.
+pub(super) fn validate_duration(field: &str, ms: u64) -> Result<(), Problem> {
     if ms <= LONGEST_MS {
         return Ok(());
     }
-    Err(unfit(field, format!("{ms} ms are too long"))
-        .remedy(format!("ten years are the longest, {LONGEST_MS} ms")))
+    Err(invalid_value(field, format!("{ms} ms are out of range"))
+        .remedy(format!("the maximum is ten years, {LONGEST_MS} ms")))
 }

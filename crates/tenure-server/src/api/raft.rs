@@ -1,156 +1,186 @@
-//! The members of the store, where it is a cluster of its own (`raft:`).
+//! Members of a Raft store (`raft:`).
 
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use serde::Deserialize;
-use tenure::port::{Deed, MemberOrder, Membership, Verb};
+use tenure::port::{AuditEntry, Permission, RaftMemberAction, RaftStatus};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::deeds::By;
-use super::given::{At, Given, MaybeGiven};
-use super::operate::Nothing;
+use super::audit_writer::AuditActor;
+use super::election_actions::EmptyRequest;
+use super::extract::{JsonBody, OptionalJsonBody, PathParams};
 use crate::App;
 use crate::problem::Problem;
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
 pub(crate) fn routes() -> Routes {
-    // Members and where they are belong to those who look after the whole store.
-    let admin = Need::Over(Verb::Admin);
+    // Members and their addresses are visible to administrators of the whole store.
+    let admin = RequiredPermission::InAll(Permission::Admin);
     Routes::new()
-        .api(Need::Over(Verb::Read), routes!(show))
-        .api(admin, routes!(admit))
-        .api(admin, routes!(dismiss))
-        .api(admin, routes!(transfer))
+        .api(RequiredPermission::InAll(Permission::Read), routes!(get_raft_status))
+        .api(admin, routes!(add_raft_member))
+        .api(admin, routes!(remove_raft_member))
+        .api(admin, routes!(transfer_raft_leader))
 }
 
-/// A member to be.
+/// Raft member to add.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"place": "10.0.0.4:8369"}))]
-pub(crate) struct NewMember {
-    /// Where the others reach it: `HOST:PORT`.
+#[schema(example = json!({"address": "10.0.0.4:8369"}))]
+pub(crate) struct AddRaftMemberRequest {
+    /// Address at which the other members reach it: `HOST:PORT`.
     #[schema(max_length = 256)]
-    place: String,
+    address: String,
 }
 
-/// Who is to lead the cluster.
+/// Transfer of the Raft leadership.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"to": 2}))]
-pub(crate) struct TransferTo {
-    /// The member's number.
+pub(crate) struct RaftTransferRequest {
+    /// Node id of the new leader.
     to: u64,
 }
 
-/// Show the members
+/// Get the Raft status
 ///
-/// Of a store that is a cluster by itself (`raft:`): who leads it, who votes, who learns, and how far behind they are.
-#[utoipa::path(get, path = "/v1/raft", tag = "store", responses((status = 200, body = Membership), (status = 404, body = Problem)))]
-async fn show(State(app): State<App>) -> Result<Json<Membership>, Problem> {
+/// Leader, voters, learners and their lag, for a store that is a Raft cluster.
+#[utoipa::path(get, path = "/v1/raft", tag = "store", responses((status = 200, body = RaftStatus), (status = 404, body = Problem)))]
+async fn get_raft_status(State(app): State<App>) -> Result<Json<RaftStatus>, Problem> {
     members(&app).await.map(Json)
 }
 
-/// Take a member in
+/// Add a Raft member
 ///
-/// It learns first, and votes when it has caught up; this is answered then. Start it beforehand, with its number and the places of all. A number is
-/// used once: one that lost its disk comes back under another.
-#[utoipa::path(put, path = "/v1/raft/members/{node}", tag = "store", params(("node" = u64, Path)), request_body = NewMember,
-    responses((status = 200, body = Membership), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn admit(
+/// The member joins as a learner and becomes a voter once it has caught up; the response is sent then. Start
+/// it first, with its node id and the addresses of all members. A node id is used once: a member that lost
+/// its disk returns under a new one.
+#[utoipa::path(put, path = "/v1/raft/members/{node_id}", tag = "store", params(("node_id" = u64, Path)), request_body = AddRaftMemberRequest,
+    responses((status = 200, body = RaftStatus), (status = 404, body = Problem), (status = 422, body = Problem)))]
+async fn add_raft_member(
     State(app): State<App>,
-    by: By,
-    At(node): At<u64>,
-    Given(new): Given<NewMember>,
-) -> Result<Json<Membership>, Problem> {
+    by: AuditActor,
+    PathParams(node_id): PathParams<u64>,
+    JsonBody(new): JsonBody<AddRaftMemberRequest>,
+) -> Result<Json<RaftStatus>, Problem> {
     let known = members(&app).await?;
-    let place = new.place.trim().to_owned();
-    let plausible = place.len() <= 256
-        && place
+    let address = new.address.trim().to_owned();
+    let plausible = address.len() <= 256
+        && address
             .rsplit_once(':')
             .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
     if !plausible {
-        let detail = format!("{place:?} is no place to reach a member at");
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail)
-            .field("place")
-            .remedy("give HOST:PORT, as the others reach it"));
+        let detail = format!("{address:?} is not a valid address");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", detail)
+            .field("address")
+            .remedy("send HOST:PORT as the other members reach it"));
     }
-    if let Some(member) = known.members.iter().find(|member| member.node == node && member.place != place) {
-        let detail = format!("node {node} is a member already, at {}", member.place);
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail)
-            .field("node")
-            .remedy("give it a number that was never used, or dismiss the other one first"));
+    if let Some(member) =
+        known.members.iter().find(|member| member.node_id == node_id && member.address != address)
+    {
+        let detail = format!("node {node_id} is already a member, at {}", member.address);
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", detail)
+            .field("node_id")
+            .remedy("use a node id that was never used, or remove the other member first"));
     }
-    order(&app, &by, "raft.admit", &node.to_string(), place.clone(), MemberOrder::Admit { node, place }).await
+    change_members(
+        &app,
+        &by,
+        "raft.add_member",
+        &node_id.to_string(),
+        address.clone(),
+        RaftMemberAction::Add { node_id, address },
+    )
+    .await
 }
 
-/// Let a member go
+/// Remove a Raft member
 ///
-/// It votes no more and is sent nothing more; stop it then. Its number is not used again.
-#[utoipa::path(delete, path = "/v1/raft/members/{node}", tag = "store", params(("node" = u64, Path)),
-    responses((status = 200, body = Membership), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn dismiss(
+/// The member no longer votes and receives no more entries; stop it afterwards. Do not reuse its node id.
+#[utoipa::path(delete, path = "/v1/raft/members/{node_id}", tag = "store", params(("node_id" = u64, Path)),
+    responses((status = 200, body = RaftStatus), (status = 404, body = Problem), (status = 422, body = Problem)))]
+async fn remove_raft_member(
     State(app): State<App>,
-    by: By,
-    At(node): At<u64>,
-    MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
-) -> Result<Json<Membership>, Problem> {
+    by: AuditActor,
+    PathParams(node_id): PathParams<u64>,
+    OptionalJsonBody(EmptyRequest {}): OptionalJsonBody<EmptyRequest>,
+) -> Result<Json<RaftStatus>, Problem> {
     let known = members(&app).await?;
-    if !known.members.iter().any(|member| member.node == node) {
-        let detail = format!("node {node} is no member");
+    if !known.members.iter().any(|member| member.node_id == node_id) {
+        let detail = format!("node {node_id} is not a member");
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-member", detail)
-            .remedy("GET /v1/raft shows those that there are"));
+            .remedy("GET /v1/raft lists the members"));
     }
-    if known.members.iter().filter(|member| member.votes).count() == 1 {
-        let detail = format!("node {node} is the only member that votes: without it there is no cluster");
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail)
-            .remedy("take in another one first"));
+    if known.members.iter().filter(|member| member.voter).count() == 1 {
+        let detail = format!("node {node_id} is the only voter");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", detail)
+            .remedy("add another member first"));
     }
-    order(&app, &by, "raft.dismiss", &node.to_string(), String::new(), MemberOrder::Dismiss { node }).await
+    change_members(
+        &app,
+        &by,
+        "raft.remove_member",
+        &node_id.to_string(),
+        String::new(),
+        RaftMemberAction::Remove { node_id },
+    )
+    .await
 }
 
-/// Have another member lead the cluster
+/// Transfer the Raft leadership
 ///
-/// Elections that the cluster decides about go on; for a moment, answers are late.
-#[utoipa::path(post, path = "/v1/raft/transfer", tag = "store", request_body = TransferTo,
-    responses((status = 200, body = Membership), (status = 404, body = Problem), (status = 422, body = Problem)))]
-async fn transfer(
+/// Elections of the store continue; responses are delayed for a moment.
+#[utoipa::path(post, path = "/v1/raft/transfer", tag = "store", request_body = RaftTransferRequest,
+    responses((status = 200, body = RaftStatus), (status = 404, body = Problem), (status = 422, body = Problem)))]
+async fn transfer_raft_leader(
     State(app): State<App>,
-    by: By,
-    Given(TransferTo { to }): Given<TransferTo>,
-) -> Result<Json<Membership>, Problem> {
+    by: AuditActor,
+    JsonBody(RaftTransferRequest { to }): JsonBody<RaftTransferRequest>,
+) -> Result<Json<RaftStatus>, Problem> {
     members(&app).await?;
-    order(&app, &by, "raft.transfer", &to.to_string(), String::new(), MemberOrder::Transfer { node: to })
-        .await
+    change_members(
+        &app,
+        &by,
+        "raft.transfer",
+        &to.to_string(),
+        String::new(),
+        RaftMemberAction::Transfer { node_id: to },
+    )
+    .await
 }
 
-async fn members(app: &App) -> Result<Membership, Problem> {
-    app.store.membership().await?.ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, "no-members", "this server's store is no cluster of its own")
-            .remedy("ask a server whose --store, or --elect, is raft:…")
+async fn members(app: &App) -> Result<RaftStatus, Problem> {
+    app.store.raft_status().await?.ok_or_else(|| {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            "not-a-raft-store",
+            "the store of this server is not a Raft cluster",
+        )
+        .remedy("send the request to a server whose --store or --election-store is raft:…")
     })
 }
 
-async fn order(
+async fn change_members(
     app: &App,
-    by: &By,
-    action: &str,
+    by: &AuditActor,
+    audit_action: &str,
     target: &str,
     detail: String,
-    order: MemberOrder,
-) -> Result<Json<Membership>, Problem> {
-    app.store.order_member(&order).await?;
-    let deed = Deed {
-        n: 0,
-        at_ms: app.runtime.wall_ms(),
+    action: RaftMemberAction,
+) -> Result<Json<RaftStatus>, Problem> {
+    app.store.change_raft_members(&action).await?;
+    let entry = AuditEntry {
+        seq: 0,
+        recorded_at_ms: app.runtime.wall_ms(),
         principal: by.principal.to_string(),
-        action: action.into(),
+        action: audit_action.into(),
         namespace: None,
         target: format!("node {target}"),
         detail,
         request_id: by.request_id().to_owned(),
     };
-    app.record(&deed).await;
+    app.record(&entry).await;
     members(app).await.map(Json)
 }

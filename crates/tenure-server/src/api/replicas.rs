@@ -1,4 +1,4 @@
-//! The servers on this store: the candidates of their own election.
+//! Servers on this store: the candidates of the election `tenure/coordinator`.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,75 +7,77 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::App;
-use crate::app::SERVERS;
+use crate::app::COORDINATOR_ELECTION;
 use crate::problem::Problem;
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
 pub(crate) fn routes() -> Routes {
-    // Whoever is known may know where else to ask.
-    Routes::new().api(Need::Known, routes!(list))
+    // Every principal may know the addresses of the other servers.
+    Routes::new().api(RequiredPermission::AnyCredential, routes!(list_replicas))
 }
 
-/// The servers on this store.
+/// Servers on this store.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Replicas {
-    /// All that stand, best first.
-    replicas: Vec<Replica>,
+pub(crate) struct ReplicaList {
+    /// Candidates, best first.
+    replicas: Vec<ReplicaView>,
 }
 
-/// A server.
+/// Server.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Replica {
-    /// What people call it.
+pub(crate) struct ReplicaView {
+    /// Name.
     #[schema(example = "tenure-a")]
     name: String,
-    /// Where it is reached.
+    /// Address.
     #[schema(example = "https://tenure-a:8368")]
     address: String,
-    /// What it runs.
+    /// Version.
     #[schema(example = "0.1.0")]
     version: String,
-    /// The highest alive keeps house.
+    /// Priority; the live server with the highest one is the coordinator.
     priority: i32,
-    /// Whether the store counts it as living.
-    live: bool,
-    /// When it last said so, by the store's wall clock; for people.
-    seen_at_ms: i64,
-    /// How long it may be silent, in milliseconds.
+    /// Whether the store counts the server as live.
+    online: bool,
+    /// Last heartbeat, by the store's clock.
+    last_seen_at_ms: i64,
+    /// Lease duration.
     lease_ms: u64,
-    /// Whether it keeps house for all.
-    leads: bool,
-    /// Whether it is the one that answers.
-    here: bool,
+    /// Whether the server is the coordinator.
+    coordinator: bool,
+    /// Whether this is the responding server.
+    #[serde(rename = "self")]
+    is_self: bool,
 }
 
-/// The servers on this store, and which of them answers.
-#[utoipa::path(get, path = "/v1/replicas", tag = "server", responses((status = 200, body = Replicas), (status = 503, body = Problem)))]
-async fn list(State(app): State<App>) -> Result<Json<Replicas>, Problem> {
-    let seen = app.board.seen();
-    let view = match seen.elections.get(&*SERVERS) {
+/// List the servers on this store.
+#[utoipa::path(get, path = "/v1/replicas", tag = "servers", responses((status = 200, body = ReplicaList), (status = 503, body = Problem)))]
+async fn list_replicas(State(app): State<App>) -> Result<Json<ReplicaList>, Problem> {
+    let snapshot = app.elections.snapshot();
+    let view = match snapshot.elections.get(&*COORDINATOR_ELECTION) {
         Some(entry) => Some((***entry).clone()),
-        None => app.store.election(&SERVERS).await?,
+        None => app.store.election(&COORDINATOR_ELECTION).await?,
     };
-    let Some(mut view) = view else { return Ok(Json(Replicas { replicas: Vec::new() })) };
+    let Some(mut view) = view else { return Ok(Json(ReplicaList { replicas: Vec::new() })) };
     let own = app.tenure().and_then(|tenure| tenure.session());
-    // Whoever came through a server is none: clients show their tokens to those that are listed here.
+    // Skip candidates that joined through a server: clients send their access tokens to the addresses listed
+    // here.
     view.candidates.retain(|candidate| candidate.session.owner.is_none());
-    view.candidates.sort_by(tenure::election::by_rank);
+    view.candidates.sort_by(tenure::rules::election::by_rank);
     let replica = |candidate: &tenure::port::CandidateView| {
         let told = |key: &str| candidate.metadata.get(key).cloned().unwrap_or_default();
         let session = &candidate.session;
-        Replica {
-            name: candidate.id.clone(),
+        ReplicaView {
+            name: candidate.name.clone(),
             address: told("address"),
             version: told("version"),
             priority: candidate.priority,
-            live: session.live,
-            seen_at_ms: session.beat_at_ms,
+            online: session.live,
+            last_seen_at_ms: session.heartbeat_at_ms,
             lease_ms: session.lease_ms,
-            leads: view.held_by(&session.id).next().is_some(),
-            here: own.as_ref() == Some(&session.id),
+            coordinator: view.held_by(&session.id).next().is_some(),
+            is_self: own.as_ref() == Some(&session.id),
         }
     };
-    Ok(Json(Replicas { replicas: view.candidates.iter().map(replica).collect() }))
+    Ok(Json(ReplicaList { replicas: view.candidates.iter().map(replica).collect() }))
 }

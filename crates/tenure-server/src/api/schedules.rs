@@ -1,13 +1,13 @@
-//! Schedules: what fires when, what has, and what operators do about it.
+//! Schedules: definition, ticks and operator actions.
 //!
-//! Nothing is decided here. The servers fire what is due by themselves, so there is no route for that: whoever fired through a
-//! server would have to lead `tenure/scheduler`, and in that namespace only the servers stand.
+//! Due schedules are fired by the servers themselves. There is no route for firing, because it requires the
+//! lease of `tenure/scheduler`, and only servers can be candidates in the namespace `tenure`.
 
-mod acts;
+mod actions;
 mod check;
-mod expect;
+mod params;
+mod precondition;
 mod ticks;
-mod wish;
 
 use axum::Json;
 use axum::extract::State;
@@ -16,173 +16,176 @@ use http::header::ETAG;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use tenure::Name;
-use tenure::port::{Realm, ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStats, ScheduleView, Verb};
+use tenure::port::{
+    GrantScope, Permission, ScheduleFilter, ScheduleKey, ScheduleStats, ScheduleView, SetScheduleOutcome,
+};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-pub(crate) use self::acts::{Range, backfill_range, trigger_now};
-pub(crate) use self::check::checked;
-use self::expect::{expected, tag};
-pub(crate) use self::wish::{ScheduleWish, set_schedule};
-use super::deeds::{By, record_of};
-use super::elections::{number, place};
-use super::given::{At, Given, In};
+pub(crate) use self::actions::{TickRange, backfill_range, trigger_now};
+pub(crate) use self::check::preview;
+pub(crate) use self::params::{PutScheduleRequest, set_schedule};
+use self::precondition::{expected, tag};
+use super::audit_writer::{AuditActor, record_of};
+use super::elections::{parse_cursor, validate_number};
+use super::extract::{JsonBody, PathParams, QueryParams};
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
-/// How many schedules are on a page, unless asked otherwise, and at most.
+/// Default and maximum page size.
 const PAGE: (u32, u32) = (100, 1000);
-/// How many of the next ticks are shown, unless asked otherwise, and at most.
+/// Default and maximum number of upcoming ticks.
 const NEXT: (u32, u32) = (10, 1000);
 
 pub(crate) fn routes() -> Routes {
-    let (read, admin) = (Need::In(Verb::Read), Need::In(Verb::Admin));
+    let (read, admin) = (RequiredPermission::In(Permission::Read), RequiredPermission::In(Permission::Admin));
     Routes::new()
-        .api(Need::Known, routes!(list))
-        .api(Need::Known, routes!(stats))
-        .api(read, routes!(show))
-        .api_large(admin, routes!(set))
-        .api(admin, routes!(delete))
-        .api_large(read, routes!(check::check))
-        .api(admin, routes!(acts::pause))
-        .api(admin, routes!(acts::resume))
-        .api_large(admin, routes!(acts::trigger))
-        .api_large(admin, routes!(acts::backfill))
-        .api(read, routes!(ticks::list))
+        .api(RequiredPermission::AnyCredential, routes!(list_schedules))
+        .api(RequiredPermission::AnyCredential, routes!(get_schedule_stats))
+        .api(read, routes!(get_schedule))
+        .api_large(admin, routes!(put_schedule))
+        .api(admin, routes!(delete_schedule))
+        .api_large(read, routes!(check::preview_schedule))
+        .api(admin, routes!(actions::pause_schedule))
+        .api(admin, routes!(actions::resume_schedule))
+        .api_large(admin, routes!(actions::trigger_schedule))
+        .api_large(admin, routes!(actions::backfill_schedule))
+        .api(read, routes!(ticks::list_ticks))
 }
 
-/// Which schedules, and how many.
+/// Query of a list of schedules.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// The tenant; without one, all that you may read.
+pub(crate) struct ListSchedulesQuery {
+    /// Namespace; if omitted, every namespace that the principal may read.
     namespace: Option<Name>,
-    /// Only those from this file or program.
+    /// Only schedules with this source.
     source: Option<String>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(default = 100, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// Go on after this one: `next` of the page before.
+    /// Cursor: `next_cursor` of the previous page.
     #[param(example = "default/nightly")]
-    after: Option<String>,
+    cursor: Option<String>,
 }
 
-/// A page of schedules.
+/// Page of schedules.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Schedules {
-    /// The schedules, by namespace and name.
+pub(crate) struct ScheduleList {
+    /// Schedules by namespace and name.
     schedules: Vec<ScheduleView>,
-    /// What to give as `after` to get the next page; `null` if this is the last one.
+    /// Cursor of the next page; `null` on the last page.
     #[schema(example = "default/nightly")]
-    next: Option<String>,
+    next_cursor: Option<String>,
 }
 
-/// How it stands with schedules.
+/// Statistics of schedules.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Calendars {
-    /// By namespace.
+pub(crate) struct ScheduleStatsList {
+    /// Statistics by namespace.
     namespaces: Vec<ScheduleStats>,
 }
 
-/// One schedule, and how many of its next ticks.
+/// Query of one schedule.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Ahead {
-    /// The tenant.
+pub(crate) struct ScheduleQuery {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     #[param(default = "default")]
     namespace: Name,
-    /// How many of its next ticks are shown.
+    /// Number of upcoming ticks in the response.
     #[param(default = 10, minimum = 1, maximum = 1000)]
-    next: Option<u32>,
+    upcoming: Option<u32>,
 }
 
-/// A schedule and what it must be for something to happen to it.
+/// Namespace and precondition of a change.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wanted {
-    /// The tenant.
+pub(crate) struct SetScheduleQuery {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     #[param(default = "default")]
     namespace: Name,
-    /// What must be there: `new` for nothing, a number for that version, `any` for whatever; as `If-None-Match: *` and `If-Match` say it.
+    /// Precondition: `new` (the schedule must not exist), a version number, or `any`. Same as `If-None-Match:
+    /// *` and `If-Match`.
     #[param(example = "any")]
-    expect: Option<String>,
+    if_version: Option<String>,
 }
 
-/// A tick that is to come.
+/// Upcoming tick.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub(crate) struct Upcoming {
-    /// The tick, in milliseconds since 1970.
-    pub(crate) at_ms: i64,
-    /// What a clock on the wall of the schedule's zone shows then.
+pub(crate) struct UpcomingTick {
+    /// Tick.
+    pub(crate) tick_at_ms: i64,
+    /// Tick in the time zone of the schedule.
     #[schema(example = "2026-03-29T03:30:00+02:00")]
-    pub(crate) at: String,
-    /// When it is due: later by its jitter.
-    pub(crate) due_ms: i64,
+    pub(crate) local_time: String,
+    /// When the tick is due, including jitter.
+    pub(crate) due_at_ms: i64,
 }
 
-/// A schedule, and what is to come of it.
+/// Schedule with its upcoming ticks.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Schedule {
+pub(crate) struct ScheduleResponse {
     #[serde(flatten)]
     view: ScheduleView,
-    /// Its next ticks, what was missed and is not decided yet included. A schedule that is paused does not fire them.
-    upcoming: Vec<Upcoming>,
+    /// Upcoming ticks, including missed ticks that are not decided yet. A paused schedule does not fire them.
+    upcoming: Vec<UpcomingTick>,
 }
 
-/// What became of a definition.
+/// Outcome of setting a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum SetOutcome {
+pub(crate) enum PutOutcome {
     /// The schedule is new.
     Created,
-    /// It is another now.
-    Changed,
-    /// It was so already.
-    Same,
+    /// The schedule was changed.
+    Updated,
+    /// The schedule already had this definition.
+    Unchanged,
 }
 
-/// A schedule as it is set from now on.
+/// Schedule after the change.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Defined {
-    /// What became of the definition.
-    outcome: SetOutcome,
-    /// The secret that was made. It is never shown again.
+pub(crate) struct PutScheduleResponse {
+    /// Outcome.
+    outcome: PutOutcome,
+    /// New secret. It is never shown again.
     #[serde(skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
     #[serde(flatten)]
-    schedule: Schedule,
+    schedule: ScheduleResponse,
 }
 
 /// List schedules
 ///
-/// By namespace and name, with when each fires next, and what has become of its ticks so far.
-#[utoipa::path(get, path = "/v1/schedules", tag = "schedules", params(Which), responses((status = 200, body = Schedules)))]
-pub(crate) async fn list(
+/// Sorted by namespace and name, with the next tick and the number of ticks by outcome.
+#[utoipa::path(get, path = "/v1/schedules", tag = "schedules", params(ListSchedulesQuery), responses((status = 200, body = ScheduleList)))]
+pub(crate) async fn list_schedules(
     State(app): State<App>,
     principal: Principal,
-    In(which): In<Which>,
-) -> Result<Json<Schedules>, Problem> {
-    let limit = number("limit", which.limit, PAGE)?;
-    let after = which.after.as_deref().map(place).transpose()?;
+    QueryParams(query): QueryParams<ListSchedulesQuery>,
+) -> Result<Json<ScheduleList>, Problem> {
+    let limit = validate_number("limit", query.limit, PAGE)?;
+    let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
     let after = after.map(|key| ScheduleKey::new(key.namespace, key.name));
     let mut schedules = Vec::new();
-    for namespace in readable(&principal, which.namespace)? {
+    for namespace in readable(&principal, query.namespace)? {
         let rest = limit as usize + 1 - schedules.len();
-        // What is before the last one of the page before is passed over without a look.
+        // Skip namespaces before the cursor.
         let passed = |after: &ScheduleKey| namespace.as_ref().is_some_and(|name| *name < after.namespace);
         if rest == 0 || after.as_ref().is_some_and(passed) {
             continue;
         }
         let filter = ScheduleFilter {
             namespace,
-            source: which.source.clone(),
+            source: query.source.clone(),
             after: after.clone(),
             limit: u32::try_from(rest).unwrap_or(limit),
         };
@@ -191,96 +194,102 @@ pub(crate) async fn list(
     let more = schedules.len() > limit as usize;
     schedules.truncate(limit as usize);
     let last = schedules.last().filter(|_| more).map(ScheduleView::key);
-    let next = last.map(|last| format!("{}/{}", last.namespace, last.name));
-    Ok(Json(Schedules { schedules, next }))
+    let next_cursor = last.map(|last| format!("{}/{}", last.namespace, last.name));
+    Ok(Json(ScheduleList { schedules, next_cursor }))
 }
 
-/// Show how it stands with schedules
+/// Get schedule statistics
 ///
-/// By namespace: how many there are, are paused, could not fire, or are overdue, and when any fired last.
-#[utoipa::path(get, path = "/v1/calendar", tag = "schedules", responses((status = 200, body = Calendars)))]
-pub(crate) async fn stats(State(app): State<App>, principal: Principal) -> Result<Json<Calendars>, Problem> {
-    let mut namespaces = app.store.schedule_stats().await?;
-    namespaces.retain(|stats| principal.may(Verb::Read, Some(&stats.namespace)));
-    Ok(Json(Calendars { namespaces }))
-}
-
-/// Show a schedule
-///
-/// What it is, how far it is, what has become of its ticks so far, and its next ones, in its zone. `ETag` is its version.
-#[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules", params(("schedule" = Name, Path), Ahead),
-    responses((status = 200, body = Schedule, headers(("etag" = String))),
-        (status = 404, body = Problem, description = "There is no such schedule.")))]
-pub(crate) async fn show(
-    State(app): State<App>,
-    At(schedule): At<Name>,
-    In(ahead): In<Ahead>,
-) -> Result<Response, Problem> {
-    let next = number("next", ahead.next, NEXT)?;
-    let view = find(&app, &ScheduleKey::new(ahead.namespace, schedule)).await?;
-    let tag = tag(view.version);
-    Ok(([(ETAG, tag)], Json(Schedule::of(view, next as usize))).into_response())
-}
-
-/// Set a schedule
-///
-/// Makes it, or defines it anew: what is left out is as usual. Times that are as they were go on from where they are; other times
-/// begin with their first tick from now on. With `If-Match` or `If-None-Match: *` (or `expect`) it happens only if the schedule is
-/// still what you have seen, so that two who edit it do not overwrite each other.
-///
-/// Calls are signed: give a `secret`, or one is made and shown in the answer to this request only.
-#[utoipa::path(put, path = "/v1/schedules/{schedule}", tag = "schedules",
-    params(("schedule" = Name, Path), Wanted,
-        ("if-match" = Option<String>, Header, description = "The `ETag` of what you have seen; `*` for whatever is there"),
-        ("if-none-match" = Option<String>, Header, description = "`*`: only if it is not there")),
-    request_body = ScheduleWish,
-    responses((status = 200, body = Defined, headers(("etag" = String))),
-        (status = 201, body = Defined, description = "It is new.", headers(("etag" = String))),
-        (status = 412, body = Problem, description = "It is not what was expected; `ETag` says what it is.")))]
-pub(crate) async fn set(
+/// By namespace: number of schedules, of paused, failing and overdue ones, and the last firing.
+#[utoipa::path(get, path = "/v1/schedule-stats", tag = "schedules", responses((status = 200, body = ScheduleStatsList)))]
+pub(crate) async fn get_schedule_stats(
     State(app): State<App>,
     principal: Principal,
-    by: By,
-    headers: HeaderMap,
-    At(schedule): At<Name>,
-    In(wanted): In<Wanted>,
-    Given(wish): Given<ScheduleWish>,
+) -> Result<Json<ScheduleStatsList>, Problem> {
+    let mut namespaces = app.store.schedule_stats().await?;
+    namespaces.retain(|stats| principal.may(Permission::Read, Some(&stats.namespace)));
+    Ok(Json(ScheduleStatsList { namespaces }))
+}
+
+/// Get a schedule
+///
+/// Definition, tick state, counters and upcoming ticks. `ETag` is the version.
+#[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules", params(("schedule" = Name, Path), ScheduleQuery),
+    responses((status = 200, body = ScheduleResponse, headers(("etag" = String))),
+        (status = 404, body = Problem, description = "The schedule does not exist.")))]
+pub(crate) async fn get_schedule(
+    State(app): State<App>,
+    PathParams(schedule): PathParams<Name>,
+    QueryParams(ahead): QueryParams<ScheduleQuery>,
 ) -> Result<Response, Problem> {
-    let key = ScheduleKey::new(wanted.namespace, schedule);
-    let expect = expected(&app, &key, &headers, wanted.expect.as_deref()).await?;
-    let (set, secret) = set_schedule(&app, &principal, &by, &key, wish, expect).await?;
+    let next = validate_number("upcoming", ahead.upcoming, NEXT)?;
+    let view = find(&app, &ScheduleKey::new(ahead.namespace, schedule)).await?;
+    let tag = tag(view.version);
+    Ok(([(ETAG, tag)], Json(ScheduleResponse::of(view, next as usize))).into_response())
+}
+
+/// Create or update a schedule
+///
+/// Creates the schedule or replaces its definition. Omitted fields get their defaults. If expression, time
+/// zone and bounds are unchanged, the schedule continues from its last tick; otherwise it starts with the
+/// first tick from now on. With `If-Match`, `If-None-Match: *` or `if_version` the change is made only if the
+/// schedule still has that version, so concurrent edits do not overwrite each other.
+///
+/// Webhooks are signed: send a `secret`, or the server creates one and returns it in this response only.
+#[utoipa::path(put, path = "/v1/schedules/{schedule}", tag = "schedules",
+    params(("schedule" = Name, Path), SetScheduleQuery,
+        ("if-match" = Option<String>, Header, description = "`ETag` of the version that the client has read; `*` for any version"),
+        ("if-none-match" = Option<String>, Header, description = "`*`: only if the schedule does not exist")),
+    request_body = PutScheduleRequest,
+    responses((status = 200, body = PutScheduleResponse, headers(("etag" = String))),
+        (status = 201, body = PutScheduleResponse, description = "Created.", headers(("etag" = String))),
+        (status = 412, body = Problem, description = "The precondition failed; `ETag` has the current version.")))]
+pub(crate) async fn put_schedule(
+    State(app): State<App>,
+    principal: Principal,
+    by: AuditActor,
+    headers: HeaderMap,
+    PathParams(schedule): PathParams<Name>,
+    QueryParams(query): QueryParams<SetScheduleQuery>,
+    JsonBody(body): JsonBody<PutScheduleRequest>,
+) -> Result<Response, Problem> {
+    let key = ScheduleKey::new(query.namespace, schedule);
+    let expect = expected(&app, &key, &headers, query.if_version.as_deref()).await?;
+    let (set, secret) = set_schedule(&app, &principal, &by, &key, body, expect).await?;
     let (status, outcome) = match set {
-        ScheduleSet::Created(_) => (StatusCode::CREATED, SetOutcome::Created),
-        ScheduleSet::Changed(_) => (StatusCode::OK, SetOutcome::Changed),
-        ScheduleSet::Same(_) => (StatusCode::OK, SetOutcome::Same),
-        ScheduleSet::Conflict(version) => return Ok(conflict(&key, version)),
+        SetScheduleOutcome::Created(_) => (StatusCode::CREATED, PutOutcome::Created),
+        SetScheduleOutcome::Updated(_) => (StatusCode::OK, PutOutcome::Updated),
+        SetScheduleOutcome::Unchanged(_) => (StatusCode::OK, PutOutcome::Unchanged),
+        SetScheduleOutcome::Conflict(version) => return Ok(conflict(&key, version)),
     };
     let view = find(&app, &key).await?;
     let tag = tag(view.version);
-    let defined = Defined { outcome, secret, schedule: Schedule::of(view, NEXT.0 as usize) };
+    let defined =
+        PutScheduleResponse { outcome, secret, schedule: ScheduleResponse::of(view, NEXT.0 as usize) };
     Ok((status, [(ETAG, tag)], Json(defined)).into_response())
 }
 
 /// Delete a schedule
 ///
-/// With its history. What it has published or submitted stays; calls that were not made yet are not made any more.
+/// Deletes the schedule and its ticks. Published events and submitted tasks stay; webhooks that were not sent
+/// yet are cancelled.
 #[utoipa::path(delete, path = "/v1/schedules/{schedule}", tag = "schedules",
-    params(("schedule" = Name, Path), Wanted,
-        ("if-match" = Option<String>, Header, description = "The `ETag` of what you have seen; `*` for whatever is there")),
-    responses((status = 204), (status = 404, body = Problem, description = "There is no such schedule."),
-        (status = 412, body = Problem, description = "It is not what was expected; `ETag` says what it is.")))]
-pub(crate) async fn delete(
+    params(("schedule" = Name, Path), SetScheduleQuery,
+        ("if-match" = Option<String>, Header, description = "`ETag` of the version that the client has read; `*` for any version")),
+    responses((status = 204), (status = 404, body = Problem, description = "The schedule does not exist."),
+        (status = 412, body = Problem, description = "The precondition failed; `ETag` has the current version.")))]
+pub(crate) async fn delete_schedule(
     State(app): State<App>,
-    by: By,
+    by: AuditActor,
     headers: HeaderMap,
-    At(schedule): At<Name>,
-    In(wanted): In<Wanted>,
+    PathParams(schedule): PathParams<Name>,
+    QueryParams(query): QueryParams<SetScheduleQuery>,
 ) -> Result<Response, Problem> {
-    let key = ScheduleKey::new(wanted.namespace, schedule);
-    let version = expected(&app, &key, &headers, wanted.expect.as_deref()).await?;
-    let version = expect::version(version)?;
+    let key = ScheduleKey::new(query.namespace, schedule);
+    let version = expected(&app, &key, &headers, query.if_version.as_deref()).await?;
+    let version = precondition::version(version)?;
     match app.store.delete_schedule(&key, version).await? {
-        None => Err(none(&key)),
+        None => Err(no_such_schedule(&key)),
         Some(false) => {
             let now = app.store.schedule(&key).await?;
             Ok(conflict(&key, now.map(|view| view.version)))
@@ -292,51 +301,53 @@ pub(crate) async fn delete(
     }
 }
 
-impl Schedule {
-    fn of(view: ScheduleView, next: usize) -> Schedule {
+impl ScheduleResponse {
+    fn of(view: ScheduleView, next: usize) -> ScheduleResponse {
         let upcoming = upcoming(&view, next);
-        Schedule { view, upcoming }
+        ScheduleResponse { view, upcoming }
     }
 }
 
-/// The next ticks of a schedule, as it stands.
-fn upcoming(view: &ScheduleView, most: usize) -> Vec<Upcoming> {
+/// Upcoming ticks of a schedule.
+fn upcoming(view: &ScheduleView, most: usize) -> Vec<UpcomingTick> {
     let timetable = view.definition.timetable(&view.namespace);
-    let shown = |at_ms: i64| Upcoming {
-        at_ms,
-        at: view.definition.zone.shown(at_ms),
-        due_ms: timetable.due_at(at_ms),
+    let shown = |at_ms: i64| UpcomingTick {
+        tick_at_ms: at_ms,
+        local_time: view.definition.time_zone.format_local(at_ms),
+        due_at_ms: timetable.due_at(at_ms),
     };
     view.upcoming(most).into_iter().map(shown).collect()
 }
 
-/// A schedule, as the store has it.
+/// Read a schedule from the store.
 pub(crate) async fn find(app: &App, key: &ScheduleKey) -> Result<ScheduleView, Problem> {
-    app.store.schedule(key).await?.ok_or_else(|| none(key))
+    app.store.schedule(key).await?.ok_or_else(|| no_such_schedule(key))
 }
 
-/// There is no such schedule.
-pub(crate) fn none(key: &ScheduleKey) -> Problem {
+/// Problem: the schedule does not exist.
+pub(crate) fn no_such_schedule(key: &ScheduleKey) -> Problem {
     let remedy =
-        format!("GET /v1/schedules lists those that there are; PUT /v1/schedules/{} makes it", key.name);
-    Problem::new(StatusCode::NOT_FOUND, "no-such-schedule", format!("there is no schedule {key}"))
+        format!("GET /v1/schedules lists schedules; PUT /v1/schedules/{} creates this one", key.name);
+    Problem::new(StatusCode::NOT_FOUND, "no-such-schedule", format!("schedule {key} does not exist"))
         .field("schedule")
         .remedy(remedy)
 }
 
-/// It is not what was expected.
+/// Problem: the precondition failed.
 pub(crate) fn changed_meanwhile(key: &ScheduleKey, version: Option<u64>) -> Problem {
     let (detail, remedy) = match version {
         Some(version) => (
-            format!("{key} is of version {version}, which is not what was expected; nothing was changed"),
-            "look at it again, and send what you want with its `ETag` as `If-Match`",
+            format!("schedule {key} has version {version}, not the expected one; nothing was changed"),
+            "read the schedule again and send its `ETag` as `If-Match`",
         ),
         None => (
-            format!("there is no schedule {key}, and one was expected; nothing was changed"),
-            "leave `If-Match` out to make it",
+            format!("schedule {key} does not exist, but a version was expected; nothing was changed"),
+            "omit `If-Match` to create it",
         ),
     };
-    Problem::new(StatusCode::PRECONDITION_FAILED, "schedule-changed", detail).field("expect").remedy(remedy)
+    Problem::new(StatusCode::PRECONDITION_FAILED, "schedule-changed", detail)
+        .field("if_version")
+        .remedy(remedy)
 }
 
 fn conflict(key: &ScheduleKey, version: Option<u64>) -> Response {
@@ -347,26 +358,26 @@ fn conflict(key: &ScheduleKey, version: Option<u64>) -> Response {
     response
 }
 
-/// The namespaces of which somebody may see the schedules, in order; `None` is all of them.
+/// Namespaces whose schedules the principal may read, in order; `None` means all.
 fn readable(principal: &Principal, only: Option<Name>) -> Result<Vec<Option<Name>>, Problem> {
     if let Some(namespace) = only {
-        principal.must(Verb::Read, Some(&namespace))?;
+        principal.require(Permission::Read, Some(&namespace))?;
         return Ok(vec![Some(namespace)]);
     }
-    if principal.may(Verb::Read, None) {
+    if principal.may(Permission::Read, None) {
         return Ok(vec![None]);
     }
-    let granted = principal.grants.iter().filter_map(|grant| match &grant.realm {
-        Realm::Namespace(name) => Some(name.clone()),
-        Realm::Everywhere => None,
+    let granted = principal.grants.iter().filter_map(|grant| match &grant.scope {
+        GrantScope::Namespace(name) => Some(name.clone()),
+        GrantScope::Everywhere => None,
     });
-    let mut granted: Vec<Name> = granted.filter(|name| principal.may(Verb::Read, Some(name))).collect();
+    let mut granted: Vec<Name> = granted.filter(|name| principal.may(Permission::Read, Some(name))).collect();
     granted.sort();
     granted.dedup();
     Ok(granted.into_iter().map(Some).collect())
 }
 
-/// Records a deed that was done to a schedule.
-async fn record(app: &App, by: &By, action: &str, key: &ScheduleKey, detail: String) {
+/// Record a change of a schedule.
+async fn record(app: &App, by: &AuditActor, action: &str, key: &ScheduleKey, detail: String) {
     record_of(app, by, action, &key.namespace, key.name.as_str(), detail).await;
 }

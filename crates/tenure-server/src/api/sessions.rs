@@ -1,19 +1,19 @@
-//! The machine's protocol over HTTP: one route for each call of [`Store`](tenure::port::Store).
+//! Sessions and elections of the HTTP store: one route per method of
+//! [`ElectionStore`](tenure::port::ElectionStore).
 //!
-//! What goes to and fro are the types of the port themselves, so that a client and a server can not drift apart. Nothing is
-//! decided here: a call is checked (is it about the session and the election of its address, may this principal do it),
-//! handed to the store, and its answer handed back. So any replica answers any call, and knows nothing that another one
-//! would miss. A client that got no answer asks another replica: everything is guarded by the store's own
-//! compare-and-swap.
+//! Requests and responses are the types of the port, so client and server cannot diverge. A route checks that
+//! the body matches the path and that the principal has the permission, then calls the store. So any replica
+//! can serve any request. A client without a response repeats the request at another replica: the store's own
+//! compare-and-swap makes that safe.
 //!
-//! A session that was opened here belongs to the principal that opened it, and lives in the store: it is not the server's
-//! to lose. Only its own silence for its lease ends it.
+//! A session belongs to the principal that opened it and lives in the store, not in the server. Only missing
+//! heartbeats for its lease end it.
 
+mod access;
+mod admin;
 mod leases;
-mod office;
-mod people;
+mod notifications;
 mod protocol;
-mod wakes;
 
 use std::time::Duration;
 
@@ -21,295 +21,304 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use http::StatusCode;
 use serde::Deserialize;
-use tenure::port::{Candidacy, Joined, NewSession, Observation, Pulse, Scope, Takeover, Verb};
+use tenure::port::{
+    Candidacy, ElectionsObservation, HeartbeatResponse, JoinElectionResponse, ObserveScope,
+    OpenSessionRequest, Permission, TakeoverMode,
+};
 use tenure::{ElectionKey, Name, SessionId, Timing, Token};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
 use crate::App;
 use crate::access::Principal;
-use crate::api::given::{At, Given, In, MaybeGiven};
-use crate::api::room;
+use crate::api::extract::{JsonBody, OptionalJsonBody, PathParams, QueryParams};
+use crate::api::session_quota;
 use crate::problem::Problem;
 use crate::quota::{self, Object};
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
-/// The longest text in a session or candidacy, in bytes.
+/// Maximum length of a text in a session or candidacy, in bytes.
 const TEXT_MAX: usize = 1024;
-/// The most capabilities, requirements or metadata of a candidacy.
+/// Maximum number of capabilities, required capabilities or metadata entries of a candidacy.
 const LIST_MAX: usize = 100;
 
-/// The most bytes of all texts of a candidacy together: everybody who stands there reads them all.
+/// Maximum total length of the texts of a candidacy in bytes: every candidate reads them.
 const CANDIDACY_MAX: usize = 16 * 1024;
-/// The most slots of an election through a server: each costs everybody who looks.
+/// Maximum number of slots of an election through a server: every read returns all of them.
 const SLOTS_MAX: u32 = 100;
 
-/// The routes of the machine's protocol.
+/// Routes of sessions.
 pub(crate) fn routes() -> Routes {
     Routes::new()
-        .api(Need::Known, routes!(open))
-        .api_heartbeat(Need::Session, routes!(renew))
-        // To give up what one has is never denied to whoever owns it, whatever else was taken from them.
-        .api(Need::Session, routes!(end))
-        .api(Need::Session, routes!(leave))
-        .api(Need::Session, routes!(leases::release))
-        .api(Need::SessionIn(Verb::Lead), routes!(join))
-        .api(Need::SessionIn(Verb::Lead), routes!(leases::take))
-        .api(Need::Session, routes!(observe))
-        .api(Need::Known, routes!(leases::expire))
-        .api(Need::In(Verb::Lead), routes!(leases::ask))
-        .api(Need::Known, routes!(protocol::hello))
-        .api(Need::Known, routes!(protocol::clock))
-        .api(Need::Known, routes!(wakes::wakes))
-        .api(Need::Known, routes!(people::sessions))
-        .api(Need::In(Verb::Admin), routes!(people::set_paused))
-        .api(Need::Over(Verb::Admin), routes!(office::put_credential))
+        .api(RequiredPermission::AnyCredential, routes!(open_session))
+        .api_heartbeat(RequiredPermission::Session, routes!(heartbeat_session))
+        // A session may always release its own leases.
+        .api(RequiredPermission::Session, routes!(end_session))
+        .api(RequiredPermission::Session, routes!(leave_election))
+        .api(RequiredPermission::Session, routes!(leases::release_lease))
+        .api(RequiredPermission::SessionIn(Permission::Lead), routes!(join_election))
+        .api(RequiredPermission::SessionIn(Permission::Lead), routes!(leases::take_lease))
+        .api(RequiredPermission::Session, routes!(observe_elections))
+        .api(RequiredPermission::AnyCredential, routes!(leases::expire_session))
+        .api(RequiredPermission::In(Permission::Lead), routes!(leases::request_leader))
+        .api(RequiredPermission::AnyCredential, routes!(protocol::handshake))
+        .api(RequiredPermission::AnyCredential, routes!(protocol::read_store_clock))
+        .api(RequiredPermission::AnyCredential, routes!(notifications::stream_notifications))
+        .api(RequiredPermission::AnyCredential, routes!(admin::list_sessions))
+        .api(RequiredPermission::In(Permission::Admin), routes!(admin::set_election_paused))
+        .api(RequiredPermission::InAll(Permission::Admin), routes!(access::put_credential))
 }
 
-/// The namespace of an election in a request.
+/// Namespace of a request.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Within {
-    /// The tenant.
+pub(super) struct NamespaceQuery {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     pub(super) namespace: Name,
 }
 
-/// Whose things are listed.
+/// Optional namespace of a list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Whose {
-    /// The tenant; without one, all that you may read.
+pub(super) struct OptionalNamespaceQuery {
+    /// Namespace; if omitted, every namespace that the principal may read.
     pub(super) namespace: Option<Name>,
 }
 
-/// Opens a session for whoever asks. Its first beat counts, from before the request was sent.
-#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSession,
-    responses((status = 200, body = Pulse), (status = 403, body = Problem),
-        (status = 410, body = Problem, description = "the id was used before"), (status = 422, body = Problem)))]
-async fn open(
+/// Open a session for the caller. The request counts as its first heartbeat.
+#[utoipa::path(post, path = "/internal/v1/sessions", tag = "internal", request_body = OpenSessionRequest,
+    responses((status = 200, body = HeartbeatResponse), (status = 403, body = Problem),
+        (status = 410, body = Problem, description = "The id was used before."), (status = 422, body = Problem)))]
+async fn open_session(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
-    Given(mut session): Given<NewSession>,
-) -> Result<Json<Pulse>, Problem> {
-    // Those who lead hold leases under it, those who work claims.
-    let holds = principal
-        .grants
-        .iter()
-        .any(|grant| grant.verbs.iter().any(|verb| matches!(verb, Verb::Lead | Verb::Claim | Verb::Admin)));
+    JsonBody(mut session): JsonBody<OpenSessionRequest>,
+) -> Result<Json<HeartbeatResponse>, Problem> {
+    // Leaders hold leases under a session, workers hold claims.
+    let holds = principal.grants.iter().any(|grant| {
+        grant
+            .permissions
+            .iter()
+            .any(|verb| matches!(verb, Permission::Lead | Permission::Claim | Permission::Admin))
+    });
     if !holds {
-        return Err(denied(&principal, Verb::Lead, None));
+        return Err(permission_missing(&principal, Permission::Lead, None));
     }
     check_session(&session)?;
-    room::for_session(&app, &principal)?;
+    session_quota::check_session_quota(&app, &principal)?;
     if session.owner.as_deref().is_some_and(|owner| owner != &*principal.name) {
-        let detail = format!("a session belongs to whoever opens it, here {}", principal.name);
-        return Err(unfit("owner", detail).remedy("leave `owner` out"));
+        let detail = format!("a session belongs to the principal that opens it, here {}", principal.name);
+        return Err(invalid_value("owner", detail).remedy("omit `owner`"));
     }
     session.owner = Some(principal.name.to_string());
-    alive(app.store.open(&session).await?, &session.id).map(Json)
+    alive(app.store.open_session(&session).await?, &session.id).map(Json)
 }
 
-/// Renew
+/// Send a heartbeat for a session
 ///
-/// Says that the session lives, and brings back what is asked of it. All that it holds is trusted anew, from before the
-/// request was sent.
+/// Extends all leases of the session, counted from before the request was sent, and returns the requests to
+/// the leader.
 ///
-/// Name the term that you lead (`election` and `token`), and it is looked for in the store: `409` says that the session does not
-/// hold it, or that a standby was promoted since it was granted, and that nothing is to be believed of it. Without it, only
-/// the session is renewed; whoever does so stops believing when `epoch` changes.
-#[utoipa::path(post, path = "/v1/sessions/{session}/renew", tag = "sessions", params(("session" = SessionId, Path)),
-    request_body(content = Option<Renewal>),
-    responses((status = 200, body = Pulse), (status = 403, body = Problem),
-        (status = 409, body = Problem, description = "the session does not hold what was named"),
-        (status = 410, body = Problem, description = "the session has ended; all that it held is lost")))]
-async fn renew(
+/// With `election` and `token` the server verifies the lease in the store: `409` means that the session does
+/// not hold it, or that a standby was promoted since it was granted; stop all work under it. Without them
+/// only the session is extended; a leader must then stop when `epoch` changes.
+#[utoipa::path(post, path = "/v1/sessions/{session}/heartbeat", tag = "elections", params(("session" = SessionId, Path)),
+    request_body(content = Option<SessionHeartbeatRequest>),
+    responses((status = 200, body = HeartbeatResponse), (status = 403, body = Problem),
+        (status = 409, body = Problem, description = "The session does not hold the lease."),
+        (status = 410, body = Problem, description = "The session ended and lost all its leases.")))]
+async fn heartbeat_session(
     State(app): State<App>,
-    At(session): At<SessionId>,
-    MaybeGiven(renewal): MaybeGiven<Renewal>,
-) -> Result<Json<Pulse>, Problem> {
-    let pulse = alive(app.store.beat(&session).await?, &session)?;
-    if let (Some(election), Some(token), Pulse::Alive { epoch, .. }) =
-        (renewal.election, renewal.token, &pulse)
+    PathParams(session): PathParams<SessionId>,
+    OptionalJsonBody(renewal): OptionalJsonBody<SessionHeartbeatRequest>,
+) -> Result<Json<HeartbeatResponse>, Problem> {
+    let heartbeat = alive(app.store.heartbeat(&session).await?, &session)?;
+    if let (Some(election), Some(token), HeartbeatResponse::Live { epoch, .. }) =
+        (renewal.election, renewal.token, &heartbeat)
     {
         let key = ElectionKey::new(renewal.namespace, election);
-        let seen = app.board.look(&key).await?;
-        let held = seen.elections.get(&key).is_some_and(|entry| {
+        let snapshot = app.elections.refresh(&key).await?;
+        let held = snapshot.elections.get(&key).is_some_and(|entry| {
             entry.held_by(&session).any(|(_, held)| held == token) && token.epoch() == *epoch
         });
         if !held {
-            let detail = format!("this session does not lead {key} under token {token}");
-            return Err(Problem::new(StatusCode::CONFLICT, "not-held", detail)
+            let detail = format!("the session does not lead {key} under token {token}");
+            return Err(Problem::new(StatusCode::CONFLICT, "lease-not-held", detail)
                 .field("token")
-                .remedy("stop what runs under it, and campaign again"));
+                .remedy("stop all work under the token and campaign again"));
         }
     }
-    Ok(Json(pulse))
+    Ok(Json(heartbeat))
 }
 
-/// Which term is renewed.
+/// Lease to verify with a heartbeat.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"election": "nightly", "token": 7}))]
-pub(super) struct Renewal {
-    /// The tenant.
+pub(super) struct SessionHeartbeatRequest {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     #[schema(default = "default")]
     namespace: Name,
-    /// The election.
+    /// Election.
     election: Option<Name>,
-    /// The token of its term.
+    /// Token of the lease.
     token: Option<Token>,
 }
 
-/// Ends the session: frees all that it holds, and others take over at once.
-#[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", params(("session" = SessionId, Path)),
+/// End a session: release all its leases at once.
+#[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "elections", params(("session" = SessionId, Path)),
     responses((status = 204), (status = 403, body = Problem)))]
-async fn end(State(app): State<App>, At(session): At<SessionId>) -> Result<StatusCode, Problem> {
-    app.store.end(&session).await?;
+async fn end_session(
+    State(app): State<App>,
+    PathParams(session): PathParams<SessionId>,
+) -> Result<StatusCode, Problem> {
+    app.store.end_session(&session).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Stands for an election, or changes how the session stands.
-#[utoipa::path(put, path = "/v1/sessions/{session}/elections/{election}", tag = "sessions",
-    params(("session" = SessionId, Path), ("election" = Name, Path), Within), request_body = Candidacy,
-    responses((status = 200, body = Joined), (status = 403, body = Problem), (status = 410, body = Problem),
+/// Join an election, or change the candidacy of the session.
+#[utoipa::path(put, path = "/internal/v1/sessions/{session}/elections/{election}", tag = "internal",
+    params(("session" = SessionId, Path), ("election" = Name, Path), NamespaceQuery), request_body = Candidacy,
+    responses((status = 200, body = JoinElectionResponse), (status = 403, body = Problem), (status = 410, body = Problem),
         (status = 422, body = Problem)))]
-async fn join(
+async fn join_election(
     State(app): State<App>,
-    At((session, election)): At<(SessionId, Name)>,
-    In(within): In<Within>,
-    Given(candidacy): Given<Candidacy>,
-) -> Result<Json<Joined>, Problem> {
+    PathParams((session, election)): PathParams<(SessionId, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(candidacy): JsonBody<Candidacy>,
+) -> Result<Json<JoinElectionResponse>, Problem> {
     let key = ElectionKey::new(within.namespace, election);
     same_session(&session, &candidacy.session)?;
     same_election(&key, &candidacy.election)?;
-    check_candidacy(&candidacy, fits)?;
-    room::for_candidacy(&app, &candidacy)?;
+    check_candidacy(&candidacy, validate_text)?;
+    session_quota::check_candidacy_quota(&app, &candidacy)?;
     quota::check(&app, Object::Election(&candidacy.election)).await?;
-    match app.store.join(&candidacy).await? {
-        Joined::Gone => Err(gone(&session)),
+    match app.store.join_election(&candidacy).await? {
+        JoinElectionResponse::SessionEnded => Err(session_ended(&session)),
         joined => Ok(Json(joined)),
     }
 }
 
-/// Stands for an election no longer. A lease that the session holds there stays until it is released.
-#[utoipa::path(delete, path = "/v1/sessions/{session}/elections/{election}", tag = "sessions",
-    params(("session" = SessionId, Path), ("election" = Name, Path), Within),
+/// Leave an election. A lease of the session stays until it is released.
+#[utoipa::path(delete, path = "/internal/v1/sessions/{session}/elections/{election}", tag = "internal",
+    params(("session" = SessionId, Path), ("election" = Name, Path), NamespaceQuery),
     responses((status = 204), (status = 403, body = Problem)))]
-async fn leave(
+async fn leave_election(
     State(app): State<App>,
-    At((session, election)): At<(SessionId, Name)>,
-    In(within): In<Within>,
+    PathParams((session, election)): PathParams<(SessionId, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<StatusCode, Problem> {
-    app.store.leave(&session, &ElectionKey::new(within.namespace, election)).await?;
+    app.store.leave_election(&session, &ElectionKey::new(within.namespace, election)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Looks at elections, as the session's store has them at this moment.
-#[utoipa::path(post, path = "/v1/sessions/{session}/observe", tag = "sessions", params(("session" = SessionId, Path)),
-    request_body = Scope, responses((status = 200, body = Observation), (status = 403, body = Problem)))]
-async fn observe(
+/// Read elections from the store.
+#[utoipa::path(post, path = "/internal/v1/sessions/{session}/observe", tag = "internal", params(("session" = SessionId, Path)),
+    request_body = ObserveScope, responses((status = 200, body = ElectionsObservation), (status = 403, body = Problem)))]
+async fn observe_elections(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
-    At(session): At<SessionId>,
-    Given(scope): Given<Scope>,
-) -> Result<Json<Observation>, Problem> {
-    let mut seen = app.store.observe(&session, &scope).await?;
-    // So that whom this client will have seen silent, this server will have, too.
-    app.board.glimpsed(&seen);
-    seen.elections.retain(|election| sees(&principal, &election.key.namespace));
-    Ok(Json(seen))
+    PathParams(session): PathParams<SessionId>,
+    JsonBody(scope): JsonBody<ObserveScope>,
+) -> Result<Json<ElectionsObservation>, Problem> {
+    let mut snapshot = app.store.observe(&session, &scope).await?;
+    // Record the observed heartbeats: when the client reports a silent session, this server has observed it
+    // too.
+    app.elections.record_observation(&snapshot);
+    snapshot.elections.retain(|election| may_see(&principal, &election.key.namespace));
+    Ok(Json(snapshot))
 }
 
-/// Whether a principal may see what is in a namespace: whoever may stand there must see whom they stand against.
-pub(super) fn sees(principal: &Principal, namespace: &Name) -> bool {
-    [Verb::Read, Verb::Lead].into_iter().any(|verb| principal.may(verb, Some(namespace)))
+/// Whether a principal may see a namespace: candidates must see the other candidates.
+pub(super) fn may_see(principal: &Principal, namespace: &Name) -> bool {
+    [Permission::Read, Permission::Lead].into_iter().any(|verb| principal.may(verb, Some(namespace)))
 }
 
-/// What somebody calls themselves, for the others to see; with what they are known as, where that is another name.
-pub(super) fn signed(principal: &Principal, by: &str) -> String {
+/// Name of an actor for display, with the principal's name if it differs.
+pub(super) fn display_actor(principal: &Principal, by: &str) -> String {
     let known = &*principal.name;
     if known == "local" || known == by { by.to_owned() } else { format!("{by} ({known})") }
 }
 
-/// Who is to be named for a deed: whom the request names, or else who sends it.
-pub(super) fn doer(principal: &Principal, by: Option<String>) -> Result<String, Problem> {
+/// Actor of a change: the name in the request, or the principal.
+pub(super) fn actor(principal: &Principal, by: Option<String>) -> Result<String, Problem> {
     let by = by.unwrap_or_else(|| principal.name.to_string());
-    short("by", &by)?;
-    Ok(signed(principal, &by))
+    validate_display_text("on_behalf_of", &by)?;
+    Ok(display_actor(principal, &by))
 }
 
-fn check_session(session: &NewSession) -> Result<(), Problem> {
+fn check_session(session: &OpenSessionRequest) -> Result<(), Problem> {
     let id = session.id.as_str();
     if id.len() != 32 || !id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return Err(unfit(
+        return Err(invalid_value(
             "id",
-            "the id of a session is 128 random bits as 32 lower-case hexadecimal digits",
+            "a session id is 128 random bits as 32 lower-case hexadecimal digits",
         ));
     }
-    if session.takeover == Takeover::Connection {
-        return Err(unfit(
-            "takeover",
-            "a session over HTTP has no connection to the store that could end with it",
-        )
-        .remedy("use takeover `lease`, or connect to PostgreSQL directly"));
+    if session.takeover == TakeoverMode::Connection {
+        return Err(invalid_value("takeover", "an HTTP session has no store connection to detect its end")
+            .remedy("use takeover `lease`, or connect to PostgreSQL directly"));
     }
-    // The beat of the client is its own affair; the shortest that makes sense is allowed for.
-    let beat = session.lease.min(Duration::from_secs(30)) / 3;
-    Timing::new(session.lease, Some(beat)).map_err(|error| unfit("lease_ms", error.to_string()))?;
-    fits("name", &session.name)
+    // The client chooses its heartbeat interval; allow the shortest valid one.
+    let heartbeat = session.lease.min(Duration::from_secs(30)) / 3;
+    Timing::new(session.lease, Some(heartbeat))
+        .map_err(|error| invalid_value("lease_ms", error.to_string()))?;
+    validate_text("name", &session.name)
 }
 
-/// A check of a text in a field.
-type Checked = fn(&str, &str) -> Result<(), Problem>;
+/// Check of a text field.
+type TextCheck = fn(&str, &str) -> Result<(), Problem>;
 
-pub(super) fn check_candidacy(candidacy: &Candidacy, text_fits: Checked) -> Result<(), Problem> {
+pub(super) fn check_candidacy(candidacy: &Candidacy, text_fits: TextCheck) -> Result<(), Problem> {
     if !(1..=SLOTS_MAX).contains(&candidacy.slots) {
-        return Err(unfit("slots", format!("through a server, an election has 1 to {SLOTS_MAX} slots")));
+        return Err(invalid_value("slots", format!("an election has 1 to {SLOTS_MAX} slots")));
     }
     let mut sum = 0;
     let mut all_fit = |field: &str, text: &str| {
         text_fits(field, text)?;
         sum += text.len();
-        let detail = || format!("all texts of a candidacy together have {CANDIDACY_MAX} bytes at most");
-        if sum <= CANDIDACY_MAX { Ok(()) } else { Err(unfit(field, detail())) }
+        let detail = || format!("the texts of a candidacy exceed {CANDIDACY_MAX} bytes in total");
+        if sum <= CANDIDACY_MAX { Ok(()) } else { Err(invalid_value(field, detail())) }
     };
-    all_fit("id", &candidacy.id)?;
-    for (field, list) in [("capabilities", &candidacy.capabilities), ("requires", &candidacy.requires)] {
-        few(field, list.len())?;
+    all_fit("name", &candidacy.name)?;
+    for (field, list) in [
+        ("capabilities", &candidacy.capabilities),
+        ("required_capabilities", &candidacy.required_capabilities),
+    ] {
+        validate_count(field, list.len())?;
         list.iter().try_for_each(|text| all_fit(field, text))?;
     }
-    few("metadata", candidacy.metadata.len())?;
+    validate_count("metadata", candidacy.metadata.len())?;
     let mut metadata = candidacy.metadata.iter().flat_map(|(key, value)| [key, value]);
     metadata.try_for_each(|text| all_fit("metadata", text))
 }
 
-/// Checks a text that people read.
-pub(crate) fn short(field: &str, text: &str) -> Result<(), Problem> {
-    fits(field, text)?;
+/// Check a text for display.
+pub(crate) fn validate_display_text(field: &str, text: &str) -> Result<(), Problem> {
+    validate_text(field, text)?;
     match text.chars().find(|c| c.is_control()) {
-        Some(c) => Err(unfit(field, format!("{c:?} is no character for a text that people read"))),
+        Some(c) => Err(invalid_value(field, format!("{c:?} is not allowed in a display text"))),
         None => Ok(()),
     }
 }
 
-/// What programs say of themselves is kept as they say it, as the store behind this server would: all but the one
-/// character that PostgreSQL has no place for.
-pub(super) fn fits(field: &str, text: &str) -> Result<(), Problem> {
+/// Check a text of a client. Any character is stored as sent, except NUL, which PostgreSQL cannot store.
+pub(super) fn validate_text(field: &str, text: &str) -> Result<(), Problem> {
     if text.len() > TEXT_MAX {
-        return Err(unfit(field, format!("{} bytes are too many; at most {TEXT_MAX} are kept", text.len())));
+        return Err(invalid_value(field, format!("{} bytes exceed the maximum of {TEXT_MAX}", text.len())));
     }
-    if text.contains('\0') { Err(unfit(field, "a text with a NUL in it cannot be kept")) } else { Ok(()) }
+    if text.contains('\0') { Err(invalid_value(field, "the text contains a NUL character")) } else { Ok(()) }
 }
 
-pub(super) fn few(field: &str, count: usize) -> Result<(), Problem> {
+pub(super) fn validate_count(field: &str, count: usize) -> Result<(), Problem> {
     if count <= LIST_MAX {
         Ok(())
     } else {
-        Err(unfit(field, format!("{count} are too many; at most {LIST_MAX} are kept")))
+        Err(invalid_value(field, format!("{count} entries exceed the maximum of {LIST_MAX}")))
     }
 }
 
@@ -317,41 +326,42 @@ fn same_session(path: &SessionId, body: &SessionId) -> Result<(), Problem> {
     if path == body {
         return Ok(());
     }
-    Err(unfit("session", "the address and the body name different sessions"))
+    Err(invalid_value("session", "path and body name different sessions"))
 }
 
 fn same_election(path: &ElectionKey, body: &ElectionKey) -> Result<(), Problem> {
     if path == body {
         return Ok(());
     }
-    let detail = format!("the address says {path} and the body {body}");
-    Err(unfit("election", detail).remedy("the namespace belongs into the query: ?namespace=NAME"))
+    let detail = format!("the path has election {path} and the body {body}");
+    Err(invalid_value("election", detail).remedy("send the namespace in the query: ?namespace=NAME"))
 }
 
-/// A body that is well formed and makes no sense.
-pub(super) fn unfit(field: &str, detail: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unfit", detail).field(field)
+/// Problem: a value is invalid.
+pub(super) fn invalid_value(field: &str, detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", detail).field(field)
 }
 
-fn denied(principal: &Principal, verb: Verb, namespace: Option<&Name>) -> Problem {
-    let place = namespace.map_or_else(|| "anywhere".to_owned(), |name| format!("in namespace {name}"));
-    Problem::new(StatusCode::FORBIDDEN, "forbidden", format!("{} may not {verb} {place}", principal.name))
-        .remedy(format!(
-            "ask for a token with the grant {}:{verb}",
-            namespace.map_or("NAMESPACE", Name::as_str)
-        ))
+fn permission_missing(principal: &Principal, verb: Permission, namespace: Option<&Name>) -> Problem {
+    let place =
+        namespace.map_or_else(|| "in any namespace".to_owned(), |name| format!("in namespace {name}"));
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "forbidden",
+        format!("{} lacks the permission {verb} {place}", principal.name),
+    )
+    .remedy(format!("use a credential with the grant {}:{verb}", namespace.map_or("NAMESPACE", Name::as_str)))
 }
 
-fn alive(pulse: Pulse, session: &SessionId) -> Result<Pulse, Problem> {
-    match pulse {
-        Pulse::Gone => Err(gone(session)),
+fn alive(heartbeat: HeartbeatResponse, session: &SessionId) -> Result<HeartbeatResponse, Problem> {
+    match heartbeat {
+        HeartbeatResponse::SessionEnded => Err(session_ended(session)),
         alive => Ok(alive),
     }
 }
 
-/// The session has ended, and never comes back.
-pub(super) fn gone(session: &SessionId) -> Problem {
-    let detail = format!("session {} has ended, and all that it held is lost", session.short());
-    Problem::new(StatusCode::GONE, "session-gone", detail)
-        .remedy("open a session with an id that was never used")
+/// Problem: the session has ended.
+pub(super) fn session_ended(session: &SessionId) -> Problem {
+    let detail = format!("session {} has ended and lost all its leases", session.short());
+    Problem::new(StatusCode::GONE, "session-ended", detail).remedy("open a session with a new id")
 }

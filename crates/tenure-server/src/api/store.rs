@@ -1,77 +1,81 @@
-//! The store behind this server: what it promises, and how it is.
+//! The store behind this server: guarantees and status.
 
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
-use tenure::port::{Finding, Verb};
+use tenure::port::{Finding, Permission};
 use utoipa::ToSchema;
 
-use super::shape::millis;
-use super::shown::word;
+use super::conditional::error_word;
+use super::election_types::millis;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
 
-/// The store behind a server.
+/// Status of the store.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct StoreState {
-    promises: Promised,
-    /// Whether the last look at it succeeded.
+pub(crate) struct StoreStatus {
+    guarantees: StoreGuaranteesJson,
+    /// Whether the last query succeeded.
     ok: bool,
-    /// How long the last look took.
-    latency_ms: u64,
-    /// How long ago everything was last looked at; `null` if it never was.
-    age_ms: Option<u64>,
-    /// What kind of trouble there is, if there is any.
+    /// Duration of the last query.
+    query_latency_ms: u64,
+    /// Age of the snapshot; `null` if the store was never read.
+    snapshot_age_ms: Option<u64>,
+    /// Kind of the last error, if any.
     #[schema(example = "unreachable")]
-    trouble: Option<String>,
-    /// What the trouble is, for those who may administer everything.
-    detail: Option<String>,
-    /// The store's epoch: it grows when a standby is promoted.
+    error_kind: Option<String>,
+    /// Message of the last error; only for administrators of everything.
+    error_detail: Option<String>,
+    /// Epoch of the store: it grows when a standby is promoted.
     epoch: u32,
-    /// What an examination found, for those who may administer everything; `null` for others, and while there is trouble.
+    /// Findings of the store check; `null` without `admin` in `*`, and while the store has an error.
     findings: Option<Vec<Finding>>,
 }
 
-/// What a store promises.
+/// Guarantees of a store.
 #[derive(Debug, Serialize, ToSchema)]
-struct Promised {
+#[schema(as = StoreGuarantees)]
+struct StoreGuaranteesJson {
     #[schema(example = "sqlite")]
     backend: &'static str,
-    /// Where at most one leader is promised.
+    /// Scope of the guarantee that there is at most one leader.
     at_most_one: &'static str,
-    /// What happens in a netsplit.
+    /// Behaviour in a network split.
     netsplit: &'static str,
-    /// How soon the next leader comes after a crash.
+    /// Delay of the next leader after a crash.
     after_crash: &'static str,
 }
 
-/// Show the store
+/// Get the store status
 ///
-/// What it promises, whether it answers, and what an examination of it found.
-#[utoipa::path(get, path = "/v1/store", tag = "store", responses((status = 200, body = StoreState)))]
-pub(crate) async fn show(State(app): State<App>, principal: Principal) -> Result<Json<StoreState>, Problem> {
-    let seen = app.board.seen();
-    let admin = principal.may(Verb::Admin, None);
-    let findings = match admin && seen.trouble.is_none() {
-        true => app.board.findings().await.ok(),
+/// Guarantees, reachability, and findings of the store check.
+#[utoipa::path(get, path = "/v1/store", tag = "store", responses((status = 200, body = StoreStatus)))]
+pub(crate) async fn get_store_status(
+    State(app): State<App>,
+    principal: Principal,
+) -> Result<Json<StoreStatus>, Problem> {
+    let snapshot = app.elections.snapshot();
+    let admin = principal.may(Permission::Admin, None);
+    let findings = match admin && snapshot.error.is_none() {
+        true => app.elections.findings().await.ok(),
         false => None,
     };
-    let promises = app.store.promises();
-    Ok(Json(StoreState {
-        promises: Promised {
-            backend: promises.backend,
-            at_most_one: promises.at_most_one,
-            netsplit: promises.netsplit,
-            after_crash: promises.after_crash,
+    let guarantees = app.store.guarantees();
+    Ok(Json(StoreStatus {
+        guarantees: StoreGuaranteesJson {
+            backend: guarantees.backend,
+            at_most_one: guarantees.at_most_one,
+            netsplit: guarantees.netsplit,
+            after_crash: guarantees.after_crash,
         },
-        ok: seen.is_known() && seen.trouble.is_none(),
-        latency_ms: millis(seen.latency),
-        age_ms: seen.is_known().then(|| millis(seen.age(app.runtime.now()))),
-        trouble: seen.trouble.as_ref().map(|error| word(error.kind)),
-        // It may name hosts and users.
-        detail: seen.trouble.as_ref().filter(|_| admin).map(|error| error.message.clone()),
-        epoch: seen.epoch,
+        ok: snapshot.is_loaded() && snapshot.error.is_none(),
+        query_latency_ms: millis(snapshot.latency),
+        snapshot_age_ms: snapshot.is_loaded().then(|| millis(snapshot.age(app.runtime.now()))),
+        error_kind: snapshot.error.as_ref().map(|error| error_word(error.kind)),
+        // The message may contain host and user names.
+        error_detail: snapshot.error.as_ref().filter(|_| admin).map(|error| error.message.clone()),
+        epoch: snapshot.epoch,
         findings: findings.map(|findings| findings.to_vec()),
     }))
 }

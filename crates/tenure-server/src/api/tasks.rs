@@ -1,4 +1,4 @@
-//! Tasks: submitted, looked at, called off and tried again.
+//! Tasks: submit, list, explain, cancel and retry.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,181 +9,179 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
 use tenure::port::{
-    self, NewTask, Order, QueueKey, Realm, StoreError, Submitted, TaskFilter, TaskId, TaskState, TaskView,
-    Trouble, Verb, Why,
+    self, ErrorKind, GrantScope, NewTask, Permission, QueueKey, StoreError, SubmitReceipt, TaskAction,
+    TaskFilter, TaskId, TaskState, TaskView, WaitReason,
 };
-use tenure_core::claim::check;
+use tenure_core::rules::work::validate_submission;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::claims::plausible_task;
-use super::deeds::{By, record_of};
-use super::elections::number;
-use super::given::{At, Given, In, MaybeGiven, Unread, parsed};
-use super::operate::Nothing;
-use super::sense::of_submission;
-use super::sessions::{Within, short, unfit};
-use super::shape;
+use super::audit_writer::{AuditActor, record_of};
+use super::claim::validate_task_id;
+use super::election_actions::EmptyRequest;
+use super::election_types;
+use super::elections::validate_number;
+use super::extract::{JsonBody, OptionalJsonBody, PathParams, QueryParams, RawJsonBody, parsed};
+use super::sessions::{NamespaceQuery, invalid_value, validate_display_text};
+use super::validate::submission_problem;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
 use crate::quota::{self, Object};
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
-/// How many tasks are on a page, unless asked otherwise, and at most.
+/// Default and maximum page size.
 const PAGE: (u32, u32) = (50, 200);
-/// How large a page is at most, unless its first task alone is larger.
+/// Maximum size of a page in bytes, unless its first task alone is larger.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
-/// How many tasks of a page are read first. The next are twice as many, unless they are large: a task may have two
-/// megabytes, and two hundred of them are more than a page.
+/// Number of tasks in the first read of a page. Later reads double it unless the tasks are large: a task may
+/// have two megabytes, and a page of 200 of them would be too much.
 const STEP: u32 = 8;
-/// From how many bytes on tasks that are read together are large.
+/// Size in bytes from which a read counts as large.
 const LARGE_BYTES: usize = 256 * 1024;
-/// The most tasks that one request names.
+/// Maximum number of task ids in one request.
 const IDS_MAX: usize = 1000;
-/// How many pages of tasks one request cancels or retries, where it names them by their queue.
+/// Maximum number of pages that one request cancels or retries with a queue filter.
 const PAGES_MAX: usize = 25;
 
-/// What can be called off.
+/// States that can be cancelled.
 pub(crate) const CANCELLED: [TaskState; 5] =
-    [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Held, TaskState::Claimed];
-/// What can be tried again.
+    [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Blocked, TaskState::Claimed];
+/// States that can be retried.
 pub(crate) const RETRIED: [TaskState; 3] = [TaskState::Dead, TaskState::Cancelled, TaskState::Scheduled];
 
 pub(crate) fn routes() -> Routes {
-    let (read, admin) = (Need::In(Verb::Read), Need::In(Verb::Admin));
+    let (read, admin) = (RequiredPermission::In(Permission::Read), RequiredPermission::In(Permission::Admin));
     Routes::new()
-        .api_large(Need::In(Verb::Claim), routes!(submit))
-        .api(Need::Known, routes!(list))
-        .api(read, routes!(show))
-        .api(read, routes!(why))
-        .api(admin, routes!(cancel))
-        .api(admin, routes!(retry))
-        .api(admin, routes!(cancel_many))
-        .api(admin, routes!(retry_many))
+        .api_large(RequiredPermission::In(Permission::Claim), routes!(submit_tasks))
+        .api(RequiredPermission::AnyCredential, routes!(list_tasks))
+        .api(read, routes!(get_task))
+        .api(read, routes!(explain_task))
+        .api(admin, routes!(cancel_task))
+        .api(admin, routes!(retry_task))
+        .api(admin, routes!(cancel_tasks))
+        .api(admin, routes!(retry_tasks))
 }
 
-/// One task, or many.
+/// One task or several.
 #[derive(Debug, ToSchema, Serialize)]
 #[serde(untagged)]
-#[allow(
-    dead_code,
-    reason = "read by hand, since what is read into an untagged enum can not keep its payload as text"
-)]
-pub(crate) enum Submission {
-    /// One.
+#[allow(dead_code, reason = "schema only: deserializing an untagged enum would lose the raw payload text")]
+pub(crate) enum SubmitRequest {
+    /// One task.
     One(Box<NewTask>),
-    /// Many: all are submitted, or none. They may name one another as parents, by their place.
+    /// Several tasks: all are submitted or none. They can refer to each other as parents by index.
     Many(NewTasks),
 }
 
-/// Many tasks.
+/// Several tasks.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewTasks {
-    /// The tasks.
+    /// Tasks.
     tasks: Vec<NewTask>,
 }
 
-/// What came of many.
+/// Receipts of several tasks.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct SubmittedTasks {
-    /// For each task, in their order.
-    tasks: Vec<Submitted>,
+pub(crate) struct SubmittedTaskList {
+    /// Receipt of each task, in request order.
+    tasks: Vec<SubmitReceipt>,
 }
 
-/// What came of one, or of many.
+/// Receipt of one task, or of several.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-pub(crate) enum SubmittedBody {
-    /// Of one.
-    One(Submitted),
-    /// Of many.
-    Many(SubmittedTasks),
+pub(crate) enum SubmitResponse {
+    /// Receipt of one task.
+    One(SubmitReceipt),
+    /// Receipts of several tasks.
+    Many(SubmittedTaskList),
 }
 
-/// Which tasks.
+/// Query of tasks.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// The tenant; without one, all that you may read.
+pub(crate) struct ListTasksQuery {
+    /// Namespace; if omitted, every namespace that the principal may read.
     namespace: Option<Name>,
-    /// The queue.
+    /// Queue.
     queue: Option<Name>,
-    /// Where they stand; several separated by commas.
+    /// States, separated by commas.
     #[param(example = "ready,claimed")]
     state: Option<String>,
-    /// Their kind.
+    /// Kind.
     kind: Option<String>,
-    /// Who has them, or had them last.
+    /// Current or last worker.
     worker: Option<String>,
-    /// Go on before this one: `next` of the page before.
-    before: Option<u64>,
-    /// How many at most.
+    /// Cursor: `next_cursor` of the previous page.
+    cursor: Option<u64>,
+    /// Maximum number of items.
     #[param(default = 50, minimum = 1, maximum = 200)]
     limit: Option<u32>,
 }
 
-/// A page of tasks.
+/// Page of tasks.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Tasks {
-    /// The newest first.
+pub(crate) struct TaskList {
+    /// Newest first.
     tasks: Vec<TaskView>,
-    /// What to give as `before` to get the next page; `null` if this is the last one.
-    next: Option<TaskId>,
+    /// Cursor of the next page; `null` on the last page.
+    next_cursor: Option<TaskId>,
 }
 
-/// What keeps a task from being claimed.
+/// Reasons why a task is not claimed.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Reasons {
-    /// Everything that is known, the most useful first.
-    why: Vec<Why>,
+pub(crate) struct WhyResponse {
+    /// Known reasons, most useful first.
+    reasons: Vec<WaitReason>,
 }
 
-/// Which tasks are meant: by their numbers, or all of a queue that stand somewhere.
+/// Selection of tasks: by id, or by queue and state.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"queue": "mail", "state": "dead"}))]
-pub(crate) struct Those {
-    /// Their numbers, at most 1000.
-    ids: Option<Vec<u64>>,
-    /// Their queue.
+pub(crate) struct TaskSelection {
+    /// Task ids, at most 1000.
+    task_ids: Option<Vec<u64>>,
+    /// Queue.
     queue: Option<Name>,
-    /// Where they stand; several separated by commas.
+    /// States, separated by commas.
     state: Option<String>,
-    /// Their kind.
+    /// Kind.
     kind: Option<String>,
-    /// Of a queue, go on before this one: `next` of the answer before.
-    before: Option<u64>,
+    /// With a queue: continue before this task, `next_cursor` of the previous response.
+    cursor: Option<u64>,
 }
 
-/// What was done.
+/// Result of a bulk action.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Ordered {
-    /// Tasks on which it had an effect, those that shared a fate included.
+pub(crate) struct BulkTaskResponse {
+    /// Ids of the affected tasks, including dependent ones.
     tasks: Vec<TaskId>,
-    /// Whether there may be more: send the same again, with `next` as `before`.
-    more: bool,
-    /// Where to go on, if there may be more.
+    /// Whether more may match: repeat the request with `next_cursor` as `cursor`.
+    has_more: bool,
+    /// Cursor of the next call, if `has_more`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<TaskId>,
+    next_cursor: Option<TaskId>,
 }
 
 /// Submit tasks
 ///
-/// One (a task as the body), or many (`{"tasks": […]}`), all or none. A queue that is not there is made. A task with a `key` that is
-/// known in its queue is not submitted again: the answer names the first one, and says that it is not `new`.
-#[utoipa::path(post, path = "/v1/queues/{queue}/tasks", tag = "tasks", params(("queue" = Name, Path), Within),
-    request_body = Submission,
-    responses((status = 200, body = SubmittedBody, description = "It was there already. Many are answered with `{\"tasks\": […]}`."),
-        (status = 201, body = SubmittedBody, description = "It is submitted. Many are answered with `{\"tasks\": […]}`.")))]
-pub(crate) async fn submit(
+/// Send one task as the body, or several as `{"tasks": […]}`; several are submitted all or none. Creates the
+/// queue if necessary. If the queue already has the `idempotency_key`, the response has the id of the first
+/// task and `created` is false.
+#[utoipa::path(post, path = "/v1/queues/{queue}/tasks", tag = "tasks", params(("queue" = Name, Path), NamespaceQuery),
+    request_body = SubmitRequest,
+    responses((status = 200, body = SubmitResponse, description = "The task existed. Several tasks are returned as `{\"tasks\": […]}`."),
+        (status = 201, body = SubmitResponse, description = "Submitted. Several tasks are returned as `{\"tasks\": […]}`.")))]
+pub(crate) async fn submit_tasks(
     State(app): State<App>,
-    At(queue): At<Name>,
-    In(within): In<Within>,
-    Unread(body): Unread,
-) -> Result<(StatusCode, Json<SubmittedBody>), Problem> {
+    PathParams(queue): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    RawJsonBody(body): RawJsonBody,
+) -> Result<(StatusCode, Json<SubmitResponse>), Problem> {
     let queue = QueueKey::new(within.namespace, queue);
     let many = is_many(&body);
     let tasks = match many {
@@ -192,34 +190,35 @@ pub(crate) async fn submit(
     };
     drop(body);
     if tasks.is_empty() {
-        return Err(unfit("tasks", "there is nothing to submit").remedy("send one task at least"));
+        return Err(invalid_value("tasks", "the list of tasks is empty").remedy("send at least one task"));
     }
     let submission = port::Submission { queue, tasks };
-    check(&submission).map_err(|error| of_submission(&error, many))?;
+    validate_submission(&submission).map_err(|error| submission_problem(&error, many))?;
     let port::Submission { queue, tasks } = submission;
     quota::check(&app, Object::Queue(&queue)).await?;
     let submitted = app.claims().await?.submit(&queue, tasks);
-    let submitted = super::claims::within(&app, submitted).await.map_err(|problem| match problem.code {
-        // All that a store has against what passed the checks is a parent that is not there, or never will be done.
-        "refused-by-store" => problem.field("parents"),
-        _ => problem,
-    })?;
-    let status = match submitted.iter().any(|one| one.new) {
+    let submitted =
+        super::claim::with_timeout(&app, submitted).await.map_err(|problem| match problem.code {
+            // After validation the store rejects only parents that do not exist or cannot complete.
+            "rejected-by-store" => problem.field("parents"),
+            _ => problem,
+        })?;
+    let status = match submitted.iter().any(|one| one.created) {
         true => StatusCode::CREATED,
         false => StatusCode::OK,
     };
     let body = match submitted.as_slice() {
-        [one] if !many => SubmittedBody::One(*one),
-        _ => SubmittedBody::Many(SubmittedTasks { tasks: submitted }),
+        [one] if !many => SubmitResponse::One(*one),
+        _ => SubmitResponse::Many(SubmittedTaskList { tasks: submitted }),
     };
     Ok((status, Json(body)))
 }
 
-/// Whether the body has several tasks. What is no JSON is told when it is read.
+/// Whether the body contains several tasks. Invalid JSON is reported later, when the body is parsed.
 fn is_many(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Probe {
-        #[allow(dead_code, reason = "that it is there is all that matters")]
+        #[allow(dead_code, reason = "only its presence matters")]
         tasks: IgnoredAny,
     }
     serde_json::from_slice::<Probe>(body).is_ok()
@@ -227,54 +226,54 @@ fn is_many(body: &[u8]) -> bool {
 
 /// List tasks
 ///
-/// The newest first; of one namespace, or of all that you may read. A page may have fewer than `limit`, if they are large: go on
-/// while there is a `next`.
-#[utoipa::path(get, path = "/v1/tasks", tag = "tasks", params(Which), responses((status = 200, body = Tasks)))]
-pub(crate) async fn list(
+/// Newest first; of one namespace, or of all that the principal may read. A page may have fewer items than
+/// `limit` if they are large: continue while `next_cursor` is set.
+#[utoipa::path(get, path = "/v1/tasks", tag = "tasks", params(ListTasksQuery), responses((status = 200, body = TaskList)))]
+pub(crate) async fn list_tasks(
     State(app): State<App>,
     principal: Principal,
-    In(which): In<Which>,
+    QueryParams(query): QueryParams<ListTasksQuery>,
 ) -> Result<Response, Problem> {
-    let limit = number("limit", which.limit, PAGE)?;
-    for (field, text) in [("kind", &which.kind), ("worker", &which.worker)] {
-        text.as_deref().map_or(Ok(()), |text| short(field, text))?;
+    let limit = validate_number("limit", query.limit, PAGE)?;
+    for (field, text) in [("kind", &query.kind), ("worker", &query.worker)] {
+        text.as_deref().map_or(Ok(()), |text| validate_display_text(field, text))?;
     }
     let mut filter = TaskFilter {
-        namespace: which.namespace,
-        queue: which.queue,
-        states: states(which.state.as_deref(), "malformed-query", StatusCode::BAD_REQUEST)?,
-        kind: which.kind,
-        worker: which.worker,
-        before: which.before.map(|before| TaskId(before.min(i64::MAX as u64))),
+        namespace: query.namespace,
+        queue: query.queue,
+        states: states(query.state.as_deref(), "malformed-query", StatusCode::BAD_REQUEST)?,
+        kind: query.kind,
+        worker: query.worker,
+        before: query.cursor.map(|cursor| TaskId(cursor.min(i64::MAX as u64))),
         limit,
     };
     let namespaces = match readable(&principal, filter.namespace.take())? {
         None => vec![None],
         Some(namespaces) => namespaces.into_iter().map(Some).collect(),
     };
-    // Until the answer is made: the tasks are in memory twice by then.
-    let _large = app.limits.large_answer().await?;
+    // Held until the response is serialized: the tasks are in memory twice by then.
+    let _large = app.limits.large_response().await?;
     let mut page = Page { tasks: Vec::new(), more: false, limit: limit as usize };
     for namespace in namespaces {
         filter.namespace = namespace;
         page.read(&app, filter.clone()).await?;
     }
-    let next = page.tasks.last().filter(|_| page.more).map(|task| task.id);
-    let body = shape::json(&Tasks { tasks: std::mem::take(&mut page.tasks), next });
+    let next_cursor = page.tasks.last().filter(|_| page.more).map(|task| task.id);
+    let body = election_types::json(&TaskList { tasks: std::mem::take(&mut page.tasks), next_cursor });
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-/// A page of tasks, being put together.
+/// Page under construction.
 struct Page {
-    /// The newest first.
+    /// Newest first.
     tasks: Vec<TaskView>,
-    /// Whether there are older ones.
+    /// Whether older tasks exist.
     more: bool,
     limit: usize,
 }
 
 impl Page {
-    /// Adds the tasks that pass a filter, as far as they are new enough and fit.
+    /// Add the tasks that match a filter, until the page is full.
     async fn read(&mut self, app: &App, mut filter: TaskFilter) -> Result<(), Problem> {
         let (most, mut step) = (filter.limit, STEP);
         let mut read = 0;
@@ -290,19 +289,19 @@ impl Page {
             if count < filter.limit {
                 return Ok(());
             }
-            // Everything older than the end of the page is not shown.
+            // Tasks older than the end of the page do not belong to it.
             if self.more && self.tasks.last().is_none_or(|end| end.id > last) {
                 return Ok(());
             }
             step = if bytes > LARGE_BYTES { STEP } else { step.saturating_mul(2) };
             filter.before = Some(last);
         }
-        // As many as were asked for: there may be more.
+        // A full read: more may exist.
         self.more = true;
         Ok(())
     }
 
-    /// Leaves away what is beyond the page.
+    /// Drop the tasks beyond the end of the page.
     fn fit(&mut self) {
         self.tasks.sort_by_key(|task| std::cmp::Reverse(task.id));
         let mut bytes = 0;
@@ -316,22 +315,22 @@ impl Page {
     }
 }
 
-/// How many bytes a task carries.
+/// Size of a task in bytes.
 fn size(task: &TaskView) -> usize {
-    task.payload.as_str().len() + task.output.as_ref().map_or(0, |output| output.as_str().len())
+    task.payload.as_str().len() + task.result.as_ref().map_or(0, |output| output.as_str().len())
 }
 
-/// Where somebody may look: `None` if everywhere.
+/// Namespaces that the principal may read; `None` means all.
 fn readable(principal: &Principal, namespace: Option<Name>) -> Result<Option<Vec<Name>>, Problem> {
     if let Some(namespace) = namespace {
-        principal.must(Verb::Read, Some(&namespace))?;
+        principal.require(Permission::Read, Some(&namespace))?;
         return Ok(Some(vec![namespace]));
     }
-    if principal.may(Verb::Read, None) {
+    if principal.may(Permission::Read, None) {
         return Ok(None);
     }
-    let named = principal.grants.iter().filter_map(|grant| match &grant.realm {
-        Realm::Namespace(name) if grant.allows(Verb::Read, Some(name)) => Some(name.clone()),
+    let named = principal.grants.iter().filter_map(|grant| match &grant.scope {
+        GrantScope::Namespace(name) if grant.allows(Permission::Read, Some(name)) => Some(name.clone()),
         _ => None,
     });
     let mut namespaces: Vec<_> = named.collect();
@@ -340,242 +339,244 @@ fn readable(principal: &Principal, namespace: Option<Name>) -> Result<Option<Vec
     Ok(Some(namespaces))
 }
 
-/// Show a task
+/// Get a task
 ///
-/// Where it stands, who has it, what went wrong before and what came of it.
-#[utoipa::path(get, path = "/v1/tasks/{task}", tag = "tasks", params(("task" = u64, Path), Within),
+/// State, worker, failures and result.
+#[utoipa::path(get, path = "/v1/tasks/{task}", tag = "tasks", params(("task" = u64, Path), NamespaceQuery),
     responses((status = 200, body = TaskView)))]
-pub(crate) async fn show(
+pub(crate) async fn get_task(
     State(app): State<App>,
-    At(task): At<u64>,
-    In(within): In<Within>,
+    PathParams(task): PathParams<u64>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<Json<TaskView>, Problem> {
     find(&app, &within.namespace, task).await.map(Json)
 }
 
-/// Ask why a task waits
+/// Explain why a task is not claimed
 ///
-/// What keeps it from being claimed: no worker with its tags, a pause, a limit, a parent that is not completed, a time that has
-/// not come.
-#[utoipa::path(get, path = "/v1/tasks/{task}/why", tag = "tasks", params(("task" = u64, Path), Within),
-    responses((status = 200, body = Reasons)))]
-pub(crate) async fn why(
+/// For example: no worker with its tags, a pause, a limit, an unfinished parent, or a future start time.
+#[utoipa::path(get, path = "/v1/tasks/{task}/why", tag = "tasks", params(("task" = u64, Path), NamespaceQuery),
+    responses((status = 200, body = WhyResponse)))]
+pub(crate) async fn explain_task(
     State(app): State<App>,
-    At(task): At<u64>,
-    In(within): In<Within>,
-) -> Result<Json<Reasons>, Problem> {
-    let why = app.store.why(&within.namespace, plausible_task(task)?).await?;
-    Ok(Json(Reasons { why: why.ok_or_else(|| none(task))? }))
+    PathParams(task): PathParams<u64>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+) -> Result<Json<WhyResponse>, Problem> {
+    let why = app.store.wait_reasons(&within.namespace, validate_task_id(task)?).await?;
+    Ok(Json(WhyResponse { reasons: why.ok_or_else(|| no_such_task(task))? }))
 }
 
 /// Cancel a task
 ///
-/// Calls it off, and with it all that wait for it. A worker that has it is told, and refused if it goes on.
-#[utoipa::path(post, path = "/v1/tasks/{task}/cancel", tag = "tasks", params(("task" = u64, Path), Within),
-    request_body = Option<Nothing>,
-    responses((status = 200, body = Ordered), (status = 409, body = Problem, description = "It is finished already.")))]
-pub(crate) async fn cancel(
+/// Cancels the task and its children. A worker that runs it is notified, and its settlement is rejected.
+#[utoipa::path(post, path = "/v1/tasks/{task}/cancel", tag = "tasks", params(("task" = u64, Path), NamespaceQuery),
+    request_body = Option<EmptyRequest>,
+    responses((status = 200, body = BulkTaskResponse), (status = 409, body = Problem, description = "The task is already finished.")))]
+pub(crate) async fn cancel_task(
     State(app): State<App>,
-    by: By,
-    At(task): At<u64>,
-    In(within): In<Within>,
-    MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
-) -> Result<Json<Ordered>, Problem> {
-    order_one(&app, &by, &within.namespace, task, Order::Cancel).await
+    by: AuditActor,
+    PathParams(task): PathParams<u64>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(EmptyRequest {}): OptionalJsonBody<EmptyRequest>,
+) -> Result<Json<BulkTaskResponse>, Problem> {
+    apply_to_one(&app, &by, &within.namespace, task, TaskAction::Cancel).await
 }
 
 /// Retry a task
 ///
-/// Gives it another attempt at once, with as many to follow as it had at first: a dead or cancelled one comes back, with the
-/// children that shared its fate; a scheduled one need not wait.
-#[utoipa::path(post, path = "/v1/tasks/{task}/retry", tag = "tasks", params(("task" = u64, Path), Within),
-    request_body = Option<Nothing>,
-    responses((status = 200, body = Ordered), (status = 409, body = Problem, description = "There is nothing to retry.")))]
-pub(crate) async fn retry(
+/// Makes the task ready at once with all its attempts: a dead or cancelled task returns together with the
+/// children that ended with it; a scheduled task does not wait any longer.
+#[utoipa::path(post, path = "/v1/tasks/{task}/retry", tag = "tasks", params(("task" = u64, Path), NamespaceQuery),
+    request_body = Option<EmptyRequest>,
+    responses((status = 200, body = BulkTaskResponse), (status = 409, body = Problem, description = "The state of the task does not allow a retry.")))]
+pub(crate) async fn retry_task(
     State(app): State<App>,
-    by: By,
-    At(task): At<u64>,
-    In(within): In<Within>,
-    MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
-) -> Result<Json<Ordered>, Problem> {
-    order_one(&app, &by, &within.namespace, task, Order::Retry).await
+    by: AuditActor,
+    PathParams(task): PathParams<u64>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(EmptyRequest {}): OptionalJsonBody<EmptyRequest>,
+) -> Result<Json<BulkTaskResponse>, Problem> {
+    apply_to_one(&app, &by, &within.namespace, task, TaskAction::Retry).await
 }
 
-/// Cancel many tasks
+/// Cancel several tasks
 ///
-/// By their numbers, or all of a queue that stand somewhere: `{"queue": "mail", "state": "ready"}`. While `more`, send it again
-/// with `next` as `before`. If the request breaks off, what was done until then was done, and is in the audit.
-#[utoipa::path(post, path = "/v1/tasks/cancel", tag = "tasks", params(Within), request_body = Those,
-    responses((status = 200, body = Ordered)))]
-pub(crate) async fn cancel_many(
+/// Select tasks by id, or by queue and state: `{"queue": "mail", "state": "ready"}`. While `has_more`, repeat
+/// with `next_cursor` as `cursor`. If the request is interrupted, finished pages stay done and are in the
+/// audit log.
+#[utoipa::path(post, path = "/v1/tasks/cancel", tag = "tasks", params(NamespaceQuery), request_body = TaskSelection,
+    responses((status = 200, body = BulkTaskResponse)))]
+pub(crate) async fn cancel_tasks(
     State(app): State<App>,
-    by: By,
-    In(within): In<Within>,
-    Given(those): Given<Those>,
-) -> Result<Json<Ordered>, Problem> {
-    order_many(&app, &by, &within.namespace, those, Order::Cancel).await
+    by: AuditActor,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(selection): JsonBody<TaskSelection>,
+) -> Result<Json<BulkTaskResponse>, Problem> {
+    apply_to_selection(&app, &by, &within.namespace, selection, TaskAction::Cancel).await
 }
 
-/// Retry many tasks
+/// Retry several tasks
 ///
-/// By their numbers, or all of a queue that stand somewhere: `{"queue": "mail", "state": "dead"}`. While `more`, send it again
-/// with `next` as `before`. If the request breaks off, what was done until then was done, and is in the audit.
-#[utoipa::path(post, path = "/v1/tasks/retry", tag = "tasks", params(Within), request_body = Those,
-    responses((status = 200, body = Ordered)))]
-pub(crate) async fn retry_many(
+/// Select tasks by id, or by queue and state: `{"queue": "mail", "state": "dead"}`. While `has_more`, repeat
+/// with `next_cursor` as `cursor`. If the request is interrupted, finished pages stay done and are in the
+/// audit log.
+#[utoipa::path(post, path = "/v1/tasks/retry", tag = "tasks", params(NamespaceQuery), request_body = TaskSelection,
+    responses((status = 200, body = BulkTaskResponse)))]
+pub(crate) async fn retry_tasks(
     State(app): State<App>,
-    by: By,
-    In(within): In<Within>,
-    Given(those): Given<Those>,
-) -> Result<Json<Ordered>, Problem> {
-    order_many(&app, &by, &within.namespace, those, Order::Retry).await
+    by: AuditActor,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(selection): JsonBody<TaskSelection>,
+) -> Result<Json<BulkTaskResponse>, Problem> {
+    apply_to_selection(&app, &by, &within.namespace, selection, TaskAction::Retry).await
 }
 
-async fn order_one(
+async fn apply_to_one(
     app: &App,
-    by: &By,
+    by: &AuditActor,
     namespace: &Name,
     task: u64,
-    order: Order,
-) -> Result<Json<Ordered>, Problem> {
-    let id = plausible_task(task)?;
-    let tasks = ordered(app, by, namespace, vec![id], order).await?;
+    action: TaskAction,
+) -> Result<Json<BulkTaskResponse>, Problem> {
+    let id = validate_task_id(task)?;
+    let tasks = apply_task_action(app, by, namespace, vec![id], action).await?;
     if tasks.is_empty() {
         let view = find(app, namespace, task).await?;
-        let (code, remedy) = match order {
-            Order::Cancel => ("finished-already", "nothing needs to be called off"),
-            Order::Retry => ("nothing-to-retry", "wait for the attempt that is under way, or submit it anew"),
+        let (code, remedy) = match action {
+            TaskAction::Cancel => ("already-finished", "there is nothing to cancel"),
+            TaskAction::Retry => {
+                ("nothing-to-retry", "wait for the current attempt, or submit the task again")
+            }
         };
         let detail = format!("task {task} is {}", view.state.as_str());
         return Err(Problem::new(StatusCode::CONFLICT, code, detail).field("task").remedy(remedy));
     }
-    Ok(Json(Ordered { tasks, more: false, next: None }))
+    Ok(Json(BulkTaskResponse { tasks, has_more: false, next_cursor: None }))
 }
 
-async fn order_many(
+async fn apply_to_selection(
     app: &App,
-    by: &By,
+    by: &AuditActor,
     namespace: &Name,
-    those: Those,
-    order: Order,
-) -> Result<Json<Ordered>, Problem> {
-    let filtered = those.state.is_some() || those.kind.is_some() || those.before.is_some();
-    let ordered = match (those.ids, those.queue) {
-        (Some(ids), None) if !filtered => order_named(app, by, namespace, ids, order).await?,
+    selection: TaskSelection,
+    action: TaskAction,
+) -> Result<Json<BulkTaskResponse>, Problem> {
+    let filtered = selection.state.is_some() || selection.kind.is_some() || selection.cursor.is_some();
+    let applied = match (selection.task_ids, selection.queue) {
+        (Some(ids), None) if !filtered => apply_to_ids(app, by, namespace, ids, action).await?,
         (None, Some(queue)) => {
-            let states = states(those.state.as_deref(), "unfit", StatusCode::UNPROCESSABLE_ENTITY)?;
+            let states =
+                states(selection.state.as_deref(), "invalid-value", StatusCode::UNPROCESSABLE_ENTITY)?;
             if states.is_empty() {
-                return Err(unfit(
-                    "state",
-                    "all tasks of a queue are too many to be meant by leaving something out",
-                )
-                .remedy("say where they stand: \"dead\", or \"ready,scheduled\""));
+                return Err(invalid_value("state", "a queue needs a state filter")
+                    .remedy("send a state such as \"dead\" or \"ready,scheduled\""));
             }
-            states.iter().try_for_each(|state| touches(order, *state))?;
-            those.kind.as_deref().map_or(Ok(()), |kind| short("kind", kind))?;
+            states.iter().try_for_each(|state| validate_action(action, *state))?;
+            selection.kind.as_deref().map_or(Ok(()), |kind| validate_display_text("kind", kind))?;
             let filter = TaskFilter {
                 namespace: Some(namespace.clone()),
                 queue: Some(queue),
                 states,
-                kind: those.kind,
+                kind: selection.kind,
                 worker: None,
-                before: those.before.map(|before| TaskId(before.min(i64::MAX as u64))),
+                before: selection.cursor.map(|before| TaskId(before.min(i64::MAX as u64))),
                 limit: PAGE.1,
             };
-            order_found(app, by, namespace, filter, order).await?
+            apply_to_matching(app, by, namespace, filter, action).await?
         }
         _ => {
-            return Err(unfit(
-                "ids",
-                "tasks are meant by their numbers, or by their queue and where they stand",
-            )
-            .remedy("send {\"ids\": [1, 2]} or {\"queue\": \"mail\", \"state\": \"dead\"}"));
+            return Err(invalid_value("task_ids", "neither task ids nor a queue and a state are given")
+                .remedy("send {\"task_ids\": [1, 2]} or {\"queue\": \"mail\", \"state\": \"dead\"}"));
         }
     };
-    Ok(Json(ordered))
+    Ok(Json(applied))
 }
 
-/// Refuses an order to tasks on which it has no effect.
-fn touches(order: Order, state: TaskState) -> Result<(), Problem> {
-    let (those, word): (&[TaskState], _) = match order {
-        Order::Cancel => (&CANCELLED, "called off"),
-        Order::Retry => (&RETRIED, "tried again"),
+/// Reject an action that has no effect on a state.
+fn validate_action(action: TaskAction, state: TaskState) -> Result<(), Problem> {
+    let (selection, word): (&[TaskState], _) = match action {
+        TaskAction::Cancel => (&CANCELLED, "cancelled"),
+        TaskAction::Retry => (&RETRIED, "retried"),
     };
-    if those.contains(&state) {
+    if selection.contains(&state) {
         return Ok(());
     }
-    let words: Vec<_> = those.iter().map(|state| state.as_str()).collect();
-    let detail = format!("a task that is {} can not be {word}", state.as_str());
-    Err(unfit("state", detail).remedy(format!("choose among {}", words.join(", "))))
+    let states: Vec<_> = selection.iter().map(|state| state.as_str()).collect();
+    let detail = format!("a task in state {} cannot be {word}", state.as_str());
+    Err(invalid_value("state", detail).remedy(format!("choose among {}", states.join(", "))))
 }
 
-/// Gives an order to some, and writes it down: also if nobody waits for the answer any more.
-async fn ordered(
+/// Apply an action to some tasks and record it, even if the client disconnects.
+async fn apply_task_action(
     app: &App,
-    by: &By,
+    by: &AuditActor,
     namespace: &Name,
     ids: Vec<TaskId>,
-    order: Order,
+    action: TaskAction,
 ) -> Result<Vec<TaskId>, Problem> {
     let (app, by, namespace) = (app.clone(), by.clone(), namespace.clone());
-    let deed = tokio::spawn(async move {
-        let done = app.store.order(&namespace, &ids, order).await;
+    let entry = tokio::spawn(async move {
+        let done = app.store.apply_task_action(&namespace, &ids, action).await;
         let written = match &done {
             Ok(tasks) => tasks.first().map(|first| (first, also(tasks.len() - 1))),
-            Err(error) if error.kind == Trouble::Request => None,
-            Err(_) => ids
-                .first()
-                .map(|first| (first, format!("{}: whether it was done is not known", also(ids.len() - 1)))),
+            Err(error) if error.kind == ErrorKind::Request => None,
+            Err(_) => ids.first().map(|first| (first, format!("{}: outcome unknown", also(ids.len() - 1)))),
         };
         if let Some((first, detail)) = written {
             let detail = detail.trim_start_matches(": ").to_owned();
-            record_of(&app, &by, action(order), &namespace, &first.to_string(), detail).await;
+            record_of(&app, &by, audit_action(action), &namespace, &first.to_string(), detail).await;
         }
         done
     });
-    match deed.await {
+    match entry.await {
         Ok(done) => Ok(done?),
-        Err(_) => Err(StoreError::new(Trouble::Other, "an order to tasks broke off").into()),
+        Err(_) => Err(StoreError::new(ErrorKind::Other, "an action on tasks was interrupted").into()),
     }
 }
 
-async fn order_named(
+async fn apply_to_ids(
     app: &App,
-    by: &By,
+    by: &AuditActor,
     namespace: &Name,
     ids: Vec<u64>,
-    order: Order,
-) -> Result<Ordered, Problem> {
+    action: TaskAction,
+) -> Result<BulkTaskResponse, Problem> {
     if ids.is_empty() || ids.len() > IDS_MAX {
-        return Err(unfit("ids", format!("{} tasks are named", ids.len()))
-            .remedy(format!("name 1 to {IDS_MAX}, or a queue and where they stand")));
+        return Err(invalid_value("task_ids", format!("{} task ids are out of range", ids.len()))
+            .remedy(format!("send 1 to {IDS_MAX} ids, or a queue and a state")));
     }
-    let ids = ids.into_iter().map(plausible_task).collect::<Result<Vec<_>, _>>()?;
-    Ok(Ordered { tasks: ordered(app, by, namespace, ids, order).await?, more: false, next: None })
+    let ids = ids.into_iter().map(validate_task_id).collect::<Result<Vec<_>, _>>()?;
+    Ok(BulkTaskResponse {
+        tasks: apply_task_action(app, by, namespace, ids, action).await?,
+        has_more: false,
+        next_cursor: None,
+    })
 }
 
-/// Page by page, so that no statement takes long.
-async fn order_found(
+/// Work page by page, so that no statement takes long.
+async fn apply_to_matching(
     app: &App,
-    by: &By,
+    by: &AuditActor,
     namespace: &Name,
     mut filter: TaskFilter,
-    order: Order,
-) -> Result<Ordered, Problem> {
+    action: TaskAction,
+) -> Result<BulkTaskResponse, Problem> {
     let mut tasks = Vec::new();
     for _ in 0..PAGES_MAX {
         let page: Vec<_> = app.store.tasks(&filter).await?.into_iter().map(|task| task.id).collect();
-        let Some(last) = page.last().copied() else { return Ok(Ordered { tasks, more: false, next: None }) };
+        let Some(last) = page.last().copied() else {
+            return Ok(BulkTaskResponse { tasks, has_more: false, next_cursor: None });
+        };
         filter.before = Some(last);
-        tasks.extend(ordered(app, by, namespace, page, order).await?);
+        tasks.extend(apply_task_action(app, by, namespace, page, action).await?);
     }
-    Ok(Ordered { tasks, more: true, next: filter.before })
+    Ok(BulkTaskResponse { tasks, has_more: true, next_cursor: filter.before })
 }
 
-fn action(order: Order) -> &'static str {
-    match order {
-        Order::Cancel => "task.cancel",
-        Order::Retry => "task.retry",
+fn audit_action(action: TaskAction) -> &'static str {
+    match action {
+        TaskAction::Cancel => "task.cancel",
+        TaskAction::Retry => "task.retry",
     }
 }
 
@@ -583,29 +584,29 @@ fn also(others: usize) -> String {
     if others == 0 { String::new() } else { format!("and {others} more") }
 }
 
-/// The states that a text names.
+/// Parse a list of states.
 fn states(text: Option<&str>, code: &'static str, status: StatusCode) -> Result<Vec<TaskState>, Problem> {
-    let words = text.unwrap_or_default().split(',').filter(|word| !word.is_empty());
+    let states = text.unwrap_or_default().split(',').filter(|word| !word.is_empty());
     let state = |word: &str| {
-        TaskState::from_word(word).ok_or_else(|| {
+        TaskState::from_name(word).ok_or_else(|| {
             let all = TaskState::ALL.map(TaskState::as_str).join(", ");
-            Problem::new(status, code, format!("tasks do not stand at {word:?}"))
+            Problem::new(status, code, format!("{word:?} is not a task state"))
                 .field("state")
                 .remedy(format!("choose among {all}"))
         })
     };
-    words.map(state).collect()
+    states.map(state).collect()
 }
 
-/// A task, as the store has it.
+/// Read a task from the store.
 pub(super) async fn find(app: &App, namespace: &Name, task: u64) -> Result<TaskView, Problem> {
-    app.store.task(namespace, plausible_task(task)?).await?.ok_or_else(|| none(task))
+    app.store.task(namespace, validate_task_id(task)?).await?.ok_or_else(|| no_such_task(task))
 }
 
-/// There is no such task.
-pub(super) fn none(task: u64) -> Problem {
-    let detail = format!("there is no task {task} in this namespace, or it is long finished and forgotten");
+/// Problem: the task does not exist.
+pub(super) fn no_such_task(task: u64) -> Problem {
+    let detail = format!("task {task} does not exist in this namespace, or was pruned");
     Problem::new(StatusCode::NOT_FOUND, "no-such-task", detail)
         .field("task")
-        .remedy("GET /v1/tasks lists those that there are; ?namespace= says where to look")
+        .remedy("GET /v1/tasks lists tasks; ?namespace= selects the namespace")
 }

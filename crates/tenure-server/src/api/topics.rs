@@ -1,4 +1,4 @@
-//! Topics: how they are set, and what is in them.
+//! Topics: settings and offsets.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,184 +7,215 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::Name;
-use tenure::port::{SLOTS, SlotEnds, StoreError, TopicKey, TopicSettings, TopicView, Trouble, Verb};
-use tenure_core::event::check_topic;
+use tenure::port::{
+    DEFAULT_PARTITIONS, ErrorKind, PartitionOffsets, Permission, StoreError, TopicKey, TopicSettings,
+    TopicView,
+};
+use tenure_core::rules::event::validate_topic;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::deeds::{By, record_of};
-use super::elections::{number, place};
-use super::given::{At, In, MaybeGiven};
-use super::sense::of_group;
-use super::sessions::Within;
+use super::audit_writer::{AuditActor, record_of};
+use super::elections::{parse_cursor, validate_number};
+use super::extract::{OptionalJsonBody, PathParams, QueryParams};
+use super::sessions::NamespaceQuery;
+use super::validate::event_request_problem;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
 use crate::quota::{self, Object};
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
-/// How many topics are on a page, unless asked otherwise, and at most.
+/// Default and maximum page size.
 const PAGE: (u32, u32) = (100, 1000);
-/// How many of them are looked at at once.
-const AT_ONCE: usize = 8;
-/// Those who publish and those who consume have to know a topic as much as those who look.
-pub(super) const ANYBODY: Need = Need::InAny(&[Verb::Read, Verb::Publish, Verb::Claim]);
+/// Number of concurrent reads for a page.
+const CONCURRENCY: usize = 8;
+/// Permissions that allow reading a topic: readers, publishers and consumers need it.
+pub(super) const TOPIC_READERS: RequiredPermission =
+    RequiredPermission::InAny(&[Permission::Read, Permission::Publish, Permission::Claim]);
 
 pub(crate) fn routes() -> Routes {
-    let admin = Need::In(Verb::Admin);
+    let admin = RequiredPermission::In(Permission::Admin);
     Routes::new()
-        .api(Need::Known, routes!(list))
-        .api(ANYBODY, routes!(show))
-        .api(admin, routes!(set))
-        .api(admin, routes!(delete))
-        .api(ANYBODY, routes!(ends))
+        .api(RequiredPermission::AnyCredential, routes!(list_topics))
+        .api(TOPIC_READERS, routes!(get_topic))
+        .api(admin, routes!(put_topic))
+        .api(admin, routes!(delete_topic))
+        .api(TOPIC_READERS, routes!(get_topic_offsets))
 }
 
-/// Which topics, and how many.
+/// Query of a list of topics.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// The tenant; without one, all that you may read.
+pub(crate) struct ListTopicsQuery {
+    /// Namespace; if omitted, every namespace that the principal may read.
     namespace: Option<Name>,
-    /// How many at most.
+    /// Maximum number of items.
     #[param(default = 100, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// Go on after this one: `next` of the page before.
+    /// Cursor: `next_cursor` of the previous page.
     #[param(example = "default/orders")]
-    after: Option<String>,
+    cursor: Option<String>,
 }
 
-/// A page of topics.
+/// Page of topics.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Topics {
-    /// The topics, by namespace and name.
+pub(crate) struct TopicList {
+    /// Topics by namespace and name.
     topics: Vec<TopicView>,
-    /// What to give as `after` to get the next page; `null` if this is the last one.
+    /// Cursor of the next page; `null` on the last page.
     #[schema(example = "default/orders")]
-    next: Option<String>,
+    next_cursor: Option<String>,
 }
 
-/// How a topic is to be set.
+/// Settings of a topic.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schema(example = json!({"slots": 64, "keep_ms": 604800000}))]
-pub(crate) struct TopicWish {
-    /// Into how many slots its keys are spread: at most so many members share a group's work. Left out, 64, or what it has.
+#[schema(example = json!({"partitions": 64, "retention_ms": 604800000}))]
+pub(crate) struct PutTopicRequest {
+    /// Number of partitions, the maximum number of members that can share a group's work. If omitted, 64, or
+    /// the current number.
     #[schema(minimum = 1, maximum = 1024)]
-    slots: Option<u32>,
-    /// For how long events are kept, at least, whoever has read them.
+    partitions: Option<u32>,
+    /// Minimum retention of events, read or not.
     #[schema(default = 604800000)]
-    keep_ms: u64,
-    /// For how long an event is kept that some group has not read. Left out, until it has.
-    keep_unread_ms: Option<u64>,
-    /// The longest payload, in bytes.
+    retention_ms: u64,
+    /// Maximum retention of events that a group has not read. If omitted, unread events are kept.
+    unread_retention_ms: Option<u64>,
+    /// Maximum payload size in bytes.
     #[schema(minimum = 1, maximum = 1048576, default = 1048576)]
-    max_bytes: u64,
+    max_payload_bytes: u64,
 }
 
-impl Default for TopicWish {
+impl Default for PutTopicRequest {
     fn default() -> Self {
-        let TopicSettings { keep_ms, keep_unread_ms, max_bytes, .. } = TopicSettings::default();
-        TopicWish { slots: None, keep_ms, keep_unread_ms, max_bytes }
+        let TopicSettings {
+            retention_ms: keep_ms,
+            unread_retention_ms: keep_unread_ms,
+            max_payload_bytes: max_bytes,
+            ..
+        } = TopicSettings::default();
+        PutTopicRequest {
+            partitions: None,
+            retention_ms: keep_ms,
+            unread_retention_ms: keep_unread_ms,
+            max_payload_bytes: max_bytes,
+        }
     }
 }
 
-impl TopicWish {
+impl PutTopicRequest {
     async fn settings(self, app: &App, key: &TopicKey) -> Result<TopicSettings, Problem> {
-        let slots = match self.slots {
-            Some(slots) => slots,
-            None => match app.store.slot_ends(key).await? {
-                Some(ends) => u32::try_from(ends.len()).unwrap_or(SLOTS),
-                None => SLOTS,
+        let partitions = match self.partitions {
+            Some(partitions) => partitions,
+            None => match app.store.partition_offsets(key).await? {
+                Some(ends) => u32::try_from(ends.len()).unwrap_or(DEFAULT_PARTITIONS),
+                None => DEFAULT_PARTITIONS,
             },
         };
-        let TopicWish { keep_ms, keep_unread_ms, max_bytes, .. } = self;
-        Ok(TopicSettings { slots, keep_ms, keep_unread_ms, max_bytes })
+        let PutTopicRequest {
+            retention_ms: keep_ms,
+            unread_retention_ms: keep_unread_ms,
+            max_payload_bytes: max_bytes,
+            ..
+        } = self;
+        Ok(TopicSettings {
+            partitions,
+            retention_ms: keep_ms,
+            unread_retention_ms: keep_unread_ms,
+            max_payload_bytes: max_bytes,
+        })
     }
 }
 
-/// The ends of a topic's slots.
+/// Offsets of the partitions of a topic.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Ends {
-    /// The slots, by number.
-    slots: Vec<SlotEnds>,
+pub(crate) struct TopicOffsets {
+    /// Partitions by number.
+    partitions: Vec<PartitionOffsets>,
 }
 
 /// List topics
 ///
-/// By namespace and name, with about how many events each has, who reads them, and which transactions keep others from committing.
-#[utoipa::path(get, path = "/v1/topics", tag = "topics", params(Which), responses((status = 200, body = Topics)))]
-pub(crate) async fn list(
+/// Sorted by namespace and name, with the estimated number of events, the groups, and the transactions that
+/// hold partition locks.
+#[utoipa::path(get, path = "/v1/topics", tag = "topics", params(ListTopicsQuery), responses((status = 200, body = TopicList)))]
+pub(crate) async fn list_topics(
     State(app): State<App>,
     principal: Principal,
-    In(which): In<Which>,
-) -> Result<Json<Topics>, Problem> {
-    let limit = number("limit", which.limit, PAGE)? as usize;
-    let after = which.after.as_deref().map(place).transpose()?;
-    principal.must_list(which.namespace.as_ref())?;
+    QueryParams(query): QueryParams<ListTopicsQuery>,
+) -> Result<Json<TopicList>, Problem> {
+    let limit = validate_number("limit", query.limit, PAGE)? as usize;
+    let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
+    principal.require_list(query.namespace.as_ref())?;
     let from = after.map(|key| TopicKey::new(key.namespace, key.name));
-    let mut names = app.store.topic_names(which.namespace.as_ref()).await?;
+    let mut names = app.store.topic_names(query.namespace.as_ref()).await?;
     names.retain(|key| {
-        principal.may(Verb::Read, Some(&key.namespace)) && from.as_ref().is_none_or(|from| key > from)
+        principal.may(Permission::Read, Some(&key.namespace)) && from.as_ref().is_none_or(|from| key > from)
     });
     names.sort_unstable();
     let more = names.len() > limit;
     names.truncate(limit);
     let last = names.last().filter(|_| more);
-    let next = last.map(|last| format!("{}/{}", last.namespace, last.name));
+    let next_cursor = last.map(|last| format!("{}/{}", last.namespace, last.name));
     let store = &app.store;
-    let topics = looked_at(names, |key| async move { store.topic(&key).await }).await?;
-    Ok(Json(Topics { topics, next }))
+    let topics = read_each(names, |key| async move { store.topic(&key).await }).await?;
+    Ok(Json(TopicList { topics, next_cursor }))
 }
 
-/// Looks at those of a page, a few at once. What is gone since it was named is not among them.
-pub(super) async fn looked_at<K, V, F>(names: Vec<K>, look: impl Fn(K) -> F) -> Result<Vec<V>, StoreError>
+/// Read the items of a page, several at once. Items deleted meanwhile are skipped.
+pub(super) async fn read_each<K, V, F>(
+    names: Vec<K>,
+    assignment: impl Fn(K) -> F,
+) -> Result<Vec<V>, StoreError>
 where
     F: Future<Output = Result<Option<V>, StoreError>>,
 {
-    let found: Vec<Option<V>> = stream::iter(names).map(look).buffered(AT_ONCE).try_collect().await?;
+    let found: Vec<Option<V>> =
+        stream::iter(names).map(assignment).buffered(CONCURRENCY).try_collect().await?;
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Show a topic
+/// Get a topic
 ///
-/// How it is set, what is in it, who reads it, and which transactions keep others from committing to it.
-#[utoipa::path(get, path = "/v1/topics/{topic}", tag = "topics", params(("topic" = Name, Path), Within),
-    responses((status = 200, body = TopicView), (status = 404, body = Problem, description = "It was never made.")))]
-pub(crate) async fn show(
+/// Settings, estimated number of events, groups, and the transactions that hold partition locks.
+#[utoipa::path(get, path = "/v1/topics/{topic}", tag = "topics", params(("topic" = Name, Path), NamespaceQuery),
+    responses((status = 200, body = TopicView), (status = 404, body = Problem, description = "The topic does not exist.")))]
+pub(crate) async fn get_topic(
     State(app): State<App>,
-    At(topic): At<Name>,
-    In(within): In<Within>,
+    PathParams(topic): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<Json<TopicView>, Problem> {
     find(&app, &TopicKey::new(within.namespace, topic)).await.map(Json)
 }
 
-/// Set a topic
+/// Create or update a topic
 ///
-/// Makes it, or sets it anew: what is left out is as usual. How many slots it has is fixed when it is made: another number would move
-/// keys to other slots, past what is in them. Left out, it stays.
-#[utoipa::path(put, path = "/v1/topics/{topic}", tag = "topics", params(("topic" = Name, Path), Within),
-    request_body = Option<TopicWish>,
-    responses((status = 200, body = TopicView), (status = 201, body = TopicView, description = "It is new."),
-        (status = 409, body = Problem, description = "It has another number of slots.")))]
-pub(crate) async fn set(
+/// Creates the topic or replaces its settings. Omitted settings get their defaults. The number of partitions
+/// is fixed at creation, because another number would move keys to other partitions and break their order. If
+/// omitted, it stays.
+#[utoipa::path(put, path = "/v1/topics/{topic}", tag = "topics", params(("topic" = Name, Path), NamespaceQuery),
+    request_body = Option<PutTopicRequest>,
+    responses((status = 200, body = TopicView), (status = 201, body = TopicView, description = "Created."),
+        (status = 409, body = Problem, description = "The topic has another number of partitions.")))]
+pub(crate) async fn put_topic(
     State(app): State<App>,
-    by: By,
-    At(topic): At<Name>,
-    In(within): In<Within>,
-    MaybeGiven(wish): MaybeGiven<TopicWish>,
+    by: AuditActor,
+    PathParams(topic): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(body): OptionalJsonBody<PutTopicRequest>,
 ) -> Result<Response, Problem> {
     let key = TopicKey::new(within.namespace, topic);
-    let settings = wish.settings(&app, &key).await?;
-    check_topic(&settings).map_err(|error| of_group(&error, "slots"))?;
+    let settings = body.settings(&app, &key).await?;
+    validate_topic(&settings).map_err(|error| event_request_problem(&error, "partitions"))?;
     quota::check(&app, Object::Topic(&key)).await?;
     let new = match app.store.set_topic(&key, &settings).await {
         Ok(new) => new,
-        Err(error) if error.kind == Trouble::Request => {
+        Err(error) if error.kind == ErrorKind::Request => {
             let known = app.store.topic(&key).await?;
-            return Err(match known.filter(|known| known.settings.slots != settings.slots) {
-                Some(known) => other_slots(&known, settings.slots),
+            return Err(match known.filter(|known| known.settings.partitions != settings.partitions) {
+                Some(known) => partitions_fixed(&known, settings.partitions),
                 None => error.into(),
             });
         }
@@ -198,62 +229,65 @@ pub(crate) async fn set(
 
 /// Delete a topic
 ///
-/// With its events, its groups and what is aside in them. Not while a group has members that live.
-#[utoipa::path(delete, path = "/v1/topics/{topic}", tag = "topics", params(("topic" = Name, Path), Within),
-    responses((status = 204), (status = 404, body = Problem, description = "It is not there."),
-        (status = 409, body = Problem, description = "A group has members.")))]
-pub(crate) async fn delete(
+/// Deletes the topic with its events, groups and parked events. Fails while a group has live members.
+#[utoipa::path(delete, path = "/v1/topics/{topic}", tag = "topics", params(("topic" = Name, Path), NamespaceQuery),
+    responses((status = 204), (status = 404, body = Problem, description = "The topic does not exist."),
+        (status = 409, body = Problem, description = "A group has live members.")))]
+pub(crate) async fn delete_topic(
     State(app): State<App>,
-    by: By,
-    At(topic): At<Name>,
-    In(within): In<Within>,
+    by: AuditActor,
+    PathParams(topic): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<StatusCode, Problem> {
     let key = TopicKey::new(within.namespace, topic);
     let deleted = app.store.delete_topic(&key).await.map_err(|error| match error.kind {
-        // The one thing that a store has against it.
-        Trouble::Request => {
-            Problem::told(StatusCode::CONFLICT, "topic-in-use", &error.message).field("topic")
+        // The store rejects the request only for this reason.
+        ErrorKind::Request => {
+            Problem::from_message(StatusCode::CONFLICT, "topic-in-use", &error.message).field("topic")
         }
         _ => Problem::from(error),
     });
     if !deleted? {
-        return Err(none(&key));
+        return Err(no_such_topic(&key));
     }
     record_of(&app, &by, "topic.delete", &key.namespace, key.name.as_str(), String::new()).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Show where a topic begins and ends
+/// Get the offsets of a topic
 ///
-/// For each slot the position before the first event that is kept, and that of the last.
-#[utoipa::path(get, path = "/v1/topics/{topic}/ends", tag = "topics", params(("topic" = Name, Path), Within),
-    responses((status = 200, body = Ends), (status = 404, body = Problem, description = "It was never made.")))]
-pub(crate) async fn ends(
+/// For each partition the offset before the first retained event, and the offset of the last event.
+#[utoipa::path(get, path = "/v1/topics/{topic}/offsets", tag = "topics", params(("topic" = Name, Path), NamespaceQuery),
+    responses((status = 200, body = TopicOffsets), (status = 404, body = Problem, description = "The topic does not exist.")))]
+pub(crate) async fn get_topic_offsets(
     State(app): State<App>,
-    At(topic): At<Name>,
-    In(within): In<Within>,
-) -> Result<Json<Ends>, Problem> {
+    PathParams(topic): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+) -> Result<Json<TopicOffsets>, Problem> {
     let key = TopicKey::new(within.namespace, topic);
-    let slots = app.store.slot_ends(&key).await?.ok_or_else(|| none(&key))?;
-    Ok(Json(Ends { slots }))
+    let partitions = app.store.partition_offsets(&key).await?.ok_or_else(|| no_such_topic(&key))?;
+    Ok(Json(TopicOffsets { partitions }))
 }
 
-/// A topic, as the store has it.
+/// Read a topic from the store.
 pub(super) async fn find(app: &App, key: &TopicKey) -> Result<TopicView, Problem> {
-    app.store.topic(key).await?.ok_or_else(|| none(key))
+    app.store.topic(key).await?.ok_or_else(|| no_such_topic(key))
 }
 
-/// There is no such topic.
-pub(crate) fn none(key: &TopicKey) -> Problem {
-    let detail = format!("there is no topic {key}");
+/// Problem: the topic does not exist.
+pub(crate) fn no_such_topic(key: &TopicKey) -> Problem {
+    let detail = format!("topic {key} does not exist");
     let remedy =
-        format!("make it: `tenure events topics create {}`, or PUT /v1/topics/{}", key.name, key.name);
+        format!("create it: `tenure events topics create {}`, or PUT /v1/topics/{}", key.name, key.name);
     Problem::new(StatusCode::NOT_FOUND, "no-such-topic", detail).field("topic").remedy(remedy)
 }
 
-fn other_slots(known: &TopicView, wanted: u32) -> Problem {
-    let detail = format!("{} has {} slots, and can not have {wanted}", known.key, known.settings.slots);
-    Problem::new(StatusCode::CONFLICT, "slots-fixed", detail)
-        .field("slots")
-        .remedy("say the number that it has; or make another topic, and let its groups read both")
+fn partitions_fixed(known: &TopicView, wanted: u32) -> Problem {
+    let detail = format!(
+        "topic {} has {} partitions; the number cannot be changed to {wanted}",
+        known.key, known.settings.partitions
+    );
+    Problem::new(StatusCode::CONFLICT, "partitions-fixed", detail)
+        .field("partitions")
+        .remedy("send the current number, or create another topic and let its consumers read both")
 }

@@ -1,164 +1,173 @@
-//! Workers: who they are, and who of them may work where approval is asked for.
+//! Workers and their approval.
 
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tenure::port::{NewWorker, Verb, WorkerView};
+use tenure::port::{NewWorker, Permission, WorkerView};
 use tenure::{Name, SessionId};
-use tenure_core::claim::check_worker;
+use tenure_core::rules::work::validate_worker;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::deeds::{By, record_of};
-use super::given::{At, In, MaybeGiven};
-use super::operate::Nothing;
-use super::owned::{owned, plausible};
-use super::queues::Changed;
-use super::sense::of_ask;
-use super::sessions::{Whose, Within, doer, unfit};
+use super::audit_writer::{AuditActor, record_of};
+use super::election_actions::EmptyRequest;
+use super::extract::{OptionalJsonBody, PathParams, QueryParams};
+use super::queues::ChangeResponse;
+use super::session_owner::{require_owned_session, validate_session_id};
+use super::sessions::{NamespaceQuery, OptionalNamespaceQuery, actor, invalid_value};
+use super::validate::request_problem;
 use crate::App;
 use crate::access::Principal;
 use crate::problem::Problem;
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
 pub(crate) fn routes() -> Routes {
     Routes::new()
-        .api(Need::Known, routes!(list))
-        .api(Need::In(Verb::Claim), routes!(register))
-        .api(Need::In(Verb::Admin), routes!(approve))
-        .api(Need::In(Verb::Admin), routes!(disapprove))
+        .api(RequiredPermission::AnyCredential, routes!(list_workers))
+        .api(RequiredPermission::In(Permission::Claim), routes!(register_worker))
+        .api(RequiredPermission::In(Permission::Admin), routes!(approve_worker))
+        .api(RequiredPermission::In(Permission::Admin), routes!(revoke_worker_approval))
 }
 
-/// Workers.
+/// List of workers.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Workers {
-    /// The workers, by namespace and name.
+pub(crate) struct WorkerList {
+    /// Workers by namespace and name.
     workers: Vec<WorkerView>,
 }
 
-/// What a worker says of itself.
+/// Registration of a worker.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schema(example = json!({"kind": "gpu", "tags": ["cuda"], "queues": ["render"], "location": "rack 7", "capacity": 4}))]
-pub(crate) struct Registration {
-    /// Its name, if it is said once more.
+#[schema(example = json!({"description": "gpu", "tags": ["cuda"], "queues": ["render"], "location": "rack 7", "capacity": 4}))]
+pub(crate) struct RegisterWorkerRequest {
+    /// Name; if given, it must equal the name in the path.
     name: Option<String>,
-    /// What sort of worker, for people.
-    kind: String,
-    /// What it has.
+    /// Description, for operators.
+    description: String,
+    /// Tags.
     tags: Vec<String>,
-    /// The kinds of tasks that it knows. Empty: every kind.
-    kinds: Vec<String>,
-    /// The queues that it works on.
+    /// Task kinds that the worker runs; empty means every kind.
+    task_kinds: Vec<String>,
+    /// Queues that the worker serves.
     queues: Vec<Name>,
-    /// Where it is, for people.
+    /// Location, for operators.
     location: String,
-    /// How many tasks it runs at once.
+    /// Number of tasks that the worker runs at once.
     capacity: u32,
-    /// Its session, if it has one, opened through a server by whoever asks.
+    /// Session of the worker. The caller must own it.
     session: Option<SessionId>,
 }
 
-/// Who approves.
+/// Approval request.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Approval {
-    /// Who says so, if it is another than who asks.
-    by: Option<String>,
+pub(crate) struct ApproveWorkerRequest {
+    /// Principal that the client acts for; the caller if omitted.
+    on_behalf_of: Option<String>,
 }
 
 /// List workers
 ///
-/// What each has and does, whether it lives, and whether it is approved.
-#[utoipa::path(get, path = "/v1/workers", tag = "workers", params(Whose), responses((status = 200, body = Workers)))]
-pub(crate) async fn list(
+/// Tags, task kinds and queues of each worker, whether it is online, and whether it is approved.
+#[utoipa::path(get, path = "/v1/workers", tag = "workers", params(OptionalNamespaceQuery), responses((status = 200, body = WorkerList)))]
+pub(crate) async fn list_workers(
     State(app): State<App>,
     principal: Principal,
-    In(whose): In<Whose>,
-) -> Result<Json<Workers>, Problem> {
-    principal.must_list(whose.namespace.as_ref())?;
-    let mut workers = app.store.workers(whose.namespace.as_ref()).await?;
-    workers.retain(|worker| principal.may(Verb::Read, Some(&worker.namespace)));
-    Ok(Json(Workers { workers }))
+    QueryParams(query): QueryParams<OptionalNamespaceQuery>,
+) -> Result<Json<WorkerList>, Problem> {
+    principal.require_list(query.namespace.as_ref())?;
+    let mut workers = app.store.workers(query.namespace.as_ref()).await?;
+    workers.retain(|worker| principal.may(Permission::Read, Some(&worker.namespace)));
+    Ok(Json(WorkerList { workers }))
 }
 
 /// Register a worker
 ///
-/// A worker makes itself known, or says what changed. Whoever comes by the same name later replaces it: claims hang on sessions
-/// and tokens, not on names.
-#[utoipa::path(put, path = "/v1/workers/{worker}", tag = "workers", params(("worker" = String, Path), Within),
-    request_body = Option<Registration>, responses((status = 204)))]
-pub(crate) async fn register(
+/// Registers the worker or updates its registration. A later registration with the same name replaces it:
+/// claims depend on sessions and tokens, not on names.
+#[utoipa::path(put, path = "/v1/workers/{worker}", tag = "workers", params(("worker" = String, Path), NamespaceQuery),
+    request_body = Option<RegisterWorkerRequest>, responses((status = 204)))]
+pub(crate) async fn register_worker(
     State(app): State<App>,
     principal: Principal,
-    At(worker): At<String>,
-    In(within): In<Within>,
-    MaybeGiven(said): MaybeGiven<Registration>,
+    PathParams(worker): PathParams<String>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(registration): OptionalJsonBody<RegisterWorkerRequest>,
 ) -> Result<StatusCode, Problem> {
-    if said.name.as_ref().is_some_and(|name| *name != worker) {
-        return Err(unfit("name", "the address and the body name different workers"));
+    if registration.name.as_ref().is_some_and(|name| *name != worker) {
+        return Err(invalid_value("name", "path and body name different workers"));
     }
-    if let Some(session) = &said.session {
-        plausible(session)?;
-        owned(&app, &principal, session).await?;
+    if let Some(session) = &registration.session {
+        validate_session_id(session)?;
+        require_owned_session(&app, &principal, session).await?;
     }
-    let worker = described(worker, said);
-    check_worker(&worker).map_err(of_ask)?;
-    app.store.register(&within.namespace, &worker).await?;
+    let worker = new_worker(worker, registration);
+    validate_worker(&worker).map_err(request_problem)?;
+    app.store.register_worker(&within.namespace, &worker).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Approve a worker
 ///
-/// It gets tasks of queues that ask for approval. It need not be known yet.
+/// The worker may claim tasks of queues that require approval. It need not be registered yet.
 #[utoipa::path(post, path = "/v1/workers/{worker}/approve", tag = "workers",
-    params(("worker" = String, Path), Within), request_body = Option<Approval>,
-    responses((status = 200, body = Changed)))]
-pub(crate) async fn approve(
+    params(("worker" = String, Path), NamespaceQuery), request_body = Option<ApproveWorkerRequest>,
+    responses((status = 200, body = ChangeResponse)))]
+pub(crate) async fn approve_worker(
     State(app): State<App>,
     principal: Principal,
-    by: By,
-    At(worker): At<String>,
-    In(within): In<Within>,
-    MaybeGiven(approval): MaybeGiven<Approval>,
-) -> Result<Json<Changed>, Problem> {
-    named(&worker)?;
-    let who = doer(&principal, approval.by)?;
-    let changed = app.store.approve(&within.namespace, &worker, Some(&who)).await?;
+    by: AuditActor,
+    PathParams(worker): PathParams<String>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(approval): OptionalJsonBody<ApproveWorkerRequest>,
+) -> Result<Json<ChangeResponse>, Problem> {
+    validate_name(&worker)?;
+    let who = actor(&principal, approval.on_behalf_of)?;
+    let changed = app.store.set_worker_approval(&within.namespace, &worker, Some(&who)).await?;
     if changed {
         record_of(&app, &by, "worker.approve", &within.namespace, &worker, String::new()).await;
     }
-    Ok(Json(Changed { changed }))
+    Ok(Json(ChangeResponse { changed }))
 }
 
-/// Withdraw the approval of a worker
+/// Revoke the approval of a worker
 ///
-/// What it has claimed it may finish.
-#[utoipa::path(post, path = "/v1/workers/{worker}/disapprove", tag = "workers",
-    params(("worker" = String, Path), Within), request_body = Option<Nothing>,
-    responses((status = 200, body = Changed)))]
-pub(crate) async fn disapprove(
+/// The worker may finish its claimed tasks.
+#[utoipa::path(post, path = "/v1/workers/{worker}/revoke-approval", tag = "workers",
+    params(("worker" = String, Path), NamespaceQuery), request_body = Option<EmptyRequest>,
+    responses((status = 200, body = ChangeResponse)))]
+pub(crate) async fn revoke_worker_approval(
     State(app): State<App>,
-    by: By,
-    At(worker): At<String>,
-    In(within): In<Within>,
-    MaybeGiven(Nothing {}): MaybeGiven<Nothing>,
-) -> Result<Json<Changed>, Problem> {
-    named(&worker)?;
-    let changed = app.store.approve(&within.namespace, &worker, None).await?;
+    by: AuditActor,
+    PathParams(worker): PathParams<String>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    OptionalJsonBody(EmptyRequest {}): OptionalJsonBody<EmptyRequest>,
+) -> Result<Json<ChangeResponse>, Problem> {
+    validate_name(&worker)?;
+    let changed = app.store.set_worker_approval(&within.namespace, &worker, None).await?;
     if changed {
-        record_of(&app, &by, "worker.disapprove", &within.namespace, &worker, String::new()).await;
+        record_of(&app, &by, "worker.revoke_approval", &within.namespace, &worker, String::new()).await;
     }
-    Ok(Json(Changed { changed }))
+    Ok(Json(ChangeResponse { changed }))
 }
 
-/// Refuses what no worker can be called.
-fn named(worker: &str) -> Result<(), Problem> {
-    check_worker(&described(worker.into(), Registration::default())).map_err(of_ask)
+/// Reject an invalid worker name.
+fn validate_name(worker: &str) -> Result<(), Problem> {
+    validate_worker(&new_worker(worker.into(), RegisterWorkerRequest::default())).map_err(request_problem)
 }
 
-fn described(name: String, said: Registration) -> NewWorker {
-    let Registration { name: _, kind, tags, kinds, queues, location, capacity, session } = said;
-    NewWorker { name, kind, tags, kinds, queues, location, capacity, session }
+fn new_worker(name: String, registration: RegisterWorkerRequest) -> NewWorker {
+    let RegisterWorkerRequest {
+        name: _,
+        description: kind,
+        tags,
+        task_kinds: kinds,
+        queues,
+        location,
+        capacity,
+        session,
+    } = registration;
+    NewWorker { name, description: kind, tags, task_kinds: kinds, queues, location, capacity, session }
 }

@@ -1,4 +1,4 @@
-//! A fixed number of slots, with a short queue of requests that wait for one.
+//! Fixed number of request permits, with a short queue of waiting requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,57 +7,57 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::metrics::{Reason, refused};
+use crate::metrics::{RejectReason, rejected};
 use crate::problem::Problem;
 
-/// A fixed number of slots.
+/// Fixed number of permits.
 #[derive(Debug)]
 pub(super) struct Pool {
-    slots: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     queued: AtomicUsize,
     queue: usize,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl Pool {
-    /// A pool of `slots`; at most `queue` requests wait for one of them, each for `patience`.
-    pub(super) fn new(slots: usize, queue: usize, patience: Duration) -> Pool {
-        let slots = Arc::new(Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS)));
-        Pool { slots, queued: AtomicUsize::new(0), queue, patience }
+    /// Create a pool of `permits` permits; at most `queue` requests wait, each for up to `max_wait`.
+    pub(super) fn new(permits: usize, queue: usize, max_wait: Duration) -> Pool {
+        let permits = Arc::new(Semaphore::new(permits.clamp(1, Semaphore::MAX_PERMITS)));
+        Pool { permits, queued: AtomicUsize::new(0), queue, max_wait }
     }
 
-    /// Takes a slot, at once or after a short wait.
+    /// Take a permit, at once or after a short wait.
     pub(super) async fn take(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-            return Ok(slot);
+        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+            return Ok(permit);
         }
-        let _queued = Queued::enter(&self.queued, self.queue).ok_or_else(busy)?;
-        let waited = tokio::time::timeout(self.patience, self.slots.clone().acquire_owned()).await;
+        let _queued = QueuedGuard::enter(&self.queued, self.queue).ok_or_else(busy)?;
+        let waited = tokio::time::timeout(self.max_wait, self.permits.clone().acquire_owned()).await;
         // The semaphore is never closed.
         waited.ok().and_then(Result::ok).ok_or_else(busy)
     }
 }
 
-/// The answer when no slot is free.
+/// Problem: no permit is free.
 pub(super) fn busy() -> Problem {
-    refused(Reason::Overload);
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "this server has more to do than it can")
-        .remedy("try again, or ask another replica")
+    rejected(RejectReason::Overload);
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", "the server is overloaded")
+        .remedy("retry, or use another replica")
         .retry_after(1)
 }
 
-/// A place in the queue.
-struct Queued<'a>(&'a AtomicUsize);
+/// Entry in the queue.
+struct QueuedGuard<'a>(&'a AtomicUsize);
 
-impl Queued<'_> {
-    fn enter(queue: &AtomicUsize, most: usize) -> Option<Queued<'_>> {
+impl QueuedGuard<'_> {
+    fn enter(queue: &AtomicUsize, most: usize) -> Option<QueuedGuard<'_>> {
         let before = queue.fetch_add(1, Ordering::Relaxed);
-        let queued = Queued(queue);
+        let queued = QueuedGuard(queue);
         (before < most).then_some(queued)
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for QueuedGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

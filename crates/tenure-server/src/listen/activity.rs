@@ -1,4 +1,4 @@
-//! What a connection waits for, and since when.
+//! Activity of a connection, for timeouts.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -8,56 +8,56 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body, Frame, SizeHint};
-use tenure::Moment;
+use tenure::BootInstant;
 use tenure::runtime::Runtime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use crate::settings::Timeouts;
 
-/// How many bytes a client has to take in the time for writing, on average, while there is more for it.
+/// Minimum number of bytes that a client must read per write timeout while more data is waiting.
 const PIECE: u64 = 128 * 1024;
 
-/// What a connection is told.
+/// Command to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Word {
-    /// Go on.
+pub(crate) enum ConnectionCommand {
+    /// Continue.
     On,
-    /// Answer what was asked, and end.
+    /// Finish the current requests, then close.
     Finish,
-    /// End now.
+    /// Close now.
     Stop,
 }
 
-/// What a connection waits for. Moments are nanoseconds of the runtime's clock; 0 is none.
-pub(crate) struct Activity {
+/// Activity of a connection. Instants are nanoseconds of the runtime's clock; 0 means none.
+pub(crate) struct ConnectionActivity {
     runtime: Arc<dyn Runtime>,
-    /// When the last answer was given, or the connection came.
+    /// End of the last response, or start of the connection.
     idle_since: AtomicU64,
-    /// When the first byte after that came.
+    /// First byte after that.
     head_since: AtomicU64,
-    /// Since when there are bytes that the system did not take for the client at once, if there are.
+    /// Since when the system does not accept all bytes for the client.
     blocked_since: AtomicU64,
-    /// How many bytes it took since then.
+    /// Bytes accepted since then.
     taken: AtomicU64,
-    /// HTTP/2 says things between requests, too.
+    /// Whether the connection uses HTTP/2, which also sends frames between requests.
     multiplexed: AtomicBool,
-    /// As many as there are exchanges, to be read without the lock.
+    /// Number of exchanges, readable without the lock.
     busy: AtomicUsize,
     exchanges: Mutex<Vec<Arc<Exchange>>>,
-    word: watch::Sender<Word>,
+    word: watch::Sender<ConnectionCommand>,
 }
 
-/// A request and its answer. Says since when the client does not take what it was sent; 0: it took everything.
+/// Request and response. Holds since when the client does not read; 0 means it has read everything.
 #[derive(Default)]
 struct Exchange {
     untaken_since: AtomicU64,
 }
 
-impl Activity {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Arc<Activity> {
+impl ConnectionActivity {
+    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Arc<ConnectionActivity> {
         let idle_since = AtomicU64::new(runtime.now().as_nanos());
-        Arc::new(Activity {
+        Arc::new(ConnectionActivity {
             runtime,
             idle_since,
             head_since: AtomicU64::new(0),
@@ -66,66 +66,66 @@ impl Activity {
             multiplexed: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             exchanges: Mutex::default(),
-            word: watch::Sender::new(Word::On),
+            word: watch::Sender::new(ConnectionCommand::On),
         })
     }
 
-    /// What this connection is told, and when that changes.
-    pub(crate) fn words(&self) -> watch::Receiver<Word> {
+    /// Subscribe to the commands of this connection.
+    pub(crate) fn commands(&self) -> watch::Receiver<ConnectionCommand> {
         self.word.subscribe()
     }
 
-    /// Tells it. What was said before is not taken back.
-    pub(crate) fn tell(&self, word: Word) {
+    /// Send a command. Earlier commands are not revoked.
+    pub(crate) fn send(&self, word: ConnectionCommand) {
         self.word.send_if_modified(|told| {
-            let news = word > *told;
+            let changed = word > *told;
             *told = word.max(*told);
-            news
+            changed
         });
     }
 
-    /// Ends a connection that waits too long for its client.
-    pub(crate) fn judge(&self, now: Moment, limits: &Timeouts) {
-        let over = |since: u64, limit| since != 0 && now.since(Moment::from_nanos(since)) > limit;
-        // A client that takes a little now and then has to keep up a rate.
+    /// Close a connection that waits too long for its client.
+    pub(crate) fn judge(&self, now: BootInstant, limits: &Timeouts) {
+        let over = |since: u64, limit| since != 0 && now.since(BootInstant::from_nanos(since)) > limit;
+        // A client that reads slowly must keep a minimum rate.
         let pieces = u32::try_from(self.taken.load(Ordering::Relaxed) / PIECE).unwrap_or(u32::MAX);
         if over(
             self.blocked_since.load(Ordering::Relaxed),
             limits.write.saturating_mul(pieces.saturating_add(1)),
         ) {
-            return self.tell(Word::Stop);
+            return self.send(ConnectionCommand::Stop);
         }
         let exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
         if !exchanges.is_empty() {
-            // Within HTTP/2 a client can refuse to take one answer while it takes others.
+            // An HTTP/2 client can stop reading one response while it reads others.
             if exchanges.iter().any(|e| over(e.untaken_since.load(Ordering::Relaxed), limits.write)) {
-                self.tell(Word::Stop);
+                self.send(ConnectionCommand::Stop);
             }
             return;
         }
         drop(exchanges);
         if over(self.head_since.load(Ordering::Relaxed), limits.header) {
-            return self.tell(Word::Stop);
+            return self.send(ConnectionCommand::Stop);
         }
         let idle_since = self.idle_since.load(Ordering::Relaxed);
         if over(idle_since, limits.idle + limits.write) {
-            self.tell(Word::Stop);
+            self.send(ConnectionCommand::Stop);
         } else if over(idle_since, limits.idle) {
-            self.tell(Word::Finish);
+            self.send(ConnectionCommand::Finish);
         }
     }
 
-    /// A request came, whose answer will be taken through [`Answer`].
-    pub(crate) fn begin(self: &Arc<Self>, multiplexed: bool) -> Ongoing {
+    /// Start of a request whose response is read through [`TrackedBody`].
+    pub(crate) fn begin(self: &Arc<Self>, multiplexed: bool) -> ExchangeGuard {
         let exchange = Arc::new(Exchange::default());
         self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).push(exchange.clone());
         self.busy.fetch_add(1, Ordering::Relaxed);
         self.head_since.store(0, Ordering::Relaxed);
         self.multiplexed.store(multiplexed, Ordering::Relaxed);
-        Ongoing { activity: self.clone(), exchange }
+        ExchangeGuard { activity: self.clone(), exchange }
     }
 
-    /// Notes whether the system took bytes, and how many.
+    /// Record whether the system accepted bytes, and how many.
     fn wrote(&self, polled: &Poll<std::io::Result<usize>>) {
         match polled {
             Poll::Ready(Ok(bytes)) if self.blocked_since.load(Ordering::Relaxed) != 0 => {
@@ -136,7 +136,7 @@ impl Activity {
         }
     }
 
-    /// Notes whether everything that was to be sent is sent. A connection is flushed when it has nothing left to write.
+    /// Record whether everything was sent. A connection is flushed when it has nothing left to write.
     fn flushed(&self, polled: &Poll<std::io::Result<()>>) {
         match polled {
             Poll::Ready(_) => self.blocked_since.store(0, Ordering::Relaxed),
@@ -156,13 +156,13 @@ impl Activity {
     }
 }
 
-/// A request that is being answered.
-pub(crate) struct Ongoing {
-    activity: Arc<Activity>,
+/// Request that is being answered.
+pub(crate) struct ExchangeGuard {
+    activity: Arc<ConnectionActivity>,
     exchange: Arc<Exchange>,
 }
 
-impl Drop for Ongoing {
+impl Drop for ExchangeGuard {
     fn drop(&mut self) {
         let mut exchanges = self.activity.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
         exchanges.retain(|exchange| !Arc::ptr_eq(exchange, &self.exchange));
@@ -174,13 +174,13 @@ impl Drop for Ongoing {
     }
 }
 
-/// The body of an answer, seen as it is taken.
-pub(crate) struct Answer {
+/// Response body that records when it is read.
+pub(crate) struct TrackedBody {
     pub(crate) inner: UnsyncBoxBody<Bytes, axum::Error>,
-    pub(crate) ongoing: Ongoing,
+    pub(crate) ongoing: ExchangeGuard,
 }
 
-impl Body for Answer {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -188,7 +188,7 @@ impl Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        // Asked for more: the client took what there was.
+        // Polled for more: the client has read the previous data.
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
         let untaken = if polled.is_ready() { self.ongoing.activity.nanos() } else { 0 };
         self.ongoing.exchange.untaken_since.store(untaken, Ordering::Relaxed);
@@ -204,13 +204,13 @@ impl Body for Answer {
     }
 }
 
-/// A stream that notes when its first byte after an answer comes, and when it takes no more.
-pub(crate) struct Noted<S> {
+/// Stream that records the first byte after a response, and blocked writes.
+pub(crate) struct TrackedStream<S> {
     pub(crate) inner: S,
-    pub(crate) activity: Arc<Activity>,
+    pub(crate) activity: Arc<ConnectionActivity>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -231,7 +231,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -15,32 +15,33 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::ServiceExt as _;
 
-use super::activity::{Answer, Noted, Word};
-use super::hub::{Full, Hub, Place};
+use super::activity::{ConnectionCommand, TrackedBody, TrackedStream};
+use super::connection_table::{ConnectionPermit, ConnectionRefusal, ConnectionTable};
 use super::peer::{Peer, ip_of};
 use crate::App;
 use crate::settings::Settings;
 
-/// How many requests one HTTP/2 connection may have under way.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS_PER_CONNECTION: u32 = 256;
-/// How often a silent HTTP/2 client is asked whether it is there, and for how long its answer is awaited.
+/// Interval and timeout of pings to a silent HTTP/2 client.
 const PING: Duration = Duration::from_secs(20);
 
-/// What every connection needs.
-pub(crate) struct Shop {
+/// Context that every connection needs.
+pub(crate) struct ConnectionContext {
     router: Router,
     secure: Builder<TokioExecutor>,
     plain: Builder<TokioExecutor>,
-    hub: Arc<Hub>,
-    /// How long a handshake may take.
+    table: Arc<ConnectionTable>,
+    /// Timeout of the TLS handshake.
     pub(super) handshake: Duration,
 }
 
-impl Shop {
-    pub(crate) fn new(app: &App, settings: &Settings, hub: Arc<Hub>) -> Shop {
+impl ConnectionContext {
+    pub(crate) fn new(app: &App, settings: &Settings, table: Arc<ConnectionTable>) -> ConnectionContext {
         let mut builder = Builder::new(TokioExecutor::new());
         let header_bytes = settings.limits.header_bytes.max(8192);
-        // The sweeper bounds the time for headers: hyper's own bound would count the idle time before them, too.
+        // The sweeper limits the time for headers: hyper's own timeout would include the idle time before
+        // them.
         builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(header_bytes);
         builder
             .http2()
@@ -50,23 +51,29 @@ impl Shop {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
             .max_send_buf_size(64 * 1024);
-        // Who speaks HTTP/2 says so in the handshake. Without one there is HTTP/1 alone: to find out what is spoken costs each
-        // connection twice the memory.
+        // HTTP/2 is negotiated in the TLS handshake. Without TLS only HTTP/1 is served: detecting the
+        // protocol would double the memory of each connection.
         let plain = builder.clone().http1_only();
-        Shop { router: app.router(), secure: builder, plain, hub, handshake: settings.timeouts.handshake }
+        ConnectionContext {
+            router: app.router(),
+            secure: builder,
+            plain,
+            table,
+            handshake: settings.timeouts.handshake,
+        }
     }
 
-    pub(crate) fn admit(&self, address: Option<SocketAddr>) -> Result<Place, Full> {
-        self.hub.admit(address.map(ip_of))
+    pub(crate) fn admit(&self, address: Option<SocketAddr>) -> Result<ConnectionPermit, ConnectionRefusal> {
+        self.table.accept(address.map(ip_of))
     }
 
-    /// Answers what is asked on a connection until it ends.
-    pub(crate) async fn serve<S>(&self, stream: S, place: Place, peer: Peer)
+    /// Serve the requests of a connection until it ends.
+    pub(crate) async fn serve<S>(&self, stream: S, place: ConnectionPermit, peer: Peer)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let activity = place.activity.clone();
-        let mut words = activity.words();
+        let mut commands = activity.commands();
         let service = service_fn(|request: Request<Incoming>| {
             let ongoing = activity.begin(request.version() >= Version::HTTP_2);
             let mut request = request.map(Body::new);
@@ -75,11 +82,11 @@ impl Shop {
             async move {
                 let response: Response<Body> = answer.await?;
                 let wrap =
-                    |body: Body| Answer { inner: http_body_util::BodyExt::boxed_unsync(body), ongoing };
+                    |body: Body| TrackedBody { inner: http_body_util::BodyExt::boxed_unsync(body), ongoing };
                 Ok::<_, Infallible>(response.map(wrap))
             }
         });
-        let stream = Noted { inner: stream, activity: activity.clone() };
+        let stream = TrackedStream { inner: stream, activity: activity.clone() };
         let builder = if peer.tls { &self.secure } else { &self.plain };
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
@@ -87,14 +94,14 @@ impl Shop {
             tokio::select! {
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
-                        tracing::debug!(peer = peer.label(), "a connection broke: {error}");
+                        tracing::debug!(peer = peer.label(), %error, "connection failed");
                     }
                     break;
                 }
-                told = words.changed() => {
-                    let word = *words.borrow_and_update();
-                    if told.is_err() || word == Word::Stop {
-                        tracing::debug!(peer = peer.label(), "a connection was cut off");
+                told = commands.changed() => {
+                    let word = *commands.borrow_and_update();
+                    if told.is_err() || word == ConnectionCommand::Stop {
+                        tracing::debug!(peer = peer.label(), "connection closed by the server");
                         break;
                     }
                     connection.as_mut().graceful_shutdown();

@@ -1,16 +1,17 @@
-//! Sockets, TLS, time-outs, shutting down.
+//! Sockets, TLS, timeouts and shutdown.
 //!
-//! Every connection is one task, and one [`Activity`](activity::Activity) that says what it waits for. A sweeper looks at
-//! all of them a few times a second and ends those that wait too long: for headers, for a request, for a client that does
-//! not take its answer. So a client that trickles bytes costs a place for its bound, and no timer of its own.
+//! Every connection is one task with one [`ConnectionActivity`](activity::ConnectionActivity). A sweeper
+//! checks all of them a few times per second and closes those that wait too long: for headers, for a request,
+//! or for a client that does not read its response. So a slow client costs a permit until its timeout, and no
+//! timer of its own.
 
 mod activity;
 mod bind;
+mod certificate_subject;
 mod connection;
-mod hub;
+mod connection_table;
 mod peer;
 mod socket;
-mod subject;
 mod tls;
 
 use std::sync::Arc;
@@ -19,50 +20,50 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 pub(crate) use self::bind::{Listener, bind};
-use self::connection::Shop;
-use self::hub::Hub;
+use self::connection::ConnectionContext;
+use self::connection_table::ConnectionTable;
 pub use self::peer::Peer;
 pub(crate) use self::tls::Tls;
 use crate::App;
 use crate::settings::Settings;
 
-/// Everything that listens and all connections.
-pub(crate) struct Listening {
-    hub: Arc<Hub>,
+/// All listeners and connections.
+pub(crate) struct ListenerSet {
+    table: Arc<ConnectionTable>,
     doors: Vec<JoinHandle<()>>,
     helpers: Vec<JoinHandle<()>>,
 }
 
-/// Opens for business.
+/// Start accepting connections.
 pub(crate) fn serve(
     listeners: Vec<Listener>,
     tls: Option<Arc<Tls>>,
     app: &App,
     settings: &Settings,
-) -> Listening {
-    let hub = Arc::new(Hub::new(settings));
-    let shop = Arc::new(Shop::new(app, settings, hub.clone()));
-    let doors = listeners.into_iter().map(|listener| tokio::spawn(listener.run(shop.clone()))).collect();
-    let mut helpers = vec![tokio::spawn(hub.clone().sweep())];
-    helpers.extend(tls.map(|tls| tokio::spawn(tls.renew())));
-    Listening { hub, doors, helpers }
+) -> ListenerSet {
+    let table = Arc::new(ConnectionTable::new(settings));
+    let context = Arc::new(ConnectionContext::new(app, settings, table.clone()));
+    let doors = listeners.into_iter().map(|listener| tokio::spawn(listener.run(context.clone()))).collect();
+    let mut helpers = vec![tokio::spawn(table.clone().sweep())];
+    helpers.extend(tls.map(|tls| tokio::spawn(tls.reload())));
+    ListenerSet { table, doors, helpers }
 }
 
-impl Listening {
-    /// Stops accepting and lets what is under way finish; `false` if something had to be cut off.
+impl ListenerSet {
+    /// Stop accepting and let current requests finish; `false` if some had to be cut off.
     pub(crate) async fn drain(&self, bound: Duration) -> bool {
         self.doors.iter().for_each(JoinHandle::abort);
-        self.hub.finish();
-        let drained = tokio::time::timeout(bound, self.hub.empty()).await.is_ok();
-        self.hub.stop();
+        self.table.finish();
+        let drained = tokio::time::timeout(bound, self.table.empty()).await.is_ok();
+        self.table.stop();
         drained
     }
 }
 
-impl Drop for Listening {
+impl Drop for ListenerSet {
     fn drop(&mut self) {
         self.doors.iter().for_each(JoinHandle::abort);
         self.helpers.iter().for_each(JoinHandle::abort);
-        self.hub.stop();
+        self.table.stop();
     }
 }

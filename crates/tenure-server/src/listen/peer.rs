@@ -1,47 +1,47 @@
-//! Who is at the other end of a connection, as far as the connection itself tells.
+//! The client of a connection.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::hub::Standing;
+use super::connection_table::ConnectionAuth;
 use crate::limits::Permit;
 
-/// The other end of a connection. In the extensions of every request.
+/// Client of a connection. Extension of every request.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its address; `None` on a unix socket.
+    /// Address; `None` on a Unix socket.
     pub address: Option<SocketAddr>,
     /// Whether the connection is encrypted.
     pub tls: bool,
-    /// The subject of the certificate that it proved to have, as RFC 4514 writes it.
+    /// Subject of the verified client certificate (RFC 4514).
     pub subject: Option<Arc<str>>,
-    /// The principal on whose account this connection goes.
+    /// Principal that the connection is charged to.
     account: Arc<Mutex<Option<Account>>>,
-    standing: Option<Arc<Standing>>,
+    auth: Option<Arc<ConnectionAuth>>,
 }
 
-/// A principal, and its permit for this connection.
+/// Principal with its permit for this connection.
 type Account = (Arc<str>, Permit);
 
 impl Peer {
-    pub(crate) fn new(address: Option<SocketAddr>, standing: Option<Arc<Standing>>) -> Peer {
-        Peer { address, tls: false, subject: None, account: Arc::default(), standing }
+    pub(crate) fn new(address: Option<SocketAddr>, auth: Option<Arc<ConnectionAuth>>) -> Peer {
+        Peer { address, tls: false, subject: None, account: Arc::default(), auth }
     }
 
     /// A request of this connection has authenticated.
     pub(crate) fn authenticated(&self) {
-        if let Some(standing) = &self.standing {
-            standing.authenticated();
+        if let Some(auth) = &self.auth {
+            auth.authenticated();
         }
     }
 
-    /// Where it is, for the log.
+    /// Address for the log.
     pub(crate) fn label(&self) -> String {
         self.address.map_or_else(|| "unix".to_owned(), |address| ip_of(address).to_string())
     }
 
-    /// What it counts as where it has no name: its address, or with IPv6 its network, in which one host has as many
-    /// addresses as it likes.
+    /// Account name of an unauthenticated client: its address, or with IPv6 its network, because one host may
+    /// have any number of addresses in it.
     pub(crate) fn network(&self) -> String {
         match self.address.map(ip_of) {
             Some(IpAddr::V6(ip)) => {
@@ -52,7 +52,7 @@ impl Peer {
         }
     }
 
-    /// Puts the connection on a principal's account, unless it is there already.
+    /// Charge the connection to a principal, unless it already is.
     pub(crate) fn charge<E>(
         &self,
         name: &Arc<str>,
@@ -66,7 +66,7 @@ impl Peer {
     }
 }
 
-/// An address without its port, and an IPv4 address as one however it came.
+/// Address without port; IPv4-mapped addresses as IPv4.
 pub(crate) fn ip_of(address: SocketAddr) -> IpAddr {
     address.ip().to_canonical()
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_are_told_apart_by_address_and_with_ipv6_by_network() {
+    fn unauthenticated_clients_are_counted_by_address_or_ipv6_network() {
         let network = |text: &str| Peer::new(Some(text.parse().expect("an address")), None).network();
         assert_eq!(network("192.0.2.7:1"), "192.0.2.7");
         assert_eq!(network("[::ffff:192.0.2.7]:1"), "192.0.2.7");

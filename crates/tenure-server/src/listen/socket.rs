@@ -1,4 +1,4 @@
-//! Unix sockets: made with their final rights, and cleared away only if they are nobody's.
+//! Unix sockets: created with their final permissions, and removed only if they are stale.
 
 use std::fs::{File, Permissions, TryLockError};
 use std::io;
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
 
-/// A socket in the file system. It is removed when this is dropped, if it is still ours.
+/// Unix socket. It is removed on drop if it is still the same file.
 pub(crate) struct Socket {
     pub(crate) path: PathBuf,
     inode: u64,
-    /// Held for as long as we listen: two servers that start at once must not both think that a socket is stale.
+    /// Held while listening: two servers that start at once must not both consider a socket stale.
     _lock: File,
 }
 
 impl Socket {
-    /// Listens at a path. A socket that is left there by a server that died is replaced; anything else is not touched.
+    /// Listen on a path. A socket of a dead server is replaced; anything else is not touched.
     pub(crate) fn bind(path: &Path, mode: u32, random: u64) -> io::Result<(UnixListener, Socket)> {
         let lock = lock(path)?;
         clear(path)?;
-        // Bound where nobody else can look, and moved to its place with its rights: there is no moment at which others
-        // could connect who should not.
+        // Bind in a private directory and rename with the final permissions, so that unauthorized clients can
+        // never connect.
         let hidden = with_suffix(path, &format!(".{:08x}", random as u32));
         std::fs::DirBuilder::new().mode(0o700).create(&hidden)?;
         let inner = hidden.join("s");
@@ -64,10 +64,7 @@ fn clear(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !found.file_type().is_socket() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "there is something else than a socket at that path",
-        ));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
@@ -90,7 +87,7 @@ mod tests {
     async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s");
-        // Somebody else's that still listens, then one that is dead.
+        // First a live socket, then a stale one.
         let other = std::os::unix::net::UnixListener::bind(&path).expect("bound");
         assert_eq!(Socket::bind(&path, 0o600, 1).err().expect("refused").kind(), io::ErrorKind::AddrInUse);
         drop(other);
@@ -102,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_socket_is_not_touched() {
+    async fn other_files_are_not_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("precious");
         std::fs::write(&path, "data").expect("written");

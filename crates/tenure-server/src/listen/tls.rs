@@ -1,4 +1,4 @@
-//! TLS, from files that may be renewed while the server runs.
+//! TLS from files that may be replaced while the server runs.
 
 use std::fs::Metadata;
 use std::io;
@@ -16,40 +16,40 @@ use tokio_rustls::TlsAcceptor;
 use crate::server::StartError;
 use crate::settings::TlsFiles;
 
-/// How often the files are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval between checks of the files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a handshake needs, as the files last had it.
+/// TLS configuration from the files as last read.
 pub(crate) struct Tls {
     files: TlsFiles,
     current: RwLock<Arc<ServerConfig>>,
 }
 
-/// What tells that a file is another one: when it was changed, how long it is, and which it is.
+/// Identity of a file: modification time, size and inode.
 type Stamp = Vec<Option<(i64, i64, u64, u64)>>;
 
 impl Tls {
-    /// Reads the files.
+    /// Read the files.
     pub(crate) fn read(files: &TlsFiles) -> Result<Arc<Tls>, StartError> {
         let config = config(files).map_err(StartError::Tls)?;
         let open = std::fs::metadata(&files.key).is_ok_and(|key| key.permissions().mode() & 0o077 != 0);
         if open {
-            tracing::warn!(key = %files.key.display(), "others on this machine can read the private key; chmod 600 it");
+            tracing::warn!(key = %files.key.display(), "the private key is readable by other users; run chmod 600");
         }
         Ok(Arc::new(Tls { files: files.clone(), current: RwLock::new(Arc::new(config)) }))
     }
 
-    /// For the next handshake.
+    /// Acceptor for the next handshake.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.current.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Reads the files again whenever they change, until it is aborted. What can not be used is told, and what was there
-    /// before goes on being used.
-    pub(crate) async fn renew(self: Arc<Self>) {
+    /// Reload the files whenever they change, until aborted. If they are invalid, the error is logged and the
+    /// current configuration stays in use.
+    pub(crate) async fn reload(self: Arc<Self>) {
         let mut seen = stamp(&self.files);
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             let now = stamp(&self.files);
             if now == seen {
                 continue;
@@ -58,11 +58,11 @@ impl Tls {
             match config(&self.files) {
                 Ok(config) => {
                     *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-                    tracing::info!(cert = %self.files.cert.display(), "the certificate was read again");
+                    tracing::info!(cert = %self.files.cert.display(), "certificate reloaded");
                 }
-                // The key may just not have been written yet: the next change is looked at, too.
+                // The key may not be written yet: the next change is read too.
                 Err(error) => {
-                    tracing::error!("the certificate in use stays, as the new one is of no use: {error}")
+                    tracing::error!(%error, "reloading the certificate failed; the current one stays in use")
                 }
             }
         }
@@ -91,7 +91,7 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
                 roots.add(certificate).map_err(|error| format!("--client-ca {}: {error}", path.display()))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                // Whoever has no certificate may have a token.
+                // Clients without a certificate may use an access token.
                 .allow_unauthenticated()
                 .build()
                 .map_err(|error| format!("--client-ca {}: {error}", path.display()))?;
@@ -100,7 +100,7 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
         let (cert, key) = (files.cert.display(), files.key.display());
-        format!("--tls-cert {cert} and --tls-key {key} do not go together: {error}")
+        format!("--tls-cert {cert} and --tls-key {key} do not match: {error}")
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
@@ -121,12 +121,14 @@ fn unreadable(path: &Path, flag: &str, what: &str, error: rustls_pki_types::pem:
     let path = path.display();
     match error {
         Error::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            format!("{flag} {path} can not be read by this user: {error}; chown it, or give another file")
+            format!(
+                "{flag} {path} is not readable by this user: {error}; change its owner, or use another file"
+            )
         }
-        Error::Io(error) => format!("{flag} {path} can not be read: {error}"),
+        Error::Io(error) => format!("{flag} {path} cannot be read: {error}"),
         Error::NoItemsFound => {
-            format!("{flag} {path} has no {what} in it; it has to be PEM: -----BEGIN …-----")
+            format!("{flag} {path} contains no {what}; PEM is expected: -----BEGIN …-----")
         }
-        error => format!("{flag} {path} is no {what} in PEM: {error:?}"),
+        error => format!("{flag} {path} is not a valid {what} in PEM: {error:?}"),
     }
 }

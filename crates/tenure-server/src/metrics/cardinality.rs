@@ -1,8 +1,8 @@
-//! A bound on how many series there are.
+//! Limit on the number of series.
 //!
-//! Some metrics have a series for each queue, topic, group, election or schedule. Tenants make those, and a series is
-//! kept for as long as the process runs, or until nothing was counted in it for a day. So each metric has
-//! [`SERIES_MAX`] of them: what is counted for other objects goes to one series more, whose object is `other` and whose
+//! Some metrics have a series per queue, topic, group, election or schedule. Clients create these objects,
+//! and a series exists as long as the process, or until it was not updated for a day. So each metric has at
+//! most [`SERIES_MAX`] of them; all other objects share one more series, whose object is `other` and whose
 //! namespace is empty.
 
 use std::collections::HashMap;
@@ -10,24 +10,24 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit};
-use tenure::Moment;
-use tenure::runtime::{Runtime as _, System};
+use tenure::BootInstant;
+use tenure::runtime::{Runtime as _, SystemRuntime};
 
-/// The most series of one metric that name an object.
+/// Maximum number of series per metric that name an object.
 pub(super) const SERIES_MAX: usize = 500;
-/// How long a series is kept in which nothing is counted.
+/// How long a series without updates is kept.
 pub(super) const IDLE: Duration = Duration::from_secs(24 * 3600);
-/// The labels that name objects.
+/// Labels that name objects.
 const OBJECTS: [&str; 7] = ["election", "queue", "topic", "group", "schedule", "member", "namespace"];
-/// The object of the series for all that have none of their own.
+/// Object of the shared series.
 pub(super) const OTHER: &str = "other";
 
-/// A recorder that bounds the series of another one.
+/// Recorder that limits the series of another one.
 #[derive(Debug)]
 pub(super) struct Bounded<R> {
     inner: R,
-    /// When each series was last used, by metric.
-    known: Mutex<HashMap<KeyName, HashMap<Key, Moment>>>,
+    /// Last update of each series, by metric.
+    known: Mutex<HashMap<KeyName, HashMap<Key, BootInstant>>>,
 }
 
 impl<R> Bounded<R> {
@@ -35,8 +35,8 @@ impl<R> Bounded<R> {
         Bounded { inner, known: Mutex::default() }
     }
 
-    /// The series in which something is counted.
-    fn series(&self, key: &Key, now: Moment) -> Option<Key> {
+    /// Series to update.
+    fn series(&self, key: &Key, now: BootInstant) -> Option<Key> {
         if !key.labels().any(|label| OBJECTS.contains(&label.key())) {
             return None;
         }
@@ -47,7 +47,7 @@ impl<R> Bounded<R> {
             return None;
         }
         if series.len() >= SERIES_MAX {
-            // The recorder has forgotten them, too.
+            // The recorder has dropped them too.
             series.retain(|_, used| now.since(*used) < IDLE);
         }
         if series.len() < SERIES_MAX {
@@ -63,7 +63,7 @@ impl<R> Bounded<R> {
     }
 
     fn within<T>(&self, key: &Key, register: impl FnOnce(&R, &Key) -> T) -> T {
-        match self.series(key, System.now()) {
+        match self.series(key, SystemRuntime.now()) {
             Some(other) => register(&self.inner, &other),
             None => register(&self.inner, key),
         }
@@ -91,7 +91,7 @@ impl<R: Recorder> Recorder for Bounded<R> {
     }
 }
 
-/// How the figures of several objects become one.
+/// How values of several objects are combined.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fold {
     Sum,
@@ -99,14 +99,14 @@ pub(super) enum Fold {
     Min,
 }
 
-/// Objects of one kind: the most active, each of which has series of its own, and all others.
+/// Objects of one kind: the most active ones, which have their own series, and the others.
 pub(super) struct Ranked<T> {
     each: Vec<T>,
     others: Vec<T>,
 }
 
 impl<T> Ranked<T> {
-    /// Ranks objects by how active they are.
+    /// Rank objects by activity.
     pub(super) fn new<A: PartialOrd>(all: impl Iterator<Item = T>, activity: impl Fn(&T) -> A) -> Ranked<T> {
         let mut each: Vec<T> = all.collect();
         let mut others = Vec::new();
@@ -117,7 +117,7 @@ impl<T> Ranked<T> {
         Ranked { each, others }
     }
 
-    /// A figure of each, with its labels, and one of all others.
+    /// Value of each active object with its labels, and one value for all others.
     pub(super) fn figures(
         &self,
         labels: impl Fn(&T) -> String,
@@ -143,16 +143,16 @@ mod tests {
 
     fn key(n: usize) -> Key {
         let labels = vec![Label::new("namespace", "default"), Label::new("queue", format!("q{n}"))];
-        Key::from_parts("tenure_claims_total", labels)
+        Key::from_parts("tenure_claim_requests_total", labels)
     }
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_nanos(seconds * 1_000_000_000)
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Every queue that was ever named had series for ever.
+    /// Every queue that was ever used kept its series forever.
     #[test]
-    fn objects_beyond_the_bound_share_one_series_until_others_are_forgotten() {
+    fn objects_beyond_the_limit_share_one_series() {
         let bounded = Bounded::new(());
         for n in 0..SERIES_MAX {
             assert!(bounded.series(&key(n), at(0)).is_none(), "a series of its own");
@@ -161,15 +161,15 @@ mod tests {
         let labels: Vec<_> = other.labels().map(|label| (label.key(), label.value())).collect();
         assert_eq!(labels, [("namespace", ""), ("queue", OTHER)]);
         assert!(bounded.series(&key(7), at(2)).is_none(), "it has one");
-        assert!(bounded.series(&Key::from_name("tenure_renewals_total"), at(2)).is_none());
-        // After a day, what was not used makes room; what was used stays.
+        assert!(bounded.series(&Key::from_name("tenure_session_heartbeats_total"), at(2)).is_none());
+        // After a day, unused series are dropped and used ones stay.
         let later = at(IDLE.as_secs() + 1);
         assert!(bounded.series(&key(SERIES_MAX), later).is_none());
-        assert_eq!(bounded.known.lock().expect("sound")["tenure_claims_total"].len(), 2);
+        assert_eq!(bounded.known.lock().expect("sound")["tenure_claim_requests_total"].len(), 2);
     }
 
     #[test]
-    fn the_most_active_have_series_and_the_others_are_one() {
+    fn the_most_active_objects_have_their_own_series() {
         let all: Vec<usize> = (0..SERIES_MAX + 10).collect();
         let ranked = Ranked::new(all.iter(), |n| **n);
         let figures =

@@ -3,11 +3,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
-use tenure_core::event::signing_key;
+use tenure_core::rules::event::signing_key;
 
-/// The signature of a message: `v1,` and base64 of HMAC-SHA256 over its id, its time and its body.
+/// Signature of a message: `v1,` and base64 of HMAC-SHA256 over id, timestamp and body.
 pub(super) fn signature(secret: &str, id: &str, seconds: i64, body: &[u8]) -> String {
-    // One that was taken before it was looked at so closely is taken as it is.
+    // A secret from before the validation is used as it is.
     let key = signing_key(secret).unwrap_or_else(|_| secret.as_bytes().to_vec());
     let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
     let mut context = hmac::Context::with_key(&key);
@@ -21,8 +21,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signature_is_the_one_of_the_standard() {
-        // The example of the Standard Webhooks specification and of its libraries.
+    fn the_signature_matches_the_standard() {
+        // Example of the Standard Webhooks specification and its libraries.
         let signed = signature(
             "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
             "msg_p5jXN8AQM9LWM0D4loKWxJek",

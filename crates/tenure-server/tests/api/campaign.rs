@@ -1,13 +1,13 @@
-//! Candidates that speak plain HTTP.
+//! Campaigns of plain HTTP clients.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tenure::backend::memory::Memory;
-use tenure::port::{Backend, Release, Via};
+use tenure::port::{ReleaseLeaseRequest, StartReason, Store};
+use tenure::store::memory::MemoryStore;
 use tenure::{SessionId, Token};
 
-use super::support::{candidate, inside, key, on, stand, take};
+use super::support::{candidate, join, key, on, take, test_app};
 
 fn session(answer: &Value) -> SessionId {
     SessionId::from_stored(answer["session"].as_str().unwrap())
@@ -15,18 +15,21 @@ fn session(answer: &Value) -> SessionId {
 
 #[tokio::test]
 async fn a_campaign_for_a_free_lease_leads_at_once() {
-    let inside = inside();
-    let answer = inside.post("/v1/elections/nightly/campaign", json!({"id": "web-1"})).await.of(200);
-    assert_eq!((&answer["leading"], &answer["standing"]), (&json!(true), &json!("leads")));
-    assert_eq!((&answer["trust_ms"], &answer["renew_every_ms"]), (&json!(20000), &json!(2000)));
-    let holders = inside.store.election(&key("nightly")).await.unwrap().unwrap();
+    let app = test_app();
+    let answer = app.post("/v1/elections/nightly/campaign", json!({"name": "web-1"})).await.of(200);
+    assert_eq!((&answer["leading"], &answer["status"]), (&json!(true), &json!("leading")));
+    assert_eq!(
+        (&answer["lease_remaining_ms"], &answer["heartbeat_interval_ms"]),
+        (&json!(20000), &json!(2000))
+    );
+    let holders = app.store.election(&key("nightly")).await.unwrap().unwrap();
     assert_eq!(holders.held_by(&session(&answer)).next().unwrap().1.as_u64(), answer["token"]);
     assert_eq!(holders.candidates[0].session.owner.as_deref(), Some("local"));
 }
 
 #[tokio::test]
-async fn who_names_its_token_keeps_it_on_any_replica() {
-    let store: Arc<dyn Backend> = Arc::new(Memory::new());
+async fn a_client_that_sends_its_token_keeps_its_lease_on_any_replica() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let (a, b) = (on(store.clone()), on(store));
     let first = a.campaign("nightly", candidate("web-1"), true).await;
     drop(a);
@@ -37,44 +40,44 @@ async fn who_names_its_token_keeps_it_on_any_replica() {
     assert_eq!(second["token"], first["token"]);
 }
 
-/// An answer that was lost: the session holds a lease that its client never heard of, and a release of it may still be
-/// under way. Its client gives it back by its token, and then takes another.
+/// A response was lost: the session holds a lease that its client does not know, and a release of it may still be in
+/// progress. The client resigns it by its token and campaigns again.
 #[tokio::test]
-async fn a_lease_that_its_client_never_heard_of_is_shown_and_not_led_under() {
-    let inside = inside();
-    let first = inside.campaign("nightly", candidate("web-1"), true).await;
+async fn a_lease_unknown_to_its_client_is_reported_and_not_led() {
+    let app = test_app();
+    let first = app.campaign("nightly", candidate("web-1"), true).await;
     let mut body = candidate("web-1");
     body["session"] = first["session"].clone();
-    let second = inside.post("/v1/elections/nightly/campaign", body.clone()).await.of(200);
-    assert_eq!((&second["leading"], &second["standing"]), (&json!(false), &json!("holds")));
-    assert_eq!(second["unnamed"], json!({"slot": 0, "token": first["token"]}));
-    let resign = json!({"session": first["session"], "token": second["unnamed"]["token"], "stand": true});
-    inside.post("/v1/elections/nightly/resign", resign).await.of(200);
-    let third = inside.campaign("nightly", body, true).await;
+    let second = app.post("/v1/elections/nightly/campaign", body.clone()).await.of(200);
+    assert_eq!((&second["leading"], &second["status"]), (&json!(false), &json!("lease_held")));
+    assert_eq!(second["unreported_lease"], json!({"slot": 0, "token": first["token"]}));
+    let resign = json!({"session": first["session"], "token": second["unreported_lease"]["token"], "remain_candidate": true});
+    app.post("/v1/elections/nightly/resign", resign).await.of(200);
+    let third = app.campaign("nightly", body, true).await;
     assert!(third["token"].as_u64() > first["token"].as_u64(), "{third}");
-    // The late release finds nothing.
-    let late = Release {
+    // The late release has no effect.
+    let late = ReleaseLeaseRequest {
         session: session(&first),
         election: key("nightly"),
         slot: 0,
         token: Token::from_u64(first["token"].as_u64().unwrap()),
         successor: None,
-        via: Via::Release,
+        start_reason: StartReason::Release,
         leave: false,
     };
-    inside.store.release(&late).await.unwrap();
-    let view = inside.store.election(&key("nightly")).await.unwrap().unwrap();
+    app.store.release_lease(&late).await.unwrap();
+    let view = app.store.election(&key("nightly")).await.unwrap().unwrap();
     assert_eq!(view.held_by(&session(&first)).count(), 1);
 }
 
-/// A request that its client gave up arrives late, at another replica: it must not undo what the second try brought.
+/// A cancelled request arrives late at another replica: it must not undo the result of the second attempt.
 #[tokio::test]
-async fn a_campaign_that_arrives_late_takes_nothing_away() {
-    let store: Arc<dyn Backend> = Arc::new(Memory::new());
+async fn a_late_campaign_does_not_release_the_lease() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let (a, b) = (on(store.clone()), on(store.clone()));
     let opened =
-        b.post("/v1/elections/nightly/campaign", json!({"id": "web-1", "observer": true})).await.of(200);
-    let mut body = json!({"id": "web-1"});
+        b.post("/v1/elections/nightly/campaign", json!({"name": "web-1", "observer": true})).await.of(200);
+    let mut body = json!({"name": "web-1"});
     body["session"] = opened["session"].clone();
     let led = b.campaign("nightly", body.clone(), true).await;
     let late = a.post("/v1/elections/nightly/campaign", body).await.of(200);
@@ -85,162 +88,168 @@ async fn a_campaign_that_arrives_late_takes_nothing_away() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_names_its_term_is_told_whether_it_is_held() {
-    let inside = inside();
-    let first = inside.campaign("nightly", candidate("web-1"), true).await;
-    let path = format!("/v1/sessions/{}/renew", first["session"].as_str().unwrap());
+async fn a_heartbeat_with_a_token_verifies_the_lease() {
+    let app = test_app();
+    let first = app.campaign("nightly", candidate("web-1"), true).await;
+    let path = format!("/v1/sessions/{}/heartbeat", first["session"].as_str().unwrap());
     let term = |token: &Value| json!({"election": "nightly", "token": token});
-    assert_eq!(inside.post(&path, term(&first["token"])).await.of(200)["state"], "alive");
-    inside.post(&path, term(&json!(7))).await.problem(409, "not-held", Some("token"));
-    let resign = json!({"session": first["session"], "token": first["token"], "stand": true});
-    inside.post("/v1/elections/nightly/resign", resign).await.of(200);
-    inside.post(&path, term(&first["token"])).await.problem(409, "not-held", Some("token"));
-    // The session itself lives on.
-    assert_eq!(inside.post(&path, json!({})).await.of(200)["state"], "alive");
+    assert_eq!(app.post(&path, term(&first["token"])).await.of(200)["state"], "live");
+    app.post(&path, term(&json!(7))).await.problem(409, "lease-not-held", Some("token"));
+    let resign = json!({"session": first["session"], "token": first["token"], "remain_candidate": true});
+    app.post("/v1/elections/nightly/resign", resign).await.of(200);
+    app.post(&path, term(&first["token"])).await.problem(409, "lease-not-held", Some("token"));
+    // The session itself stays live.
+    assert_eq!(app.post(&path, json!({})).await.of(200)["state"], "live");
 }
 
 #[tokio::test]
-async fn a_second_candidate_waits_and_is_told_who_leads() {
-    let inside = inside();
-    let first = inside.campaign("nightly", candidate("web-1"), true).await;
-    let body = json!({"id": "web-2", "wait_ms": 0, "metadata": {"zone": "b"}});
-    let second = inside.post("/v1/elections/nightly/campaign", body).await.of(200);
-    assert_eq!((&second["leading"], &second["standing"]), (&json!(false), &json!("waits")));
-    assert_eq!(second["leader"]["id"], "web-1");
+async fn a_second_candidate_waits_and_sees_the_leader() {
+    let app = test_app();
+    let first = app.campaign("nightly", candidate("web-1"), true).await;
+    let body = json!({"name": "web-2", "wait_ms": 0, "metadata": {"zone": "b"}});
+    let second = app.post("/v1/elections/nightly/campaign", body).await.of(200);
+    assert_eq!((&second["leading"], &second["status"]), (&json!(false), &json!("waiting")));
+    assert_eq!(second["leader"]["name"], "web-1");
     assert_eq!(second["leader"]["token"], first["token"]);
     assert_eq!(second["token"], json!(null));
 }
 
 #[tokio::test]
 async fn a_waiting_candidate_leads_as_soon_as_the_leader_resigns() {
-    let inside = inside();
-    let first = inside.campaign("nightly", candidate("web-1"), true).await;
+    let app = test_app();
+    let first = app.campaign("nightly", candidate("web-1"), true).await;
     let waiting = tokio::spawn({
-        let inside = inside.clone();
+        let app = app.clone();
         async move {
-            inside
-                .campaign("nightly", json!({"id": "web-2", "lease_ms": 60_000, "wait_ms": 20_000}), true)
+            app.campaign("nightly", json!({"name": "web-2", "lease_ms": 60_000, "wait_ms": 20_000}), true)
                 .await
         }
     });
-    // It stands before the leader leaves.
-    let mut changes = inside.app.board().changes();
-    while inside.app.board().seen().elections[&key("nightly")].candidates.len() < 2 {
+    // The candidate joins before the leader resigns.
+    let mut changes = app.app.elections().changes();
+    while app.app.elections().snapshot().elections[&key("nightly")].candidates.len() < 2 {
         changes.changed().await.unwrap();
     }
     let resign = json!({"session": first["session"], "token": first["token"]});
-    let resigned = inside.post("/v1/elections/nightly/resign", resign).await.of(200);
-    assert_eq!(resigned["done"], true);
+    let resigned = app.post("/v1/elections/nightly/resign", resign).await.of(200);
+    assert_eq!(resigned["completed"], true);
     let second = waiting.await.unwrap();
     assert!(second["token"].as_u64() > first["token"].as_u64());
-    // Whoever resigned does not stand any more, and has nothing to give back.
+    // The former leader is no candidate any more and has no lease to release.
     let again = json!({"session": first["session"], "token": first["token"]});
-    inside.post("/v1/elections/nightly/resign", again).await.problem(409, "not-held", Some("token"));
+    app.post("/v1/elections/nightly/resign", again).await.problem(409, "lease-not-held", Some("token"));
 }
 
-/// Nothing is taken from a holder that the server has not itself seen silent.
+/// The server takes over a lease only after it has observed the silence of the holder itself.
 #[tokio::test]
 async fn the_lease_of_a_silent_holder_is_taken_over_with_a_greater_token() {
-    let inside = inside();
+    let app = test_app();
     let first =
-        inside.post("/v1/elections/nightly/campaign", json!({"id": "web-1", "lease_ms": 300})).await.of(200);
+        app.post("/v1/elections/nightly/campaign", json!({"name": "web-1", "lease_ms": 300})).await.of(200);
     assert_eq!(first["leading"], true);
     let second =
-        inside.campaign("nightly", json!({"id": "web-2", "lease_ms": 60_000, "wait_ms": 10_000}), true).await;
+        app.campaign("nightly", json!({"name": "web-2", "lease_ms": 60_000, "wait_ms": 10_000}), true).await;
     assert!(second["token"].as_u64() > first["token"].as_u64());
-    let mut body = json!({"id": "web-1", "session": first["session"], "token": first["token"]});
-    inside.post("/v1/elections/nightly/campaign", body.clone()).await.problem(
+    let mut body = json!({"name": "web-1", "session": first["session"], "token": first["token"]});
+    app.post("/v1/elections/nightly/campaign", body.clone()).await.problem(
         410,
-        "session-gone",
+        "session-ended",
         Some("session"),
     );
     body["session"] = json!("00000000000000000000000000000000");
-    inside.post("/v1/elections/nightly/campaign", body).await.problem(410, "session-gone", Some("session"));
+    app.post("/v1/elections/nightly/campaign", body).await.problem(410, "session-ended", Some("session"));
 }
 
 #[tokio::test]
-async fn a_higher_priority_asks_the_leader_to_make_way() {
-    let inside = inside();
-    let first = inside.campaign("nightly", candidate("low"), true).await;
-    let body = json!({"id": "high", "priority": 9, "lease_ms": 60_000});
-    let high = inside.post("/v1/elections/nightly/campaign", body).await.of(200);
+async fn a_candidate_with_a_higher_priority_preempts_the_leader() {
+    let app = test_app();
+    let first = app.campaign("nightly", candidate("low"), true).await;
+    let body = json!({"name": "high", "priority": 9, "lease_ms": 60_000});
+    let high = app.post("/v1/elections/nightly/campaign", body).await.of(200);
     assert_eq!(high["leading"], false);
-    let renewed = inside
-        .post(&format!("/v1/sessions/{}/renew", first["session"].as_str().unwrap()), json!({}))
+    let heartbeat = app
+        .post(&format!("/v1/sessions/{}/heartbeat", first["session"].as_str().unwrap()), json!({}))
         .await
         .of(200);
-    assert_eq!(renewed["asks"][0]["kind"]["kind"], "preempt", "{renewed}");
-    let resign = json!({"session": first["session"], "token": first["token"], "stand": true});
-    inside.post("/v1/elections/nightly/resign", resign).await.of(200);
-    let body = json!({"id": "high", "priority": 9, "session": high["session"], "wait_ms": 10_000});
-    let high = inside.campaign("nightly", body, true).await;
-    let history = inside.get("/v1/elections/nightly/history?consistent=true").await.of(200);
-    assert_eq!(history["terms"][0]["via"], "preempt");
+    assert_eq!(heartbeat["leader_requests"][0]["kind"]["kind"], "preempt", "{heartbeat}");
+    let resign = json!({"session": first["session"], "token": first["token"], "remain_candidate": true});
+    app.post("/v1/elections/nightly/resign", resign).await.of(200);
+    let body = json!({"name": "high", "priority": 9, "session": high["session"], "wait_ms": 10_000});
+    let high = app.campaign("nightly", body, true).await;
+    let history = app.get("/v1/elections/nightly/terms?consistent=true").await.of(200);
+    assert_eq!(history["terms"][0]["start_reason"], "preempt");
     assert_eq!(history["terms"][0]["token"], high["token"]);
 }
 
 #[tokio::test]
-async fn a_session_of_somebody_else_is_not_used() {
-    let inside = inside();
-    let hands = stand(inside.store.as_ref(), "by-hand", "nightly", 0).await;
-    let token = take(inside.store.as_ref(), &hands, "nightly").await;
-    let body = json!({"id": "web-1", "session": hands.as_str(), "token": token.as_u64()});
-    inside.post("/v1/elections/nightly/campaign", body).await.problem(
+async fn a_session_of_another_owner_is_rejected() {
+    let app = test_app();
+    let hands = join(app.store.as_ref(), "by-hand", "nightly", 0).await;
+    let token = take(app.store.as_ref(), &hands, "nightly").await;
+    let body = json!({"name": "web-1", "session": hands.as_str(), "token": token.as_u64()});
+    app.post("/v1/elections/nightly/campaign", body).await.problem(
         403,
-        "not-your-session",
+        "session-owned-by-other",
         Some("session"),
     );
     let body = json!({"session": hands.as_str(), "token": token.as_u64()});
-    inside.post("/v1/elections/nightly/resign", body).await.problem(403, "not-your-session", Some("session"));
+    app.post("/v1/elections/nightly/resign", body).await.problem(
+        403,
+        "session-owned-by-other",
+        Some("session"),
+    );
 }
 
 #[tokio::test]
-async fn observers_and_the_incapable_do_not_wait() {
-    let inside = inside();
-    let body = json!({"id": "eye", "observer": true, "wait_ms": 60_000, "lease_ms": 600_000});
-    let answer = inside.post("/v1/elections/nightly/campaign", body).await.of(200);
-    assert_eq!((&answer["leading"], &answer["standing"]), (&json!(false), &json!("observes")));
-    let body = json!({"id": "weak", "requires": ["gpu"], "wait_ms": 60_000, "lease_ms": 600_000});
-    let answer = inside.post("/v1/elections/nightly/campaign", body).await.of(200);
-    assert_eq!(answer["standing"], "incapable");
+async fn observers_and_candidates_without_capabilities_do_not_wait() {
+    let app = test_app();
+    let body = json!({"name": "eye", "observer": true, "wait_ms": 60_000, "lease_ms": 600_000});
+    let answer = app.post("/v1/elections/nightly/campaign", body).await.of(200);
+    assert_eq!((&answer["leading"], &answer["status"]), (&json!(false), &json!("observing")));
+    let body =
+        json!({"name": "weak", "required_capabilities": ["gpu"], "wait_ms": 60_000, "lease_ms": 600_000});
+    let answer = app.post("/v1/elections/nightly/campaign", body).await.of(200);
+    assert_eq!(answer["status"], "not_capable");
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_with_the_field() {
-    let inside = inside();
+async fn invalid_campaigns_are_rejected_with_the_field() {
+    let app = test_app();
     let path = "/v1/elections/nightly/campaign";
-    let refused = |body: Value, status, code: &'static str, field| {
-        let inside = inside.clone();
-        async move { inside.post(path, body).await.problem(status, code, field) }
+    let rejected = |body: Value, status, code: &'static str, field| {
+        let app = app.clone();
+        async move { app.post(path, body).await.problem(status, code, field) }
     };
-    refused(json!({}), 422, "unfit", Some("id")).await;
-    refused(json!({"id": 7}), 422, "unfit", Some("id")).await;
-    refused(json!({"id": "a", "colour": "red"}), 422, "unfit", Some("colour")).await;
-    refused(json!({"id": "a", "metadata": {"zone": 1}}), 422, "unfit", Some("metadata.zone")).await;
-    refused(json!({"id": "a", "capabilities": ["x", 1]}), 422, "unfit", Some("capabilities[1]")).await;
-    refused(json!({"id": "a", "lease_ms": 199}), 422, "unfit", Some("lease_ms")).await;
-    refused(json!({"id": "a", "lease_ms": -1}), 422, "unfit", Some("lease_ms")).await;
-    refused(json!({"id": "a", "slots": 0}), 422, "unfit", Some("slots")).await;
+    rejected(json!({}), 422, "invalid-value", Some("name")).await;
+    rejected(json!({"name": 7}), 422, "invalid-value", Some("name")).await;
+    rejected(json!({"name": "a", "colour": "red"}), 422, "invalid-value", Some("colour")).await;
+    rejected(json!({"name": "a", "metadata": {"zone": 1}}), 422, "invalid-value", Some("metadata.zone"))
+        .await;
+    rejected(json!({"name": "a", "capabilities": ["x", 1]}), 422, "invalid-value", Some("capabilities[1]"))
+        .await;
+    rejected(json!({"name": "a", "lease_ms": 199}), 422, "invalid-value", Some("lease_ms")).await;
+    rejected(json!({"name": "a", "lease_ms": -1}), 422, "invalid-value", Some("lease_ms")).await;
+    rejected(json!({"name": "a", "slots": 0}), 422, "invalid-value", Some("slots")).await;
     let large: serde_json::Map<_, _> = (0..20).map(|n| (n.to_string(), "x".repeat(1000).into())).collect();
-    refused(json!({"id": "a", "metadata": large}), 422, "unfit", Some("metadata")).await;
-    refused(
-        json!({"id": "a", "capabilities": vec!["x".repeat(1000); 17]}),
+    rejected(json!({"name": "a", "metadata": large}), 422, "invalid-value", Some("metadata")).await;
+    rejected(
+        json!({"name": "a", "capabilities": vec!["x".repeat(1000); 17]}),
         422,
-        "unfit",
+        "invalid-value",
         Some("capabilities"),
     )
     .await;
-    refused(json!({"id": "a", "slots": 101}), 422, "unfit", Some("slots")).await;
-    refused(json!({"id": "a", "token": 1}), 422, "unfit", Some("token")).await;
-    refused(json!({"id": "a", "token": u64::MAX}), 422, "unfit", Some("token")).await;
-    refused(json!({"id": "a", "session": "x'; --"}), 422, "unfit", Some("session")).await;
-    refused(json!({"id": "a\u{0}b"}), 422, "unfit", Some("id")).await;
-    refused(json!({"id": ""}), 422, "unfit", Some("id")).await;
-    refused(json!([]), 422, "unfit", None).await;
-    inside.post_text(path, "{").await.problem(400, "malformed-body", None);
-    inside.post_text(path, "{\"id\":\"a\"} x").await.problem(400, "malformed-body", None);
-    let first = inside.campaign("nightly", candidate("web-1"), true).await;
-    let other = json!({"id": "web-1", "session": first["session"], "lease_ms": 5000});
-    refused(other, 422, "unfit", Some("lease_ms")).await;
-    refused(json!({"id": "b", "slots": 2}), 409, "slots-differ", Some("slots")).await;
+    rejected(json!({"name": "a", "slots": 101}), 422, "invalid-value", Some("slots")).await;
+    rejected(json!({"name": "a", "token": 1}), 422, "invalid-value", Some("token")).await;
+    rejected(json!({"name": "a", "token": u64::MAX}), 422, "invalid-value", Some("token")).await;
+    rejected(json!({"name": "a", "session": "x'; --"}), 422, "invalid-value", Some("session")).await;
+    rejected(json!({"name": "a\u{0}b"}), 422, "invalid-value", Some("name")).await;
+    rejected(json!({"name": ""}), 422, "invalid-value", Some("name")).await;
+    rejected(json!([]), 422, "invalid-value", None).await;
+    app.post_text(path, "{").await.problem(400, "malformed-body", None);
+    app.post_text(path, "{\"name\":\"a\"} x").await.problem(400, "malformed-body", None);
+    let first = app.campaign("nightly", candidate("web-1"), true).await;
+    let other = json!({"name": "web-1", "session": first["session"], "lease_ms": 5000});
+    rejected(other, 422, "invalid-value", Some("lease_ms")).await;
+    rejected(json!({"name": "b", "slots": 2}), 409, "slots-differ", Some("slots")).await;
 }

@@ -1,4 +1,4 @@
-//! Whatever is sent, there is an answer, and it is never the server's fault.
+//! Arbitrary requests never cause a server error.
 
 use axum::body::Body;
 use http::Request;
@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
-use super::support::{Inside, candidate, inside};
+use super::support::{TestApp, candidate, test_app};
 
-/// Names, good and bad, as they would be put into a path or a query.
+/// Valid and invalid names for paths and queries.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z]{1,3}",
@@ -20,7 +20,7 @@ fn name() -> impl Strategy<Value = String> {
 }
 
 fn encoded(text: &str) -> String {
-    // What is encoded already stays so.
+    // Keep existing percent-encoding.
     const KEPT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC.remove(b'%').remove(b'.');
     percent_encoding::utf8_percent_encode(text, KEPT).to_string()
 }
@@ -45,10 +45,10 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Bodies that look like those that are expected, with one field or another gone wrong.
+/// Campaign bodies with some invalid fields.
 fn body() -> impl Strategy<Value = Vec<u8>> {
     let fields = prop::sample::select(vec![
-        "id",
+        "name",
         "session",
         "token",
         "lease_ms",
@@ -56,18 +56,18 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
         "observer",
         "slots",
         "capabilities",
-        "requires",
+        "required_capabilities",
         "metadata",
         "to",
         "reason",
-        "stand",
+        "remain_candidate",
         "slot",
         "election",
         "kind",
-        "by",
-        "name",
+        "on_behalf_of",
+        "task_kinds",
         "epoch",
-        "beat",
+        "heartbeat_count",
         "colour",
     ]);
     let wrong = prop::collection::vec((fields, json_value()), 0..4);
@@ -80,13 +80,14 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![close, json_value().prop_map(|value| value.to_string().into_bytes()), any::<Vec<u8>>()]
 }
 
-async fn never_its_fault(inside: &Inside, request: http::request::Builder, body: Vec<u8>) {
+async fn assert_no_server_error(app: &TestApp, request: http::request::Builder, body: Vec<u8>) {
     let Ok(request) = request.header("host", "localhost").body(Body::from(body)) else { return };
     let what = format!("{} {}", request.method(), request.uri());
-    // Pages tell people what is wrong.
-    let api = request.uri().path().starts_with("/v1/");
-    // Streams that begin are all right, and have no end.
-    let Some(answer) = inside.send_unless_stream(request).await else { return };
+    // Pages return HTML errors.
+    let path = request.uri().path();
+    let api = path.starts_with("/v1/") || path.starts_with("/internal/");
+    // A started stream is fine and has no end.
+    let Some(answer) = app.send_unless_stream(request).await else { return };
     assert!(answer.status.as_u16() < 500, "{what}: {answer:?}");
     if api && answer.status.is_client_error() {
         assert_eq!(answer.header("content-type"), "application/problem+json", "{what}");
@@ -94,14 +95,14 @@ async fn never_its_fault(inside: &Inside, request: http::request::Builder, body:
     }
 }
 
-/// Every route of the table, with whatever comes to mind.
+/// Every route of the table with arbitrary names and bodies.
 #[test]
-fn no_name_and_no_body_is_answered_with_a_mistake_of_the_servers() {
+fn no_name_or_body_causes_a_server_error() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let inside = runtime.block_on(async { inside() });
-    runtime.block_on(inside.campaign("nightly", candidate("web-1"), true));
-    let routes = inside.app.routes();
-    // A server without sockets is never ready, and says so.
+    let app = runtime.block_on(async { test_app() });
+    runtime.block_on(app.campaign("nightly", candidate("web-1"), true));
+    let routes = app.app.routes();
+    // An app without sockets is never ready.
     let served = routes.table().iter().filter(|entry| entry.path != "/readyz");
     let table: Vec<_> = served.map(|entry| (entry.method.clone(), entry.path.clone())).collect();
     let cases = (prop::sample::select(table), name(), name(), name(), body());
@@ -120,24 +121,24 @@ fn no_name_and_no_body_is_answered_with_a_mistake_of_the_servers() {
             let uri = format!("{path}?namespace={}", encoded(&namespace));
             let request =
                 Request::builder().method(method).uri(uri).header("content-type", "application/json");
-            runtime.block_on(never_its_fault(&inside, request, body));
+            runtime.block_on(assert_no_server_error(&app, request, body));
             Ok(())
         })
         .unwrap();
 }
 
 #[test]
-fn no_query_is_answered_with_a_mistake_of_the_servers() {
+fn no_query_causes_a_server_error() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let inside = runtime.block_on(async { inside() });
-    runtime.block_on(inside.campaign("nightly", candidate("web-1"), true));
+    let app = runtime.block_on(async { test_app() });
+    runtime.block_on(app.campaign("nightly", candidate("web-1"), true));
     let paths = [
         "/v1/elections",
         "/v1/elections/nightly",
         "/v1/elections/nightly/leader",
-        "/v1/elections/nightly/history",
+        "/v1/elections/nightly/terms",
     ];
-    let words = ["namespace", "limit", "after", "consistent", "slot", "colour", "limit=1&limit"];
+    let words = ["namespace", "limit", "cursor", "consistent", "slot", "colour", "limit=1&limit"];
     let pairs = prop::collection::vec((prop::sample::select(words.to_vec()), name()), 0..4);
     let mut runner = TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
     runner
@@ -145,14 +146,14 @@ fn no_query_is_answered_with_a_mistake_of_the_servers() {
             let query: Vec<_> =
                 pairs.iter().map(|(word, value)| format!("{word}={}", encoded(value))).collect();
             let request = Request::get(format!("{path}?{}", query.join("&")));
-            runtime.block_on(never_its_fault(&inside, request, Vec::new()));
+            runtime.block_on(assert_no_server_error(&app, request, Vec::new()));
             Ok(())
         })
         .unwrap();
 }
 
-/// Times that people write, and some that nobody would.
-fn when() -> impl Strategy<Value = Value> {
+/// Valid and invalid schedule expressions.
+fn expression() -> impl Strategy<Value = Value> {
     let field = "(\\*|[0-9]{1,2}|[0-9]{1,2}-[0-9]{1,2}|\\*/[0-9]{1,3}|L|[0-9]{1,2}W|MON#[0-9]|JAN)";
     prop_oneof![
         "every [0-9]{1,12}(ms|s|m|h|d)( from start)?".prop_map(Value::from),
@@ -162,7 +163,7 @@ fn when() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Every instant that a number can say, and those that may be meant.
+/// Arbitrary and plausible instants.
 fn instant() -> impl Strategy<Value = Value> {
     prop_oneof![
         any::<i64>().prop_map(Value::from),
@@ -172,34 +173,37 @@ fn instant() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn no_definition_and_no_range_is_answered_with_a_mistake_of_the_servers() {
+fn no_definition_or_range_causes_a_server_error() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let inside = runtime.block_on(async { inside() });
+    let app = runtime.block_on(async { test_app() });
     let zones =
         ["UTC", "Europe/Berlin", "America/St_Johns", "Antarctica/Troll", "Pacific/Apia", "Nowhere/Land"];
     let targets = [
         json!({"task": {"queue": "q"}}),
         json!({"event": {"topic": "none"}}),
-        json!({"call": {"url": "https://example.org/"}}),
-        json!({"call": {}}),
+        json!({"webhook": {"url": "https://example.org/"}}),
+        json!({"webhook": {}}),
     ];
     let policies =
         ["skip", "fire_once", "fire_all(7)", "fire_all(99999999999)", "within(1h)", "within(-1s)", ""];
     let definition = (
-        (when(), prop::sample::select(zones.to_vec()), prop::sample::select(targets.to_vec())),
+        (expression(), prop::sample::select(zones.to_vec()), prop::sample::select(targets.to_vec())),
         (instant(), instant(), any::<u64>(), prop::sample::select(policies.to_vec())),
-        prop::collection::vec(prop::sample::select(vec!["start_ms", "end_ms", "jitter_ms", "misfire"]), 0..3),
+        prop::collection::vec(
+            prop::sample::select(vec!["start_at_ms", "end_at_ms", "jitter_ms", "misfire_policy"]),
+            0..3,
+        ),
     );
     let ranges = prop::collection::vec((instant(), instant(), any::<bool>()), 1..3);
     let mut runner = TestRunner::new(Config { cases: 300, failure_persistence: None, ..Config::default() });
     runner
         .run(&(definition, ranges), |(definition, ranges)| {
-            let ((when, zone, target), (start, end, jitter, misfire), said) = definition;
-            let mut body = json!({"when": when, "zone": zone, "target": target});
-            for field in said {
+            let ((when, zone, target), (start, end, jitter, misfire), output) = definition;
+            let mut body = json!({"expression": when, "time_zone": zone, "target": target});
+            for field in output {
                 body[field] = match field {
-                    "start_ms" => start.clone(),
-                    "end_ms" => end.clone(),
+                    "start_at_ms" => start.clone(),
+                    "end_at_ms" => end.clone(),
                     "jitter_ms" => json!(jitter),
                     _ => json!(misfire),
                 };
@@ -207,26 +211,26 @@ fn no_definition_and_no_range_is_answered_with_a_mistake_of_the_servers() {
             let ask = |method: http::Method, path: &str, body: Value| {
                 let request = Request::builder().method(method).uri(format!("/v1/schedules/s{path}"));
                 let request = request.header("content-type", "application/json");
-                runtime.block_on(never_its_fault(&inside, request, body.to_string().into_bytes()));
+                runtime.block_on(assert_no_server_error(&app, request, body.to_string().into_bytes()));
             };
-            ask(http::Method::POST, "/check?next=100", body.clone());
+            ask(http::Method::POST, "/preview?upcoming=100", body.clone());
             ask(http::Method::PUT, "", body);
             for (from, to, dry_run) in ranges {
-                let range = json!({"from_ms": from, "to_ms": to, "dry_run": dry_run});
+                let range = json!({"from_at_ms": from, "to_at_ms": to, "dry_run": dry_run});
                 ask(http::Method::POST, "/backfill", range);
                 ask(http::Method::POST, "/backfill", json!({"ticks": [from, to]}));
-                ask(http::Method::GET, &format!("/ticks?before={from}"), json!({}));
+                ask(http::Method::GET, &format!("/ticks?cursor={from}"), json!({}));
             }
-            ask(http::Method::GET, "?next=1000", json!({}));
+            ask(http::Method::GET, "?upcoming=1000", json!({}));
             ask(http::Method::DELETE, "", json!({}));
             Ok(())
         })
         .unwrap();
 }
 
-/// The parsers that everything else stands on.
+/// The basic parsers.
 #[test]
-fn names_and_addresses_of_stores_are_parsed_or_refused() {
+fn names_and_store_urls_are_parsed_or_rejected() {
     let mut runner = TestRunner::new(Config { cases: 5000, failure_persistence: None, ..Config::default() });
     runner
         .run(
@@ -241,7 +245,7 @@ fn names_and_addresses_of_stores_are_parsed_or_refused() {
                 }
                 let _ = text.parse::<tenure::Token>();
                 let _ = text.parse::<tenure::port::Grant>();
-                let _ = tenure::backend::migration_sql(&text);
+                let _ = tenure::store::migration_sql(&text);
                 Ok(())
             },
         )

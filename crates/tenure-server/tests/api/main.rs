@@ -1,19 +1,19 @@
-//! The API, driven in memory and over real sockets.
+//! Tests of the HTTP API, in memory and over sockets.
 
-mod calls;
 mod campaign;
 mod claims;
+mod counting_store;
+mod election_actions;
 mod events;
 mod failover;
 mod fuzz;
+mod group_webhooks;
 mod names;
-mod operate;
 mod reads;
+mod schedule_webhooks;
 mod schedules;
 mod session;
+mod store_errors;
 mod stream;
 mod support;
-mod tally;
-mod trouble;
 mod watch;
-mod webhooks;

@@ -1,14 +1,14 @@
-//! The curl session of the documents, as it is written.
+//! The curl examples of the documentation.
 
 use std::process::Stdio;
 
-use tenure_server::settings::Address;
+use tenure_server::settings::ListenAddress;
 use tenure_server::{Server, Settings};
 use tokio::process::Command;
 
 use super::support::sqlite;
 
-/// A block of shell, and what it prints.
+/// Shell block and its expected output.
 struct Block {
     shell: String,
     prints: Option<String>,
@@ -20,7 +20,10 @@ fn blocks(text: &str) -> Vec<Block> {
         let Some((kind, content)) = part.split_once('\n').filter(|_| n % 2 == 1) else { continue };
         match kind {
             "sh" => blocks.push(Block { shell: content.into(), prints: None }),
-            "json" => blocks.last_mut().expect("nothing prints that").prints = Some(content.into()),
+            "json" => {
+                blocks.last_mut().expect("an output block follows a shell block").prints =
+                    Some(content.into())
+            }
             _ => {}
         }
     }
@@ -28,30 +31,30 @@ fn blocks(text: &str) -> Vec<Block> {
 }
 
 async fn server(folder: &std::path::Path) -> (Server, String) {
-    let settings = Settings { listen: vec![Address::Tcp("127.0.0.1:0".into())], ..Settings::default() };
+    let settings = Settings { listen: vec![ListenAddress::Tcp("127.0.0.1:0".into())], ..Settings::default() };
     let server = Server::start(settings, sqlite(folder).await).await.unwrap();
     let address = format!("http://{}", server.addresses()[0].socket_addr().unwrap());
     (server, address)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_documents_session_runs_as_written() {
+async fn the_examples_of_the_http_guide_run_as_written() {
     let blocks = blocks(include_str!("../../../../docs/HTTP.md"));
     assert!(blocks.len() > 8);
     runs_as_written(&blocks).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_readmes_session_runs_as_written() {
+async fn the_examples_of_the_readme_run_as_written() {
     let text = include_str!("../../../../README.md");
-    let (_, text) = text.split_once("\n## Over HTTP\n").expect("the section on HTTP");
+    let (_, text) = text.split_once("\n## HTTP\n").expect("the section on HTTP");
     let (text, _) = text.split_once("\n## ").expect("the next section");
     let blocks = blocks(text);
     assert_eq!(blocks.len(), 1);
     runs_as_written(&blocks).await;
 }
 
-/// Only the address is another one: `T`, which the blocks leave as it is if it is set.
+/// Run the blocks with `T` set to the address of the test server.
 async fn runs_as_written(blocks: &[Block]) {
     let folder = tempfile::tempdir().unwrap();
     let (server, address) = server(folder.path()).await;
@@ -64,23 +67,23 @@ async fn runs_as_written(blocks: &[Block]) {
         .kill_on_drop(true)
         .output();
     let output = shell.await.expect("this test needs bash, curl and jq");
-    let (said, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let said: Vec<&str> = said.split("<end>\n").collect();
-    for (block, said) in blocks.iter().zip(&said) {
-        assert_eq!(block.prints.as_deref().unwrap_or_default(), *said, "{}\n{error}", block.shell);
+    let (stdout, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let printed: Vec<&str> = stdout.split("<end>\n").collect();
+    for (block, printed) in blocks.iter().zip(&printed) {
+        assert_eq!(block.prints.as_deref().unwrap_or_default(), *printed, "{}\n{error}", block.shell);
     }
     assert!(output.status.success(), "{error}");
     server.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_documents_leader_works_under_one_token_and_makes_way() {
+async fn the_shell_leader_of_the_http_guide_resigns_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let (server, address) = server(folder.path()).await;
     let text = include_str!("../../../../docs/HTTP.md");
     let (_, leader) = text.split_once("```bash\n").unwrap();
     let (leader, _) = leader.split_once("```").unwrap();
-    // The third piece is done under a later token: an operator made it resign after the second.
+    // An operator makes the leader resign after the second piece, so the third has a later token.
     let work = r#"one_piece_of_work() {
         echo "$1" >>work
         case $(wc -l <work) in

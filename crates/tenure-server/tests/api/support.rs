@@ -1,4 +1,4 @@
-//! A server's inside on a store of its own, and short words to ask it things.
+//! Application state on its own store, and helpers for requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,29 +7,31 @@ use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tenure::backend::memory::Memory;
-use tenure::port::{Backend, Candidacy, NewSession, Pulse, Scope, Take, Takeover};
-use tenure::runtime::System;
+use tenure::port::{
+    Candidacy, HeartbeatResponse, ObserveScope, OpenSessionRequest, Store, TakeLeaseRequest, TakeoverMode,
+};
+use tenure::runtime::SystemRuntime;
+use tenure::store::memory::MemoryStore;
 use tenure::{ElectionKey, Name, SessionId, Token};
 use tenure_server::App;
-use tenure_server::access::Access;
+use tenure_server::access::AccessMode;
 use tower::ServiceExt;
 
-/// An answer, read to its end.
+/// Response, read to its end.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.bytes)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.bytes)))
     }
 
-    /// The answer, which must have this status.
+    /// The body; the response must have this status.
     pub(crate) fn of(self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", String::from_utf8_lossy(&self.bytes));
         if self.bytes.is_empty() { Value::Null } else { self.json() }
@@ -39,7 +41,7 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// A problem with this status and code, about this field.
+    /// Expect a problem with this status, code and field.
     pub(crate) fn problem(self, status: u16, code: &str, field: Option<&str>) {
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
         let body = self.of(status);
@@ -50,70 +52,70 @@ impl Answer {
     }
 }
 
-/// A server's inside.
+/// Application state and its router.
 #[derive(Clone)]
-pub(crate) struct Inside {
+pub(crate) struct TestApp {
     pub(crate) app: App,
     router: axum::Router,
-    pub(crate) store: Arc<dyn Backend>,
+    pub(crate) store: Arc<dyn Store>,
 }
 
-pub(crate) fn inside() -> Inside {
-    on(Arc::new(Memory::new()))
+pub(crate) fn test_app() -> TestApp {
+    on(Arc::new(MemoryStore::new()))
 }
 
-pub(crate) fn on(store: Arc<dyn Backend>) -> Inside {
-    let app = App::new(store.clone(), Access::default(), Arc::new(System));
-    Inside::of(app, store)
+pub(crate) fn on(store: Arc<dyn Store>) -> TestApp {
+    let app = App::new(store.clone(), AccessMode::default(), Arc::new(SystemRuntime));
+    TestApp::of(app, store)
 }
 
-/// A SQLite store in a folder.
-pub(crate) async fn sqlite(folder: &std::path::Path) -> Arc<dyn Backend> {
+/// SQLite store in a directory.
+pub(crate) async fn sqlite(folder: &std::path::Path) -> Arc<dyn Store> {
     let url = format!("sqlite:{}", folder.join("tenure.db").display());
     at(&url).await
 }
 
-/// The store at an address, opened anew.
-pub(crate) async fn at(url: &str) -> Arc<dyn Backend> {
-    let options = tenure::backend::StoreOptions { url: url.into(), ..Default::default() };
-    tenure::backend::open(&options).await.unwrap()
+/// Newly opened store at a URL.
+pub(crate) async fn at(url: &str) -> Arc<dyn Store> {
+    let options = tenure::store::StoreOptions { url: url.into(), ..Default::default() };
+    tenure::store::open(&options).await.unwrap()
 }
 
-impl Inside {
-    pub(crate) fn of(app: App, store: Arc<dyn Backend>) -> Inside {
-        Inside { router: app.router(), app, store }
+impl TestApp {
+    pub(crate) fn of(app: App, store: Arc<dyn Store>) -> TestApp {
+        TestApp { router: app.router(), app, store }
     }
 
-    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        self.send_unless_stream(request).await.expect("a stream has no end")
+    pub(crate) async fn send(&self, request: Request<Body>) -> TestResponse {
+        self.send_unless_stream(request).await.expect("not a stream")
     }
 
-    /// The answer, unless it is a stream of events.
-    pub(crate) async fn send_unless_stream(&self, request: Request<Body>) -> Option<Answer> {
+    /// The response, unless it is an event stream.
+    pub(crate) async fn send_unless_stream(&self, request: Request<Body>) -> Option<TestResponse> {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         if headers.get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
             return None;
         }
         let bytes = response.into_body().collect().await.unwrap().to_bytes().to_vec();
-        Some(Answer { status, headers, bytes })
+        Some(TestResponse { status, headers, bytes })
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> TestResponse {
         self.send(Request::get(path).header("host", "localhost").body(Body::empty()).unwrap()).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> TestResponse {
         self.post_text(path, body.to_string()).await
     }
 
-    pub(crate) async fn post_text(&self, path: &str, body: impl Into<Body>) -> Answer {
+    pub(crate) async fn post_text(&self, path: &str, body: impl Into<Body>) -> TestResponse {
         let request =
             Request::post(path).header("host", "localhost").header("content-type", "application/json");
         self.send(request.body(body.into()).unwrap()).await
     }
 
-    /// Campaigns until it is answered with `leading`.
+    /// Campaign until the response has this value of `leading`.
     pub(crate) async fn campaign(&self, election: &str, mut body: Value, leading: bool) -> Value {
         let path = format!("/v1/elections/{election}/campaign");
         loop {
@@ -131,31 +133,36 @@ pub(crate) fn key(name: &str) -> ElectionKey {
     ElectionKey::new(Name::default_namespace(), name.parse().unwrap())
 }
 
-/// A session with the store in its own hands.
-pub(crate) async fn open(store: &dyn Backend, lease: Duration) -> SessionId {
+/// Session opened directly in the store.
+pub(crate) async fn open(store: &dyn Store, lease: Duration) -> SessionId {
     let id = SessionId::from_stored(&format!(
         "{:016x}{:016x}",
         tenure::runtime::random(),
         tenure::runtime::random()
     ));
-    let session =
-        NewSession { id: id.clone(), name: "by hand".into(), lease, takeover: Takeover::Lease, owner: None };
-    assert!(matches!(store.open(&session).await.unwrap(), Pulse::Alive { .. }));
+    let session = OpenSessionRequest {
+        id: id.clone(),
+        name: "direct".into(),
+        lease,
+        takeover: TakeoverMode::Lease,
+        owner: None,
+    };
+    assert!(matches!(store.open_session(&session).await.unwrap(), HeartbeatResponse::Live { .. }));
     id
 }
 
-/// A candidate with the store in its own hands.
-pub(crate) async fn stand(store: &dyn Backend, id: &str, election: &str, priority: i32) -> SessionId {
+/// Candidate that joined directly in the store.
+pub(crate) async fn join(store: &dyn Store, id: &str, election: &str, priority: i32) -> SessionId {
     let session = open(store, Duration::from_secs(10)).await;
-    let candidacy = Candidacy { id: id.into(), priority, ..Candidacy::new(session.clone(), key(election)) };
-    store.join(&candidacy).await.unwrap();
+    let candidacy = Candidacy { name: id.into(), priority, ..Candidacy::new(session.clone(), key(election)) };
+    store.join_election(&candidacy).await.unwrap();
     session
 }
 
-/// Takes the first slot of an election, which must be free.
-pub(crate) async fn take(store: &dyn Backend, session: &SessionId, election: &str) -> Token {
-    let seen = store.observe(session, &Scope::Only(vec![key(election)])).await.unwrap();
-    let take = Take {
+/// Take the free first slot of an election.
+pub(crate) async fn take(store: &dyn Store, session: &SessionId, election: &str) -> Token {
+    let seen = store.observe(session, &ObserveScope::Listed(vec![key(election)])).await.unwrap();
+    let take = TakeLeaseRequest {
         session: session.clone(),
         epoch: seen.epoch,
         election: key(election),
@@ -164,10 +171,10 @@ pub(crate) async fn take(store: &dyn Backend, session: &SessionId, election: &st
         holder: None,
         expire: None,
     };
-    store.take(&take).await.unwrap().expect("the lease was free")
+    store.take_lease(&take).await.unwrap().expect("the lease was free")
 }
 
-/// A campaign's body.
-pub(crate) fn candidate(id: &str) -> Value {
-    json!({"id": id, "lease_ms": 10_000, "wait_ms": 3000})
+/// Body of a campaign.
+pub(crate) fn candidate(name: &str) -> Value {
+    json!({"name": name, "lease_ms": 10_000, "wait_ms": 3000})
 }

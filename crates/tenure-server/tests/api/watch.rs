@@ -7,14 +7,14 @@ use axum::body::{Body, BodyDataStream};
 use futures_util::StreamExt;
 use http::Request;
 use serde_json::{Value, json};
-use tenure::backend::memory::Memory;
-use tenure::port::{Backend, Pause, Release, Via};
+use tenure::port::{Pause, ReleaseLeaseRequest, StartReason, Store};
+use tenure::store::memory::MemoryStore;
 use tenure::{SessionId, Token};
 use tower::ServiceExt;
 
-use super::support::{Inside, inside, key, on, stand, take};
+use super::support::{TestApp, join, key, on, take, test_app};
 
-/// An event as it was heard.
+/// Received event.
 #[derive(Debug)]
 struct Event {
     name: String,
@@ -22,25 +22,25 @@ struct Event {
     data: Value,
 }
 
-/// One who hears.
-struct Hearer {
+/// Subscriber.
+struct TestSubscriber {
     body: BodyDataStream,
     text: String,
 }
 
-async fn watch(inside: &Inside, path: &str, last: Option<&str>) -> Hearer {
+async fn watch(app: &TestApp, path: &str, last: Option<&str>) -> TestSubscriber {
     let mut request = Request::get(path).header("host", "localhost");
     if let Some(last) = last {
         request = request.header("last-event-id", last);
     }
-    let response = inside.app.router().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let response = app.app.router().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "text/event-stream");
-    Hearer { body: response.into_body().into_data_stream(), text: String::new() }
+    TestSubscriber { body: response.into_body().into_data_stream(), text: String::new() }
 }
 
-impl Hearer {
-    /// The next event; `None` at the end.
+impl TestSubscriber {
+    /// Next event; `None` at the end of the stream.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -48,14 +48,14 @@ impl Hearer {
                     let of = format!("{name}: ");
                     event.lines().find_map(|line| line.strip_prefix(&of)).map(str::to_owned)
                 };
-                let heard = field("event").map(|name| Event {
+                let received = field("event").map(|name| Event {
                     name,
                     id: field("id"),
                     data: serde_json::from_str(&field("data").unwrap()).unwrap(),
                 });
                 self.text = rest.to_owned();
-                if heard.is_some() {
-                    return heard;
+                if received.is_some() {
+                    return received;
                 }
                 continue;
             }
@@ -72,203 +72,220 @@ impl Hearer {
     }
 }
 
-async fn release(store: &dyn Backend, session: &SessionId, token: Token) {
+async fn release(store: &dyn Store, session: &SessionId, token: Token) {
     let (session, election) = (session.clone(), key("nightly"));
-    let release =
-        Release { session, election, slot: 0, token, successor: None, via: Via::Release, leave: false };
-    store.release(&release).await.unwrap();
+    let release = ReleaseLeaseRequest {
+        session,
+        election,
+        slot: 0,
+        token,
+        successor: None,
+        start_reason: StartReason::Release,
+        leave: false,
+    };
+    store.release_lease(&release).await.unwrap();
 }
 
 #[tokio::test]
-async fn the_state_comes_first_and_then_what_changes() {
-    let inside = inside();
-    let session = stand(inside.store.as_ref(), "web-1", "nightly", 0).await;
-    inside.app.board().look(&key("nightly")).await.unwrap();
-    let mut hearer = watch(&inside, "/v1/elections/nightly/watch", None).await;
-    let first = hearer.expect("election").await;
+async fn a_watch_sends_the_state_first_and_then_changes() {
+    let app = test_app();
+    let session = join(app.store.as_ref(), "web-1", "nightly", 0).await;
+    app.app.elections().refresh(&key("nightly")).await.unwrap();
+    let mut subscriber = watch(&app, "/v1/elections/nightly/watch", None).await;
+    let first = subscriber.expect("election").await;
     assert_eq!(first.data["leader"], json!(null));
-    let token = take(inside.store.as_ref(), &session, "nightly").await;
-    let began = hearer.expect("term").await;
-    assert_eq!((&began.data["change"], &began.data["token"]), (&json!("began"), &json!(token.as_u64())));
-    assert_eq!((&began.data["election"], &began.data["id"]), (&json!("nightly"), &json!("web-1")));
-    let led = hearer.expect("election").await;
+    let token = take(app.store.as_ref(), &session, "nightly").await;
+    let began = subscriber.expect("term").await;
+    assert_eq!((&began.data["change"], &began.data["token"]), (&json!("started"), &json!(token.as_u64())));
+    assert_eq!(
+        (&began.data["election"], &began.data["candidate_name"]),
+        (&json!("nightly"), &json!("web-1"))
+    );
+    let led = subscriber.expect("election").await;
     assert_eq!(led.data["leader"], "web-1");
     assert_ne!(led.id, first.id);
-    release(inside.store.as_ref(), &session, token).await;
-    let ended = hearer.expect("term").await;
-    assert_eq!((&ended.data["change"], &ended.data["end"]), (&json!("ended"), &json!("released")));
-    assert_eq!(hearer.expect("election").await.data["leader"], json!(null));
+    release(app.store.as_ref(), &session, token).await;
+    let ended = subscriber.expect("term").await;
+    assert_eq!((&ended.data["change"], &ended.data["end_reason"]), (&json!("ended"), &json!("released")));
+    assert_eq!(subscriber.expect("election").await.data["leader"], json!(null));
 }
 
 #[tokio::test]
-async fn who_comes_back_to_another_replica_is_told_what_was_missed() {
-    let store: Arc<dyn Backend> = Arc::new(Memory::new());
+async fn a_watcher_that_reconnects_to_another_replica_receives_missed_terms() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let (a, b) = (on(store.clone()), on(store.clone()));
-    let session = stand(store.as_ref(), "web-1", "nightly", 0).await;
+    let session = join(store.as_ref(), "web-1", "nightly", 0).await;
     let first = take(store.as_ref(), &session, "nightly").await;
-    a.app.board().look(&key("nightly")).await.unwrap();
-    let mut hearer = watch(&a, "/v1/elections/nightly/watch", None).await;
-    let heard = hearer.expect("election").await.id.unwrap();
+    a.app.elections().refresh(&key("nightly")).await.unwrap();
+    let mut subscriber = watch(&a, "/v1/elections/nightly/watch", None).await;
+    let received = subscriber.expect("election").await.id.unwrap();
     let mut wide = watch(&a, "/v1/watch", None).await;
-    let wide_heard = wide.expect("election").await.id.unwrap();
-    drop((hearer, wide, a));
+    let wide_received = wide.expect("election").await.id.unwrap();
+    drop((subscriber, wide, a));
     release(store.as_ref(), &session, first).await;
     let second = take(store.as_ref(), &session, "nightly").await;
-    b.app.board().look_at_all().await.unwrap();
+    b.app.elections().refresh_all().await.unwrap();
     let missed = |event: &Event| (event.data["change"].clone(), event.data["token"].clone());
-    let mut hearer = watch(&b, "/v1/elections/nightly/watch", Some(&heard)).await;
-    assert_eq!(missed(&hearer.expect("term").await), (json!("ended"), json!(first.as_u64())));
-    assert_eq!(missed(&hearer.expect("term").await), (json!("began"), json!(second.as_u64())));
-    let now = hearer.expect("election").await;
+    let mut subscriber = watch(&b, "/v1/elections/nightly/watch", Some(&received)).await;
+    assert_eq!(missed(&subscriber.expect("term").await), (json!("ended"), json!(first.as_u64())));
+    assert_eq!(missed(&subscriber.expect("term").await), (json!("started"), json!(second.as_u64())));
+    let now = subscriber.expect("election").await;
     assert_eq!(now.data["leaders"][0]["token"], second.as_u64());
-    // Who watches everything goes by the clock, and may hear the end of what it knows twice.
-    let mut wide = watch(&b, "/v1/watch?namespace=default", Some(&wide_heard)).await;
-    let mut told = Vec::new();
-    let stands = loop {
+    // A watch of everything uses the clock and may repeat the end of a known term.
+    let mut wide = watch(&b, "/v1/watch?namespace=default", Some(&wide_received)).await;
+    let mut text = Vec::new();
+    let state = loop {
         let event = wide.next().await.unwrap();
         if event.name == "election" {
             break event;
         }
-        told.push(missed(&event));
+        text.push(missed(&event));
     };
     assert!(
-        told.ends_with(&[(json!("ended"), json!(first.as_u64())), (json!("began"), json!(second.as_u64()))]),
-        "{told:?}"
+        text.ends_with(&[
+            (json!("ended"), json!(first.as_u64())),
+            (json!("started"), json!(second.as_u64()))
+        ]),
+        "{text:?}"
     );
-    assert_eq!(stands.data["leaders"][0]["token"], second.as_u64());
-    // What makes no sense counts as nothing.
+    assert_eq!(state.data["leaders"][0]["token"], second.as_u64());
+    // An invalid id is ignored.
     for nonsense in ["", "x", "x.1", "@", "é@1", "abc.99999999999999999999h"] {
-        let mut hearer = watch(&b, "/v1/elections/nightly/watch", Some(nonsense)).await;
-        hearer.expect("election").await;
+        let mut subscriber = watch(&b, "/v1/elections/nightly/watch", Some(nonsense)).await;
+        subscriber.expect("election").await;
     }
 }
 
 #[tokio::test]
-async fn who_does_not_keep_up_is_told_how_things_stand() {
-    let inside = inside();
-    stand(inside.store.as_ref(), "web-1", "nightly", 0).await;
-    inside.app.board().look(&key("nightly")).await.unwrap();
-    let mut hearer = watch(&inside, "/v1/elections/nightly/watch", None).await;
-    hearer.expect("election").await;
+async fn a_slow_watcher_receives_the_current_state() {
+    let app = test_app();
+    join(app.store.as_ref(), "web-1", "nightly", 0).await;
+    app.app.elections().refresh(&key("nightly")).await.unwrap();
+    let mut subscriber = watch(&app, "/v1/elections/nightly/watch", None).await;
+    subscriber.expect("election").await;
     for n in 0..100 {
-        let pause = Pause { by: "op".into(), reason: n.to_string(), at_ms: n };
+        let pause = Pause { paused_by: "op".into(), reason: n.to_string(), paused_at_ms: n };
         let pause = (n % 2 == 0 || n == 99).then_some(&pause);
-        inside.store.set_paused(&key("nightly"), pause).await.unwrap();
-        inside.app.board().look(&key("nightly")).await.unwrap();
+        app.store.set_election_paused(&key("nightly"), pause).await.unwrap();
+        app.app.elections().refresh(&key("nightly")).await.unwrap();
     }
-    let pause = Pause { by: "op".into(), reason: "the last".into(), at_ms: 0 };
-    inside.store.set_paused(&key("nightly"), None).await.unwrap();
-    inside.store.set_paused(&key("nightly"), Some(&pause)).await.unwrap();
-    inside.app.board().look(&key("nightly")).await.unwrap();
-    let mut heard = 0;
+    let pause = Pause { paused_by: "op".into(), reason: "the last".into(), paused_at_ms: 0 };
+    app.store.set_election_paused(&key("nightly"), None).await.unwrap();
+    app.store.set_election_paused(&key("nightly"), Some(&pause)).await.unwrap();
+    app.app.elections().refresh(&key("nightly")).await.unwrap();
+    let mut received = 0;
     loop {
-        heard += 1;
-        if hearer.expect("election").await.data["paused"]["reason"] == "the last" {
+        received += 1;
+        if subscriber.expect("election").await.data["paused"]["reason"] == "the last" {
             break;
         }
     }
-    assert!(heard <= 16, "{heard} updates were kept for a slow hearer");
+    assert!(received <= 16, "{received} updates were buffered for a slow watcher");
 }
 
 #[tokio::test]
-async fn an_election_that_is_yet_to_come_may_be_watched() {
-    let inside = inside();
-    let mut hearer = watch(&inside, "/v1/elections/nightly/watch", None).await;
-    let mut wide = watch(&inside, "/v1/watch", None).await;
-    let mut other = watch(&inside, "/v1/watch?namespace=other", None).await;
-    stand(inside.store.as_ref(), "web-1", "nightly", 0).await;
-    assert_eq!(hearer.expect("election").await.data["candidates"][0]["id"], "web-1");
+async fn an_election_that_does_not_exist_yet_can_be_watched() {
+    let app = test_app();
+    let mut subscriber = watch(&app, "/v1/elections/nightly/watch", None).await;
+    let mut wide = watch(&app, "/v1/watch", None).await;
+    let mut other = watch(&app, "/v1/watch?namespace=other", None).await;
+    join(app.store.as_ref(), "web-1", "nightly", 0).await;
+    assert_eq!(subscriber.expect("election").await.data["candidates"][0]["name"], "web-1");
     assert_eq!(wide.expect("election").await.data["name"], "nightly");
-    inside.app.board().close();
-    assert!(other.next().await.is_none(), "another namespace was heard");
+    app.app.elections().close();
+    assert!(other.next().await.is_none(), "an event of another namespace was received");
 }
 
 #[tokio::test]
 async fn streams_end_with_the_server() {
-    let inside = inside();
-    let mut hearers = Vec::new();
+    let app = test_app();
+    let mut subscribers = Vec::new();
     for _ in 0..100 {
-        hearers.push(watch(&inside, "/v1/elections/nightly/watch", None).await);
-        hearers.push(watch(&inside, "/v1/watch", None).await);
+        subscribers.push(watch(&app, "/v1/elections/nightly/watch", None).await);
+        subscribers.push(watch(&app, "/v1/watch", None).await);
     }
-    inside.app.board().close();
-    for mut hearer in hearers {
-        assert!(hearer.next().await.is_none());
+    app.app.elections().close();
+    for mut subscriber in subscribers {
+        assert!(subscriber.next().await.is_none());
     }
-    inside.get("/v1/elections/nightly/watch").await.problem(503, "closing", None);
+    app.get("/v1/elections/nightly/watch").await.problem(503, "shutting-down", None);
 }
 
 #[tokio::test]
-async fn whoever_watches_a_queue_is_told_what_stands_in_it() {
-    let inside = inside();
-    let mut hearer = watch(&inside, "/v1/queues/mail/watch", None).await;
+async fn a_watch_of_a_queue_sends_its_counts() {
+    let app = test_app();
+    let mut subscriber = watch(&app, "/v1/queues/mail/watch", None).await;
     for n in 1..=2 {
-        inside.post("/v1/queues/mail/tasks", json!({"kind": "welcome"})).await.of(201);
-        let event = hearer.expect("queue").await;
+        app.post("/v1/queues/mail/tasks", json!({"kind": "welcome"})).await.of(201);
+        let event = subscriber.expect("queue_changed").await;
         assert_eq!((&event.data["name"], &event.data["counts"]["ready"]), (&json!("mail"), &json!(n)));
     }
-    // Others' tasks are no news here.
-    inside.post("/v1/queues/other/tasks", json!({})).await.of(201);
-    inside.post("/v1/queues/mail/claim", json!({"worker": "w"})).await.of(200);
-    let event = hearer.expect("queue").await;
+    // Tasks of other queues are not sent.
+    app.post("/v1/queues/other/tasks", json!({})).await.of(201);
+    app.post("/v1/queues/mail/claim", json!({"worker": "w"})).await.of(200);
+    let event = subscriber.expect("queue_changed").await;
     assert_eq!(event.data["counts"]["claimed"], 1);
-    inside.post("/v1/queues/mail/pause", json!({})).await.of(200);
-    assert_eq!(hearer.expect("queue").await.data["paused"]["by"], "local");
+    app.post("/v1/queues/mail/pause", json!({})).await.of(200);
+    assert_eq!(subscriber.expect("queue_changed").await.data["paused"]["paused_by"], "local");
 }
 
-/// How many elections `many` makes: more than fit into one piece of a stream.
+/// Number of elections that `many` creates: more than fit into one piece of a stream.
 const MANY: usize = 400;
 
-async fn many(inside: &Inside) {
+async fn many(app: &TestApp) {
     for n in 0..MANY {
-        stand(inside.store.as_ref(), "web-1", &format!("e{n:03}"), 0).await;
+        join(app.store.as_ref(), "web-1", &format!("e{n:03}"), 0).await;
     }
-    inside.app.board().look_at_all().await.unwrap();
+    app.app.elections().refresh_all().await.unwrap();
 }
 
-/// All elections were queued for each watcher at once: megabytes for each, whether it read them or not.
+/// All elections were queued for each watcher at once: megabytes per watcher, read or not.
 #[tokio::test]
-async fn an_unread_watch_costs_one_piece_however_many_elections_there_are() {
-    let inside = inside();
-    many(&inside).await;
-    let mut hearers = Vec::new();
+async fn an_unread_watch_buffers_one_piece() {
+    let app = test_app();
+    many(&app).await;
+    let mut subscribers = Vec::new();
     for _ in 0..20 {
-        let mut hearer = watch(&inside, "/v1/watch", None).await;
-        // The greeting, and the first piece.
+        let mut subscriber = watch(&app, "/v1/watch", None).await;
+        // The first chunk and the first piece.
         for _ in 0..2 {
-            hearer.body.next().await.expect("a piece").expect("sound");
+            subscriber.body.next().await.expect("a piece").expect("sound");
         }
-        hearers.push(hearer);
+        subscribers.push(subscriber);
     }
-    let unread = inside.app.unread_bytes("local");
-    assert!(unread <= hearers.len() * 32 * 1024, "{unread} bytes are kept for {} watchers", hearers.len());
-    drop(hearers);
-    assert_eq!(inside.app.unread_bytes("local"), 0, "nothing is kept for those who left");
-    let mut hearer = watch(&inside, "/v1/watch", None).await;
-    let mut heard = Vec::new();
+    let unread = app.app.unread_bytes("local");
+    assert!(
+        unread <= subscribers.len() * 32 * 1024,
+        "{unread} bytes are buffered for {} watchers",
+        subscribers.len()
+    );
+    drop(subscribers);
+    assert_eq!(app.app.unread_bytes("local"), 0, "nothing is buffered for disconnected watchers");
+    let mut subscriber = watch(&app, "/v1/watch", None).await;
+    let mut received = Vec::new();
     for _ in 0..MANY {
-        heard.push(hearer.expect("election").await.data["name"].as_str().unwrap().to_owned());
+        received.push(subscriber.expect("election").await.data["name"].as_str().unwrap().to_owned());
     }
-    assert_eq!(heard, (0..MANY).map(|n| format!("e{n:03}")).collect::<Vec<_>>());
+    assert_eq!(received, (0..MANY).map(|n| format!("e{n:03}")).collect::<Vec<_>>());
 }
 
 #[tokio::test]
-async fn what_changes_while_a_watch_is_told_how_things_stand_is_told_once_and_in_order() {
-    let inside = inside();
-    many(&inside).await;
-    let mut hearer = watch(&inside, "/v1/watch", None).await;
-    assert_eq!(hearer.expect("election").await.data["name"], "e000");
-    // One that was told already, and one that is told later.
+async fn changes_during_the_initial_state_are_sent_once_and_in_order() {
+    let app = test_app();
+    many(&app).await;
+    let mut subscriber = watch(&app, "/v1/watch", None).await;
+    assert_eq!(subscriber.expect("election").await.data["name"], "e000");
+    // One election was sent already, the other follows later.
     let last = format!("e{:03}", MANY - 1);
     let mut tokens = Vec::new();
     for name in ["e000", last.as_str()] {
-        let session = stand(inside.store.as_ref(), "web-2", name, 1).await;
-        tokens.push(take(inside.store.as_ref(), &session, name).await.as_u64());
-        inside.app.board().look(&key(name)).await.unwrap();
+        let session = join(app.store.as_ref(), "web-2", name, 1).await;
+        tokens.push(take(app.store.as_ref(), &session, name).await.as_u64());
+        app.app.elections().refresh(&key(name)).await.unwrap();
     }
     let (mut leaders, mut terms) = (Vec::new(), Vec::new());
     while leaders.len() < 2 || terms.len() < 2 {
-        let event = hearer.next().await.expect("the stream goes on");
+        let event = subscriber.next().await.expect("the stream continues");
         let name = event.data[if event.name == "term" { "election" } else { "name" }].as_str().unwrap();
         match (event.name.as_str(), name) {
             ("term", _) => terms.push((name.to_owned(), event.data["token"].as_u64().unwrap())),
@@ -277,6 +294,6 @@ async fn what_changes_while_a_watch_is_told_how_things_stand_is_told_once_and_in
             _ => {}
         }
     }
-    assert_eq!(leaders, [json!("web-2"), json!("web-2")], "nothing older was told after it");
+    assert_eq!(leaders, [json!("web-2"), json!("web-2")], "no older state follows");
     assert_eq!(terms, [("e000".to_owned(), tokens[0]), (last, tokens[1])]);
 }

@@ -1,7 +1,7 @@
-//! A headless Chromium, driven over its debugging pipe: JSON, each message ended by a zero byte.
+//! A headless Chromium, driven over its debugging pipe: JSON messages that end with a zero byte.
 //!
-//! Everything that the browser complains about is gathered: errors of scripts, console errors, log entries, and what the
-//! content security policy blocks. [`Page::calm`] fails on any of it.
+//! All complaints of the browser are collected: script errors, console errors, log entries and violations of the content
+//! security policy. [`Page::assert_no_problems`] fails if there are any.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,37 +15,36 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{Mutex as AsyncMutex, broadcast, oneshot};
 
-/// How long anything may take; far more than it does.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of every browser operation, far longer than it takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Said by the page itself when the policy blocks something, and when anything goes wrong in a script.
-const WITNESS: &str = r#"
+/// Script that reports policy violations and script errors to the console.
+const ERROR_REPORTER: &str = r#"
     addEventListener("securitypolicyviolation", (e) => console.error(`blocked by the policy: ${e.violatedDirective} ${e.blockedURI} ${e.sample}`));
     addEventListener("error", (e) => console.error(`error: ${e.message}`));
     addEventListener("unhandledrejection", (e) => console.error(`rejected: ${e.reason}`));
 "#;
 
-/// What somebody who does not see the page could not tell apart: controls without a name, pictures without words, a page
-/// without one heading, things with the same id.
-const UNNAMED: &str = r#"(() => {
+/// Accessibility faults: controls without a name, images without a text, not exactly one `h1`, duplicate ids.
+const ACCESSIBILITY_FAULTS: &str = r#"(() => {
     const named = (e) => (e.getAttribute("aria-label") || e.textContent).trim() || e.labels?.length;
     const controls = [...document.querySelectorAll("a, button, select, textarea, input:not([type=hidden]), summary")];
     const bad = controls.filter((e) => !named(e));
     bad.push(...[...document.querySelectorAll("img:not([alt]), svg:not([role=img], [aria-hidden=true], [aria-hidden=true] svg), progress:not([aria-label])")]);
     const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
     const said = bad.map((e) => e.outerHTML.slice(0, 120)).concat(ids.filter((id, n) => ids.indexOf(id) !== n));
-    if (document.querySelectorAll("main h1").length !== 1) said.push("there is not one h1");
+    if (document.querySelectorAll("main h1").length !== 1) said.push("not exactly one h1");
     return said;
 })()"#;
 
-/// A browser.
+/// A running browser.
 pub(crate) struct Browser {
     link: Arc<Link>,
     _process: Child,
     _profile: tempfile::TempDir,
 }
 
-/// One tab.
+/// A tab.
 pub(crate) struct Page {
     link: Arc<Link>,
     session: String,
@@ -61,12 +60,12 @@ struct Link {
 
 impl Link {
     async fn call(&self, session: Option<&str>, method: &str, params: Value) -> Value {
-        let answer = self.ask(session, method, &params).await;
+        let answer = self.request(session, method, &params).await;
         answer.unwrap_or_else(|error| panic!("{method} {params}: {error}"))
     }
 
-    /// What the browser answers, or why it does not do it.
-    async fn ask(&self, session: Option<&str>, method: &str, params: &Value) -> Result<Value, String> {
+    /// Sends a command and returns the result or the error.
+    async fn request(&self, session: Option<&str>, method: &str, params: &Value) -> Result<Value, String> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         self.waiting.lock().unwrap().insert(number, sender);
@@ -76,10 +75,10 @@ impl Link {
         }
         let mut bytes = serde_json::to_vec(&message).unwrap();
         bytes.push(0);
-        self.to.lock().await.write_all(&bytes).await.expect("the browser is gone");
-        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        self.to.lock().await.write_all(&bytes).await.expect("the browser has exited");
+        let answer = tokio::time::timeout(TIMEOUT, answer).await;
         let answer = answer.unwrap_or_else(|_| panic!("the browser did not answer {method}"));
-        answer.expect("the browser is gone")
+        answer.expect("the browser has exited")
     }
 
     fn heard(&self, message: Value) {
@@ -96,11 +95,11 @@ impl Link {
 }
 
 impl Browser {
-    /// Starts one. `$CHROMIUM` names the program, if it is not called `chromium`.
+    /// Starts a browser. `$CHROMIUM` names the program; the default is `chromium`.
     pub(crate) async fn start() -> Browser {
         let program = std::env::var("CHROMIUM").unwrap_or_else(|_| "chromium".into());
         let profile = tempfile::tempdir().unwrap();
-        // The pipe is to be at 3 and 4, where only a shell can put it without `unsafe`.
+        // Chromium expects the pipe at file descriptors 3 and 4; a shell can set them without `unsafe`.
         let line = r#"exec "$0" --headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --hide-scrollbars \
             --disable-dev-shm-usage --no-first-run --disable-extensions --disable-background-networking \
             --disable-component-update --force-color-profile=srgb --user-data-dir="$1" about:blank \
@@ -129,14 +128,14 @@ impl Browser {
                 heard.heard(serde_json::from_slice(&message).unwrap_or_default());
                 message.clear();
             }
-            // Whoever waits learns that nobody will answer.
+            // Fail all pending commands.
             heard.waiting.lock().unwrap().clear();
         });
         Browser { link, _process: process, _profile: profile }
     }
 
-    /// A tab of its own, with its own cookies.
-    pub(crate) async fn page(&self, look: Look) -> Page {
+    /// Opens a tab with its own cookies.
+    pub(crate) async fn page(&self, screen: Screen) -> Page {
         let context = self.link.call(None, "Target.createBrowserContext", json!({})).await;
         let target = json!({"url": "about:blank", "browserContextId": context["browserContextId"]});
         let target = self.link.call(None, "Target.createTarget", target).await;
@@ -144,19 +143,19 @@ impl Browser {
         let session = self.link.call(None, "Target.attachToTarget", attach).await;
         let session = session["sessionId"].as_str().unwrap().to_owned();
         let complaints = Arc::new(Mutex::new(Vec::new()));
-        tokio::spawn(gather(self.link.events.subscribe(), session.clone(), complaints.clone()));
+        tokio::spawn(collect_complaints(self.link.events.subscribe(), session.clone(), complaints.clone()));
         let page = Page { link: self.link.clone(), session, complaints };
         for domain in ["Page", "Runtime", "Log", "Network"] {
             page.call(&format!("{domain}.enable"), json!({})).await;
         }
-        page.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": WITNESS})).await;
-        page.look(look).await;
+        page.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": ERROR_REPORTER})).await;
+        page.set_screen(screen).await;
         page
     }
 }
 
-/// Keeps what the browser complains about.
-async fn gather(
+/// Collects the complaints of the browser.
+async fn collect_complaints(
     mut events: broadcast::Receiver<Arc<Value>>,
     session: String,
     complaints: Arc<Mutex<Vec<String>>>,
@@ -187,39 +186,39 @@ async fn gather(
     }
 }
 
-/// How a page is looked at.
+/// Window width and theme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Screen {
     pub(crate) width: u32,
     pub(crate) dark: bool,
 }
 
-impl Look {
+impl Screen {
     pub(crate) const PHONE: u32 = 360;
     pub(crate) const DESKTOP: u32 = 1280;
     /// A phone, a tablet, a laptop and a large screen.
     const WIDTHS: [u32; 4] = [390, 768, 1440, 2560];
 
-    /// Every width in both lights.
-    pub(crate) fn every() -> impl Iterator<Item = Look> {
-        Look::WIDTHS.into_iter().flat_map(|width| [false, true].map(|dark| Look { width, dark }))
+    /// Every width in both themes.
+    pub(crate) fn every() -> impl Iterator<Item = Screen> {
+        Screen::WIDTHS.into_iter().flat_map(|width| [false, true].map(|dark| Screen { width, dark }))
     }
 
-    pub(crate) fn all() -> [Look; 4] {
-        let look = |width, dark| Look { width, dark };
+    pub(crate) fn all() -> [Screen; 4] {
+        let screen = |width, dark| Screen { width, dark };
         [
-            look(Self::DESKTOP, false),
-            look(Self::DESKTOP, true),
-            look(Self::PHONE, false),
-            look(Self::PHONE, true),
+            screen(Self::DESKTOP, false),
+            screen(Self::DESKTOP, true),
+            screen(Self::PHONE, false),
+            screen(Self::PHONE, true),
         ]
     }
 
     pub(crate) fn name(self) -> String {
         let light = if self.dark { "dark" } else { "light" };
         match self.width {
-            Look::PHONE => format!("phone-{light}"),
-            Look::DESKTOP => format!("desktop-{light}"),
+            Screen::PHONE => format!("phone-{light}"),
+            Screen::DESKTOP => format!("desktop-{light}"),
             width => format!("{width}-{light}"),
         }
     }
@@ -230,18 +229,18 @@ impl Page {
         self.link.call(Some(&self.session), method, params).await
     }
 
-    /// Sets the width of the window and the light that the system prefers.
-    pub(crate) async fn look(&self, look: Look) {
-        let phone = look.width < 700;
-        let metrics = json!({"width": look.width, "height": if phone { 740 } else { 900 },
-            "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone, "screenWidth": look.width, "screenHeight": 900});
+    /// Sets the window width and the preferred colour scheme.
+    pub(crate) async fn set_screen(&self, screen: Screen) {
+        let phone = screen.width < 700;
+        let metrics = json!({"width": screen.width, "height": if phone { 740 } else { 900 },
+            "deviceScaleFactor": if phone { 2 } else { 1 }, "mobile": phone, "screenWidth": screen.width, "screenHeight": 900});
         self.call("Emulation.setDeviceMetricsOverride", metrics).await;
         let light = json!({"features": [
-            {"name": "prefers-color-scheme", "value": if look.dark { "dark" } else { "light" }}]});
+            {"name": "prefers-color-scheme", "value": if screen.dark { "dark" } else { "light" }}]});
         self.call("Emulation.setEmulatedMedia", light).await;
     }
 
-    /// Opens an address and waits until it is loaded.
+    /// Opens a URL and waits until it is loaded.
     pub(crate) async fn open(&self, url: &str) {
         let mut events = self.link.events.subscribe();
         let answer = self.call("Page.navigate", json!({"url": url})).await;
@@ -264,13 +263,13 @@ impl Page {
                 }
             }
         };
-        if tokio::time::timeout(PATIENCE, loaded).await.is_err() {
+        if tokio::time::timeout(TIMEOUT, loaded).await.is_err() {
             self.screenshot("failed").await;
             panic!("the page did not load: {}", self.eval("location.href + document.body.innerText").await);
         }
     }
 
-    /// The value of an expression.
+    /// Evaluates an expression.
     pub(crate) async fn eval(&self, expression: &str) -> Value {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", params).await;
@@ -280,12 +279,12 @@ impl Page {
 
     /// Waits until an expression is true.
     pub(crate) async fn until(&self, expression: &str) {
-        let deadline = tenure::runtime::now() + PATIENCE;
-        // While a page is being replaced there is nothing to evaluate in: that counts as not yet.
-        let asked = format!("(() => {{ try {{ return !!({expression}) }} catch {{ return false }} }})()");
+        let deadline = tenure::runtime::now() + TIMEOUT;
+        // While a page is being replaced the evaluation fails; retry it.
+        let guarded = format!("(() => {{ try {{ return !!({expression}) }} catch {{ return false }} }})()");
         loop {
-            let params = json!({"expression": asked, "returnByValue": true});
-            let answer = self.link.ask(Some(&self.session), "Runtime.evaluate", &params).await;
+            let params = json!({"expression": guarded, "returnByValue": true});
+            let answer = self.link.request(Some(&self.session), "Runtime.evaluate", &params).await;
             if answer.is_ok_and(|answer| answer["result"]["value"] == true) {
                 return;
             }
@@ -293,7 +292,7 @@ impl Page {
                 self.screenshot("failed").await;
                 let text = self.eval("document.body.innerText").await;
                 panic!(
-                    "never so: {expression}\n{}\n{:?}",
+                    "timed out: {expression}\n{}\n{:?}",
                     text.as_str().unwrap_or_default(),
                     self.complaints()
                 );
@@ -302,12 +301,12 @@ impl Page {
         }
     }
 
-    /// Waits until the page has this text.
+    /// Waits until the page contains a text.
     pub(crate) async fn shows(&self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", json!(text))).await;
     }
 
-    /// Clicks with the mouse in the middle of the first element of a selector, which must be there to be hit.
+    /// Clicks the centre of the first element of a selector. Fails if another element covers it.
     pub(crate) async fn click(&self, selector: &str) {
         let found = format!("document.querySelector({})", json!(selector));
         self.until(&found).await;
@@ -317,7 +316,7 @@ impl Page {
              const top = document.elementFromPoint(x, y); \
              return {{x, y, hit: e.contains(top), top: top && top.outerHTML.slice(0, 200)}} }})()"
         );
-        // Nobody hits what is still moving.
+        // Wait until the element stops moving.
         let mut at = self.eval(&place).await;
         let place = loop {
             tokio::time::sleep(Duration::from_millis(60)).await;
@@ -335,14 +334,14 @@ impl Page {
         }
     }
 
-    /// Clicks on what leads to another page, and waits for that.
+    /// Clicks an element and waits for the next page.
     pub(crate) async fn follow(&self, selector: &str) {
         let mut events = self.link.events.subscribe();
         self.click(selector).await;
         self.loaded(&mut events).await;
     }
 
-    /// Types into the element that has the focus.
+    /// Types into the focused element.
     pub(crate) async fn type_text(&self, text: &str) {
         self.call("Input.insertText", json!({"text": text})).await;
     }
@@ -353,7 +352,7 @@ impl Page {
             "Tab" => (9, ""),
             "Enter" => (13, "\r"),
             "Escape" => (27, ""),
-            other => panic!("what is the code of {other}?"),
+            other => panic!("unknown key {other}"),
         };
         for kind in ["keyDown", "keyUp"] {
             let event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": if kind == "keyDown" { text } else { "" }});
@@ -361,8 +360,8 @@ impl Page {
         }
     }
 
-    /// Keeps a picture of the page under `target/screenshots/`, whole as far as a browser can paint one; of a dialog, as it lies
-    /// over the window.
+    /// Writes a screenshot to `target/screenshots/`: of the full page up to the browser's limit, or of the window if a dialog is
+    /// open.
     pub(crate) async fn screenshot(&self, name: &str) {
         self.eval(SETTLED).await;
         let mut params = json!({"format": "png", "optimizeForSpeed": true});
@@ -379,36 +378,36 @@ impl Page {
             .unwrap();
     }
 
-    /// What the browser has complained about so far.
+    /// The complaints of the browser so far.
     pub(crate) fn complaints(&self) -> Vec<String> {
         self.complaints.lock().unwrap().clone()
     }
 
-    /// Forgets complaints that were meant to come.
-    pub(crate) fn forgive(&self) {
+    /// Clears expected complaints.
+    pub(crate) fn clear_complaints(&self) {
         self.complaints.lock().unwrap().clear();
     }
 
-    /// Looks at the page that is open in every width and light: nothing may overflow, no word may be broken, and axe-core must
-    /// find nothing. Pictures are kept of some.
+    /// Checks the open page in every width and theme: no overflow, no broken words, no findings of axe-core. Writes screenshots of
+    /// some.
     pub(crate) async fn fits_every_screen(&self, name: &str) {
         let mut all = Vec::new();
-        for look in Look::every() {
-            self.look(look).await;
-            if look.width != 2560 || !look.dark {
-                self.screenshot(&format!("{name}-{}", look.name())).await;
+        for screen in Screen::every() {
+            self.set_screen(screen).await;
+            if screen.width != 2560 || !screen.dark {
+                self.screenshot(&format!("{name}-{}", screen.name())).await;
             }
             let mut found = self.problems().await;
-            // Colours differ by light, and what is laid out by width: these two see all of it.
-            if matches!((look.width, look.dark), (390, false) | (1440, true)) {
+            // Colours depend on the theme and layout on the width: these two combinations cover both.
+            if matches!((screen.width, screen.dark), (390, false) | (1440, true)) {
                 found.extend(self.accessible().await);
             }
-            all.extend(found.into_iter().map(|problem| format!("{name}-{}: {problem}", look.name())));
+            all.extend(found.into_iter().map(|problem| format!("{name}-{}: {problem}", screen.name())));
         }
         assert!(all.is_empty(), "{}", all.join("\n"));
     }
 
-    /// What axe-core finds.
+    /// The findings of axe-core.
     async fn accessible(&self) -> Option<String> {
         let path = folder().join("axe/node_modules/axe-core/axe.min.js");
         let source = std::fs::read_to_string(&path).unwrap_or_else(|error| {
@@ -421,8 +420,8 @@ impl Page {
         (found != json!([])).then(|| format!("axe-core: {}", serde_json::to_string_pretty(&found).unwrap()))
     }
 
-    /// Fails if the browser complained, if anything is wider than the window, if a word is broken, or if anything has no name.
-    pub(crate) async fn calm(&self) {
+    /// Fails on complaints of the browser, overflow, broken words and accessibility faults.
+    pub(crate) async fn assert_no_problems(&self) {
         let problems = self.problems().await;
         if !problems.is_empty() {
             self.screenshot("failed").await;
@@ -430,25 +429,28 @@ impl Page {
         }
     }
 
-    /// What is wrong with the page as it is.
+    /// The problems of the current page.
     async fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        let checks =
-            [("too wide", WIDE), ("words are broken", BROKEN), ("nobody can tell what these are", UNNAMED)];
+        let checks = [
+            ("too wide", WIDE),
+            ("words are broken", BROKEN),
+            ("accessibility faults", ACCESSIBILITY_FAULTS),
+        ];
         for (what, check) in checks {
             let found = self.eval(check).await;
             if found != json!([]) {
                 problems.push(format!("{what}: {found}"));
             }
         }
-        // Whatever the browser had to say before this answer has been heard by now.
+        // Messages arrive in order, so all complaints before this response are collected.
         problems.extend(self.complaints());
         problems
     }
 }
 
-/// What is wider than the window, cards that have to be scrolled sideways, and a menu that is broken into lines on a screen that
-/// is wide enough. A phone zooms out until everything fits: what counts is the width of the screen.
+/// Overflow: elements wider than the window, cards that scroll sideways, and a navigation that wraps on a wide screen. A phone
+/// zooms out until everything fits, so the width of the screen counts.
 const WIDE: &str = r#"(() => {
     const most = screen.width, wide = document.documentElement.scrollWidth, found = [];
     const brief = (e) => e.outerHTML.slice(0, 140);
@@ -463,12 +465,12 @@ const WIDE: &str = r#"(() => {
         found.push(`a card of ${card.clientWidth} has ${card.scrollWidth} pixels`, ...over.slice(0, 2).map(brief));
     }
     const lines = new Set([...document.querySelectorAll(".nav a")].map((a) => Math.round(a.getBoundingClientRect().top)));
-    if (most >= 768 && lines.size > 1) found.push("the menu is broken into lines");
+    if (most >= 768 && lines.size > 1) found.push("the navigation wraps");
     return found;
 })()"#;
 
-/// Words that are broken in their middle, with where. What has more than 24 characters without a space may be: it is an address,
-/// or a number that nobody reads aloud. Where a browser may break a line by itself, as after a hyphen, the word ends.
+/// Words that are broken across lines. Texts of more than 24 characters without a space, such as addresses, are exempt. A word
+/// ends where a browser may break a line, such as after a hyphen.
 const BROKEN: &str = r#"(() => {
     const found = [];
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -477,7 +479,7 @@ const BROKEN: &str = r#"(() => {
         const node = texts.currentNode;
         const parent = node.parentElement;
         if (!parent.checkVisibility() || parent.closest(".hidden, .skip, svg, textarea")) continue;
-        // The head of a table that is shown as cards is for those who hear it.
+        // The header of a table that is shown as cards is visible only to screen readers.
         const head = parent.closest("thead");
         if (head && head.clientWidth <= 1) continue;
         for (const [text, at] of [...node.data.matchAll(/\S+/g)].map((text) => [text[0], text.index])) {
@@ -493,16 +495,15 @@ const BROKEN: &str = r#"(() => {
     return found;
 })()"#;
 
-/// What axe-core finds: which rule, and where.
+/// Runs axe-core and returns rule and location of each violation.
 const AXE: &str = "axe.run(document, {preload: false, resultTypes: ['violations']}).then(({violations}) =>     violations.map(({id, help, nodes}) => ({id, help, nodes: nodes.slice(0, 3).map((node) => node.html.slice(0, 200) + ' ' + node.failureSummary)})))";
 
-/// Ends what changes by and by, as colours do in another light; what has no end is cancelled. A picture is of the frame after it. Waits for
-/// nothing: where scripts are switched off, no page is called back.
+/// Finishes all animations; endless ones are cancelled. It does not wait for callbacks, because pages without scripts have none.
 const SETTLED: &str = "(() => { getComputedStyle(document.body).color; \
     for (const change of document.getAnimations()) { try { change.finish() } catch { change.cancel() } } \
     return getComputedStyle(document.body).color != '' })()";
 
-/// Beside what cargo builds, whatever `CARGO_TARGET_DIR` says.
+/// The folder of screenshots in the target directory.
 fn screenshots() -> PathBuf {
     folder().join("screenshots")
 }

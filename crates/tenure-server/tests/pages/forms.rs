@@ -1,4 +1,4 @@
-//! Forms without a browser: what the next page tells, what is kept when a form is refused, and what answers carry.
+//! Forms without a browser: one-time messages, rejected forms and response headers.
 
 use std::io::Read as _;
 
@@ -6,46 +6,47 @@ use axum::body::Body;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
-use tenure::backend::memory::Memory;
 use tenure::port::{
-    Authority, Bureau, Desk, NewTask, Office, Outcome, PoolMatch, Pools, Settlement, Tasks, TopicKey,
-    TopicSettings,
+    AccessStore, ClaimAuthority, ClaimOutcome, EventAdmin, NewTask, PoolMatchRequest, PoolStore, Settlement,
+    TaskAdmin, TaskStore, TopicKey, TopicSettings,
 };
+use tenure::store::memory::MemoryStore;
 use tenure::{Name, port};
 use tower::ServiceExt as _;
 
+use crate::queues::{claim, grant, hosts, mail, pool_request, submit};
 use crate::schedules::set;
-use crate::work::{asks, claim, grant, hosts, mail, submit};
-use crate::{follow, open, send, send_with, told};
+use crate::{follow, message, open, send, send_with};
 
-async fn topic(store: &Memory, name: &str) {
+async fn topic(store: &MemoryStore, name: &str) {
     let key = TopicKey::new(Name::default_namespace(), name.parse().unwrap());
     store.set_topic(&key, &TopicSettings::default()).await.unwrap();
 }
 
-/// A link with `?done=cancel` told whoever opened it that a task was cancelled.
+/// A link with `?done=cancel` showed every visitor that a task was cancelled.
 #[tokio::test]
-async fn what_a_form_did_is_told_once_and_to_nobody_else() {
-    let store = Memory::new();
+async fn the_result_of_a_form_is_shown_once_and_only_to_its_sender() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
     let id = submit(&store, vec![NewTask::new("a")]).await[0];
     let page = format!("/tasks/{id}?namespace=default");
-    let answer = send(&app, "POST", &format!("/tasks/{id}/cancel?namespace=default"), "seen=ready").await;
+    let answer =
+        send(&app, "POST", &format!("/tasks/{id}/cancel?namespace=default"), "expected_state=ready").await;
     assert_eq!(
-        (answer.headers[LOCATION].to_str().unwrap(), told(&answer).as_str()),
+        (answer.headers[LOCATION].to_str().unwrap(), message(&answer).as_str()),
         (page.as_str(), "cancel")
     );
     let shown = follow(&app, &answer).await;
-    assert!(shown.text.contains("notice good") && shown.text.contains("Cancelled, and"), "{}", shown.text);
-    // The answer deletes the message; without it, and by a link, nothing is told.
+    assert!(shown.text.contains("notice good") && shown.text.contains("Cancelled, with"), "{}", shown.text);
+    // The response deletes the message. Without the cookie, and with a link, the page shows none.
     assert!(
         shown.headers.get_all("set-cookie").iter().any(|set| set.to_str().unwrap().contains("Max-Age=0"))
     );
     for link in [page.clone(), format!("{page}&done=cancel")] {
         let again = send(&app, "GET", &link, "").await;
-        assert!(!again.text.contains("Cancelled, and"), "{link}: {}", again.text);
+        assert!(!again.text.contains("Cancelled, with"), "{link}: {}", again.text);
     }
-    // Neither is it on another page, nor when the script refreshes the page.
+    // Another page and a refresh by the script show none.
     let cookie = crate::cookies(&answer);
     let queue = send_with(&app, "GET", "/queues/mail", "", &[("cookie", &cookie)]).await;
     assert!(
@@ -58,29 +59,29 @@ async fn what_a_form_did_is_told_once_and_to_nobody_else() {
     assert!(!refreshed.text.contains("notice good") && !refreshed.headers.contains_key("set-cookie"));
 }
 
-/// Reloading the page that showed a new access token made another one.
+/// Reloading the page that showed a new access token created another one.
 #[tokio::test]
-async fn a_new_access_token_is_shown_once_and_made_once() {
-    let store = Memory::new();
+async fn a_new_access_token_is_shown_once_and_created_once() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
-    let made = send(&app, "POST", "/access", "name=ci&namespace=default&lifetime=30d&read=on").await;
-    assert_eq!(made.headers[LOCATION], "/access");
+    let made = send(&app, "POST", "/credentials", "name=ci&namespace=default&expiry=30d&read=on").await;
+    assert_eq!(made.headers[LOCATION], "/credentials");
     assert!(!made.text.contains("tenure_"), "{}", made.text);
     let shown = follow(&app, &made).await;
     assert!(shown.text.contains("Access token for ci."), "{}", shown.text);
     assert!(shown.text.contains(r#"<pre id="secret" tabindex="0">tenure_"#), "{}", shown.text);
-    let reloaded = send(&app, "GET", "/access", "").await;
+    let reloaded = send(&app, "GET", "/credentials", "").await;
     assert!(!reloaded.text.contains(r#"id="secret""#), "{}", reloaded.text);
     assert_eq!(store.credentials().await.unwrap().len(), 1);
 }
 
-/// Invalid JSON led to a page with nothing but the error, and what was written was lost.
+/// Invalid JSON led to a page that showed only the error, and the input was lost.
 #[tokio::test]
-async fn a_form_that_is_refused_comes_back_as_it_was_filled_in() {
-    let store = Memory::new();
+async fn a_rejected_form_keeps_its_input() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
     topic(&store, "orders").await;
-    set(&store, r#"{"name": "a", "when": "every 1m", "target": {"task": {"queue": "q"}}}"#).await;
+    set(&store, r#"{"name": "a", "expression": "every 1m", "target": {"task": {"queue": "q"}}}"#).await;
     let wrong = "%7B%22half%22%3A";
     for (path, form, kept) in [
         ("/tasks/new?namespace=default", format!("queue=mail&kind=welcome&payload={wrong}"), "welcome"),
@@ -99,50 +100,54 @@ async fn a_form_that_is_refused_comes_back_as_it_was_filled_in() {
         );
         let (_, below) = field.split_once("</textarea>").unwrap();
         assert!(
-            below.starts_with(r#"<small class="mistake" id="payload-mistake" role="alert">Invalid JSON"#),
+            below.starts_with(r#"<small class="field-error" id="payload-error" role="alert">Invalid JSON"#),
             "{path}: {below}"
         );
     }
     assert_eq!(store.tasks(&port::TaskFilter { limit: 9, ..Default::default() }).await.unwrap().len(), 0);
 }
 
-/// The preview of a schedule stayed empty until its name and its queue were filled in, which have nothing to do with it.
+/// The preview of a schedule stayed empty until its name and its queue were filled in, although they do not affect the ticks.
 #[tokio::test]
-async fn a_schedule_is_previewed_as_soon_as_it_says_when() {
-    let store = Memory::new();
+async fn a_valid_expression_is_enough_for_the_preview_of_a_schedule() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
     let preview = async |form: &str| {
         let page = send(&app, "POST", "/schedules/new?namespace=default", form).await.text;
         page.split_once(r#"id="preview""#).unwrap().1.to_owned()
     };
-    for target in ["task", "event", "call"] {
-        let shown = preview(&format!("when=%40daily&zone=UTC&target={target}&step=check")).await;
-        assert!(shown.contains(r#"class="ticks"#) && !shown.contains("data-wrong"), "{target}: {shown}");
+    for target in ["task", "event", "webhook"] {
+        let shown = preview(&format!("expression=%40daily&time_zone=UTC&target={target}&step=preview")).await;
+        assert!(
+            shown.contains(r#"class="ticks"#) && !shown.contains("data-error-field"),
+            "{target}: {shown}"
+        );
     }
-    // What is wrong elsewhere is told, beside the ticks.
-    let shown = preview("when=%40daily&zone=UTC&target=task&queue=q&payload=%7B&step=check").await;
-    assert!(shown.contains(r#"class="ticks"#) && shown.contains(r#"data-wrong="payload""#), "{shown}");
-    let shown = preview("when=never&zone=UTC&target=task&step=check").await;
-    assert!(!shown.contains(r#"class="ticks"#) && shown.contains(r#"data-wrong="when""#), "{shown}");
-    // To save it, everything has to be there.
-    let answer = send(&app, "POST", "/schedules/new", "when=%40daily&zone=UTC&target=task&step=save").await;
+    // Errors in other fields are shown beside the ticks.
+    let shown =
+        preview("expression=%40daily&time_zone=UTC&target=task&queue=q&payload=%7B&step=preview").await;
+    assert!(shown.contains(r#"class="ticks"#) && shown.contains(r#"data-error-field="payload""#), "{shown}");
+    let shown = preview("expression=never&time_zone=UTC&target=task&step=preview").await;
+    assert!(
+        !shown.contains(r#"class="ticks"#) && shown.contains(r#"data-error-field="expression""#),
+        "{shown}"
+    );
+    // Saving requires all fields.
+    let answer =
+        send(&app, "POST", "/schedules/new", "expression=%40daily&time_zone=UTC&target=task&step=save").await;
     assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", answer.text);
 }
 
-/// A browser that asked for a path that does not exist was shown raw JSON.
+/// A browser that requested a missing path was shown raw JSON.
 #[tokio::test]
 async fn an_unknown_path_is_a_page_for_browsers_and_a_problem_for_programs() {
-    let app = open(&Memory::new()).await;
+    let app = open(&MemoryStore::new()).await;
     let page = send(&app, "GET", "/nonesuch", "").await;
     assert_eq!(
         (page.status, page.headers[CONTENT_TYPE].to_str().unwrap()),
         (StatusCode::NOT_FOUND, "text/html; charset=utf-8")
     );
-    assert!(
-        page.text.contains("<main") && page.text.contains("there is nothing at /nonesuch"),
-        "{}",
-        page.text
-    );
+    assert!(page.text.contains("<main") && page.text.contains("no route matches /nonesuch"), "{}", page.text);
     let page = send(&app, "POST", "/audit", "").await;
     assert_eq!(
         (page.status, page.headers[CONTENT_TYPE].to_str().unwrap()),
@@ -156,50 +161,53 @@ async fn an_unknown_path_is_a_page_for_browsers_and_a_problem_for_programs() {
     }
 }
 
-/// Whoever called off a request that waited was told that a resource was taken back.
+/// After the cancellation of a waiting request the page said that a claim was revoked.
 #[tokio::test]
-async fn calling_off_a_request_says_so() {
-    let store = Memory::new();
+async fn cancelling_a_waiting_request_shows_that_it_was_cancelled() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
     store.add_resources(&hosts(), &[]).await.unwrap();
-    let holds = store.request(&hosts(), &asks("first")).await.unwrap().id;
+    let holds = store.create_pool_request(&hosts(), &pool_request("first")).await.unwrap().id;
     grant(&store, holds).await;
-    let waits = store.request(&hosts(), &asks("second")).await.unwrap().id;
-    let none = PoolMatch { pool: hosts(), authority: Authority::Direct, request: Some(waits) };
+    let waits = store.create_pool_request(&hosts(), &pool_request("second")).await.unwrap().id;
+    let none = PoolMatchRequest { pool: hosts(), authority: ClaimAuthority::Direct, request: Some(waits) };
     assert!(store.match_pool(&none).await.unwrap().is_ok_and(|granted| granted.is_empty()));
-    let answer = send(&app, "POST", &format!("/pools/hosts/requests/{waits}/release"), "seen=0").await;
+    let answer =
+        send(&app, "POST", &format!("/pools/hosts/requests/{waits}/release"), "expected_token=0").await;
     let page = follow(&app, &answer).await.text;
-    assert!(page.contains("Request called off.") && !page.contains("Taken back"), "{page}");
-    assert!(page.contains("called off</td>") || page.contains("of ada called off"), "{page}");
+    assert!(page.contains("Request cancelled.") && !page.contains("Claim revoked"), "{page}");
+    assert!(page.contains("of ada cancelled"), "{page}");
     let token = store.pool_request(&Name::default_namespace(), holds).await.unwrap().unwrap().token.unwrap();
-    let form = format!("seen={}", token.as_u64());
+    let form = format!("expected_token={}", token.as_u64());
     let answer = send(&app, "POST", &format!("/pools/hosts/requests/{holds}/release"), &form).await;
-    assert!(follow(&app, &answer).await.text.contains("Taken back."));
+    assert!(follow(&app, &answer).await.text.contains("Claim revoked."));
 }
 
-/// The audit told of a backfill and of a reset in milliseconds since 1970.
+/// The audit log showed the times of a backfill and of a reset in milliseconds since 1970.
 #[tokio::test]
-async fn the_audit_tells_times_as_people_read_them() {
-    let store = Memory::new();
+async fn the_audit_log_shows_instants_in_rfc_3339() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
-    set(&store, r#"{"name": "a", "when": "every 1h", "target": {"task": {"queue": "q"}}}"#).await;
+    set(&store, r#"{"name": "a", "expression": "every 1h", "target": {"task": {"queue": "q"}}}"#).await;
     // 2026-01-01, from midnight to three.
-    let form = "from_ms=1767225600000&to_ms=1767236400000";
+    let form = "from_at_ms=1767225600000&to_at_ms=1767236400000";
     assert_eq!(send(&app, "POST", "/schedules/a/backfill", form).await.status, StatusCode::SEE_OTHER);
-    let token = crate::events::made(&store).await;
-    crate::events::die(&store, token, 1, "boom").await;
-    let reset = send(&app, "POST", "/topics/orders/groups/billing/reset", "to=time&time=1767225600000").await;
-    assert_eq!(told(&reset), "reset", "{}", reset.text);
+    let token = crate::events::topic_with_member(&store).await;
+    crate::events::publish_dead_letters(&store, token, 1, "boom").await;
+    let reset =
+        send(&app, "POST", "/topics/orders/groups/billing/reset", "to=time&published_at_ms=1767225600000")
+            .await;
+    assert_eq!(message(&reset), "reset", "{}", reset.text);
     let audit = send(&app, "GET", "/audit", "").await.text;
     assert!(audit.contains("to 2026-01-01T00:00:00Z<"), "{audit}");
     assert!(audit.contains("3 ticks from 2026-01-01T00:00:00Z to 2026-01-01T02:00:00Z"), "{audit}");
     assert!(!audit.contains("17672"), "{audit}");
 }
 
-/// The dialog for many tasks did not say how many, if the list was narrowed to a kind or a worker.
+/// The confirmation of a bulk action did not show the number of tasks of a filtered list.
 #[tokio::test]
-async fn a_bulk_question_says_how_many_also_of_a_filtered_list() {
-    let store = Memory::new();
+async fn the_confirmation_of_a_bulk_action_shows_the_number_of_filtered_tasks() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
     submit(&store, vec![NewTask::new("mine"); 1203]).await;
     submit(&store, vec![NewTask::new("other"); 5]).await;
@@ -214,15 +222,15 @@ async fn a_bulk_question_says_how_many_also_of_a_filtered_list() {
     assert!(question.contains("Cancel more than 2,000 tasks?"), "{question}");
 }
 
-/// Whole stack traces in the rows of a list made twenty rows fifteen screens high.
+/// Full stack traces in the rows of a list made twenty rows fifteen screens high.
 #[tokio::test]
-async fn a_row_has_the_first_line_of_an_error_and_the_task_all_of_it() {
-    let store = Memory::new();
+async fn a_row_shows_the_first_line_of_an_error_and_the_task_page_all_of_it() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
     let id = submit(&store, vec![NewTask::new("a")]).await[0];
     let claimed = claim(&store, 1).await;
     let trace = format!("exit code 1: boom\n\nTraceback:\n{}", "  at deep.rs\n".repeat(100));
-    let outcome = Outcome::Fail { error: trace, retry: false, after: std::time::Duration::ZERO };
+    let outcome = ClaimOutcome::Fail { error: trace, retry: false, retry_in: std::time::Duration::ZERO };
     let settled = Settlement { namespace: mail().namespace, task: id, token: claimed[0].token, outcome };
     store.settle(&[settled]).await.unwrap();
     let list = send(&app, "GET", "/queues/mail", "").await.text;
@@ -230,10 +238,10 @@ async fn a_row_has_the_first_line_of_an_error_and_the_task_all_of_it() {
     assert!(send(&app, "GET", &format!("/tasks/{id}"), "").await.text.contains("at deep.rs"));
 }
 
-/// The pattern of the confirmation escaped the hyphen, which browsers take for a mistake: any name passed, or none.
+/// The pattern of the confirmation escaped the hyphen, which is an error in browsers: the pattern was ignored.
 #[tokio::test]
-async fn the_pattern_of_a_confirmation_is_one_that_browsers_read() {
-    let store = Memory::new();
+async fn the_pattern_of_a_name_confirmation_is_valid_in_browsers() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
     topic(&store, "a-b.c").await;
     let question = send(&app, "GET", "/topics/a-b.c/delete", "").await.text;
@@ -241,8 +249,8 @@ async fn the_pattern_of_a_confirmation_is_one_that_browsers_read() {
 }
 
 #[tokio::test]
-async fn a_page_is_compressed_for_those_who_read_that_and_a_secret_is_not() {
-    let app = open(&Memory::new()).await;
+async fn a_page_is_compressed_on_request_unless_it_shows_a_secret() {
+    let app = open(&MemoryStore::new()).await;
     let get = async |path: &str, cookie: &str| {
         let request = Request::get(path).header("host", "localhost").header("accept-encoding", "gzip, br");
         let request = request.header("accept", "text/html").header("cookie", cookie).body(Body::empty());
@@ -256,8 +264,8 @@ async fn a_page_is_compressed_for_those_who_read_that_and_a_secret_is_not() {
         flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
         assert!(text.len() > bytes.len() * 2, "{path}: {} of {}", bytes.len(), text.len());
     }
-    let made = send(&app, "POST", "/access", "name=ci&namespace=default&lifetime=30d&read=on").await;
-    let answer = get("/access", &crate::cookies(&made)).await;
+    let made = send(&app, "POST", "/credentials", "name=ci&namespace=default&expiry=30d&read=on").await;
+    let answer = get("/credentials", &crate::cookies(&made)).await;
     assert!(!answer.headers().contains_key(CONTENT_ENCODING));
     let text = answer.into_body().collect().await.unwrap().to_bytes();
     assert!(String::from_utf8_lossy(&text).contains("Access token for ci."));

@@ -1,10 +1,10 @@
-//! The dashboard without a browser: what is refused, what is shown to whom, and what may be kept.
+//! The dashboard without a browser: rejected requests, permissions and caching.
 
 mod events;
 mod forms;
+mod queues;
 mod schedules;
 mod states;
-mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, SET_COOKIE};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tenure::Tenure;
-use tenure::backend::memory::Memory;
-use tenure::port::{Directory, ElectionView};
-use tenure::runtime::System;
+use tenure::port::{ElectionAdmin, ElectionView};
+use tenure::runtime::SystemRuntime;
+use tenure::store::memory::MemoryStore;
 use tenure_server::App;
-use tenure_server::access::Access;
+use tenure_server::access::AccessMode;
 use tower::ServiceExt as _;
 
 struct Answer {
@@ -46,31 +46,31 @@ async fn send_with(app: &App, method: &str, path: &str, form: &str, headers: &[(
     Answer { status: parts.status, headers: parts.headers, text }
 }
 
-/// The cookies that an answer sets, as a browser sends them back.
+/// The cookies of a response, as a browser sends them back.
 fn cookies(answer: &Answer) -> String {
     let set = answer.headers.get_all(SET_COOKIE).iter().map(|value| value.to_str().unwrap());
     set.map(|text| text.split(';').next().unwrap()).collect::<Vec<_>>().join("; ")
 }
 
-/// The word for what a form did, which the next page is told.
-fn told(answer: &Answer) -> String {
+/// The one-time message of a form for the next page.
+fn message(answer: &Answer) -> String {
     let cookies = cookies(answer);
-    let done = cookies.split("; ").find_map(|pair| pair.strip_prefix("tenure_done="));
+    let done = cookies.split("; ").find_map(|pair| pair.strip_prefix("tenure_message="));
     done.unwrap_or_default().split('!').next().unwrap().to_owned()
 }
 
-/// The page that a redirect leads to, as a browser that keeps cookies sees it.
+/// Follows a redirect with its cookies.
 async fn follow(app: &App, answer: &Answer) -> Answer {
     assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
     let to = answer.headers[LOCATION].to_str().unwrap().split('#').next().unwrap().to_owned();
     send_with(app, "GET", &to, "", &[("cookie", &cookies(answer))]).await
 }
 
-async fn open(store: &Memory) -> App {
-    App::new(Arc::new(store.clone()), Access::Open, Arc::new(System))
+async fn open(store: &MemoryStore) -> App {
+    App::new(Arc::new(store.clone()), AccessMode::Open, Arc::new(SystemRuntime))
 }
 
-async fn view(store: &Memory) -> ElectionView {
+async fn view(store: &MemoryStore) -> ElectionView {
     store
         .election(
             &"nightly"
@@ -83,8 +83,8 @@ async fn view(store: &Memory) -> ElectionView {
         .unwrap()
 }
 
-/// Somebody who leads `nightly`, and somebody who would.
-async fn led(store: &Memory) -> [(Tenure, tenure::Elector); 2] {
+/// The leader of `nightly` and a second candidate.
+async fn two_candidates(store: &MemoryStore) -> [(Tenure, tenure::Elector); 2] {
     let stand = async |id: &str, priority| {
         let tenure = Tenure::builder()
             .store(store.clone())
@@ -93,7 +93,7 @@ async fn led(store: &Memory) -> [(Tenure, tenure::Elector); 2] {
             .open()
             .await
             .unwrap();
-        let elector = tenure.elector("nightly").id(id).priority(priority).start().await.unwrap();
+        let elector = tenure.elector("nightly").candidate_name(id).priority(priority).start().await.unwrap();
         (tenure, elector)
     };
     let first = stand("first", 2).await;
@@ -102,39 +102,41 @@ async fn led(store: &Memory) -> [(Tenure, tenure::Elector); 2] {
 }
 
 #[tokio::test]
-async fn a_deed_never_reaches_a_later_leader() {
-    let store = Memory::new();
+async fn an_action_never_applies_to_a_later_leader() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
-    let [(_a, first), (_b, second)] = led(&store).await;
+    let [(_a, first), (_b, second)] = two_candidates(&store).await;
     let before = view(&store).await;
     let (seen, to) = (
         before.leases[0].token.as_u64(),
-        &before.candidates.iter().find(|c| c.id == "second").unwrap().session.id,
+        &before.candidates.iter().find(|c| c.name == "second").unwrap().session.id,
     );
-    // An operator looks, and while they think, the leader changes.
+    // The leader changes after the operator loaded the form.
     first.stop().await.unwrap();
     second.elected().await.unwrap();
-    for (action, form) in [("resign", format!("seen={seen}")), ("transfer", format!("seen={seen}&to={to}"))] {
+    for (action, form) in
+        [("resign", format!("expected_token={seen}")), ("transfer", format!("expected_token={seen}&to={to}"))]
+    {
         let path = format!("/elections/nightly/{action}?namespace=default");
         let answer = send(&app, "POST", &path, &form).await;
         assert_eq!(answer.status, StatusCode::CONFLICT, "{}", answer.text);
-        assert!(answer.text.contains("has changed since you looked"), "{}", answer.text);
+        assert!(answer.text.contains("has changed; no request was sent"), "{}", answer.text);
     }
     let after = view(&store).await;
     assert!(second.is_leader());
-    // Who looks again is obeyed.
-    let form = format!("seen={}", after.leases[0].token.as_u64());
+    // A reloaded form succeeds.
+    let form = format!("expected_token={}", after.leases[0].token.as_u64());
     let answer = send(&app, "POST", "/elections/nightly/resign?namespace=default", &form).await;
     assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
     assert_eq!(answer.headers[LOCATION], "/elections/nightly?namespace=default");
-    assert_eq!(told(&answer), "resign");
+    assert_eq!(message(&answer), "resign");
 }
 
 #[tokio::test]
-async fn an_address_puts_no_words_into_our_mouth() {
-    let store = Memory::new();
+async fn a_page_shows_no_text_from_a_forged_message() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
-    let _standing = led(&store).await;
+    let _candidates = two_candidates(&store).await;
     for done in ["%3Cscript%3Ealert(1)%3C/script%3E", "You%20won", "pause%20"] {
         let answer = send(&app, "GET", &format!("/elections/nightly?done={done}"), "").await;
         assert!(
@@ -142,7 +144,7 @@ async fn an_address_puts_no_words_into_our_mouth() {
             "{}",
             answer.text
         );
-        let cookie = format!("tenure_done={done}!%2Felections%2Fnightly");
+        let cookie = format!("tenure_message={done}!%2Felections%2Fnightly");
         let answer = send_with(&app, "GET", "/elections/nightly", "", &[("cookie", &cookie)]).await;
         assert_eq!(answer.status, StatusCode::OK);
         assert!(!answer.text.contains("<script>a") && !answer.text.contains("You won"), "{}", answer.text);
@@ -157,51 +159,75 @@ async fn an_address_puts_no_words_into_our_mouth() {
 }
 
 #[tokio::test]
-async fn nonsense_is_answered_with_a_page_that_names_it() {
-    let store = Memory::new();
+async fn invalid_requests_get_a_page_that_names_the_error() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
-    let _standing = led(&store).await;
+    let _candidates = two_candidates(&store).await;
     let cases = [
         ("GET", "/elections/nonesuch", "", StatusCode::NOT_FOUND, "nonesuch"),
         ("GET", "/elections/a%20b", "", StatusCode::BAD_REQUEST, "position 2"),
         ("GET", "/elections/nightly?namespace=a%20b", "", StatusCode::BAD_REQUEST, "position 2"),
         ("GET", "/elections/nightly?namespace=a&namespace=b", "", StatusCode::BAD_REQUEST, "two namespaces"),
         ("GET", "/elections/nightly/explode", "", StatusCode::NOT_FOUND, "explode"),
-        ("GET", "/audit?before=yesterday", "", StatusCode::BAD_REQUEST, "before"),
-        ("POST", "/elections/nightly/pause", "", StatusCode::UNPROCESSABLE_ENTITY, "seen"),
-        ("POST", "/elections/nightly/pause", "seen=x", StatusCode::UNPROCESSABLE_ENTITY, "seen"),
-        ("POST", "/elections/nightly/pause", "seen=1&colour=red", StatusCode::UNPROCESSABLE_ENTITY, "colour"),
-        ("POST", "/elections/nightly/resume", "seen=1&seen=2", StatusCode::UNPROCESSABLE_ENTITY, "seen"),
+        ("GET", "/audit?cursor=yesterday", "", StatusCode::BAD_REQUEST, "cursor"),
+        ("POST", "/elections/nightly/pause", "", StatusCode::UNPROCESSABLE_ENTITY, "expected_token"),
         (
             "POST",
-            "/access",
-            "name=a&namespace=b&lifetime=90d",
+            "/elections/nightly/pause",
+            "expected_token=x",
             StatusCode::UNPROCESSABLE_ENTITY,
-            "do nothing",
+            "expected_token",
         ),
-        ("POST", "/access", "name=a&namespace=b&lifetime=9y&read=on", StatusCode::UNPROCESSABLE_ENTITY, "9y"),
         (
             "POST",
-            "/access",
-            "name=+&namespace=b&lifetime=90d&read=on",
+            "/elections/nightly/pause",
+            "expected_token=1&colour=red",
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "colour",
+        ),
+        (
+            "POST",
+            "/elections/nightly/resume",
+            "expected_token=1&expected_token=2",
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "expected_token",
+        ),
+        (
+            "POST",
+            "/credentials",
+            "name=a&namespace=b&expiry=90d",
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "at least one permission",
+        ),
+        (
+            "POST",
+            "/credentials",
+            "name=a&namespace=b&expiry=9y&read=on",
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "9y",
+        ),
+        (
+            "POST",
+            "/credentials",
+            "name=+&namespace=b&expiry=90d&read=on",
             StatusCode::UNPROCESSABLE_ENTITY,
             "name",
         ),
         (
             "POST",
-            "/access",
-            "name=strangers-1&namespace=b&lifetime=90d&read=on",
+            "/credentials",
+            "name=anonymous-1&namespace=b&expiry=90d&read=on",
             StatusCode::UNPROCESSABLE_ENTITY,
             "choose another",
         ),
         (
             "POST",
-            "/access",
-            "name=a&namespace=%2F&lifetime=90d&read=on",
+            "/credentials",
+            "name=a&namespace=%2F&expiry=90d&read=on",
             StatusCode::UNPROCESSABLE_ENTITY,
             "/",
         ),
-        ("GET", "/access/nonesuch/revoke", "", StatusCode::NOT_FOUND, "nonesuch"),
+        ("GET", "/credentials/nonesuch/revoke", "", StatusCode::NOT_FOUND, "nonesuch"),
     ];
     for (method, path, form, status, word) in cases {
         let answer = send(&app, method, path, form).await;
@@ -214,28 +240,28 @@ async fn nonsense_is_answered_with_a_page_that_names_it() {
 }
 
 #[tokio::test]
-async fn files_are_kept_for_ever_and_pages_never() {
-    let app = open(&Memory::new()).await;
+async fn assets_are_cached_without_limit_and_pages_are_not_cached() {
+    let app = open(&MemoryStore::new()).await;
     let front = send(&app, "GET", "/", "").await;
     assert_eq!(front.headers[CACHE_CONTROL], "no-store");
     let style = front.text.split('"').find(|part| part.ends_with("app.css")).expect("a style sheet");
     let file = send(&app, "GET", style, "").await;
     assert_eq!(file.headers[CACHE_CONTROL], "public, max-age=31536000, immutable");
     assert!(file.headers[CONTENT_TYPE].to_str().unwrap().starts_with("text/css"));
-    // A page that a replica of another version rendered gets ours, and does not keep it.
+    // A page of a replica of another version gets our file and must not cache it.
     let other = send(&app, "GET", "/assets/0123456789abcdef/app.css", "").await;
     assert_eq!((other.status, &other.headers[CACHE_CONTROL]), (StatusCode::OK, &"no-store".parse().unwrap()));
     assert_eq!(send(&app, "GET", "/assets/0123456789abcdef/secrets", "").await.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn nobody_is_sent_elsewhere() {
-    let app = open(&Memory::new()).await;
+async fn redirects_stay_on_this_server() {
+    let app = open(&MemoryStore::new()).await;
     let answer = send(&app, "POST", "/theme", "theme=dark&next=https%3A%2F%2Fevil.example%2F").await;
     assert_eq!((answer.status, answer.headers[LOCATION].to_str().unwrap()), (StatusCode::SEE_OTHER, "/"));
-    let store: Arc<dyn tenure::port::Backend> = Arc::new(Memory::new());
-    let access = Access::guarded(store.clone(), Arc::new(System)).await.unwrap();
-    let app = App::new(store, access, Arc::new(System));
+    let store: Arc<dyn tenure::port::Store> = Arc::new(MemoryStore::new());
+    let access = AccessMode::guarded(store.clone(), Arc::new(SystemRuntime)).await.unwrap();
+    let app = App::new(store, access, Arc::new(SystemRuntime));
     let answer = send(&app, "GET", "/login?next=%2F%2Fevil.example", "").await;
     assert!(
         answer.text.contains(
@@ -257,12 +283,12 @@ async fn nobody_is_sent_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_newcomer_is_not_called_silent() {
-    let store = Memory::new();
+async fn a_new_leader_is_not_shown_as_unresponsive() {
+    let store = MemoryStore::new();
     let app = open(&store).await;
-    // The board has looked at the beats, and will do so again in a second only.
+    // The snapshot has just been taken; the next one follows in a second.
     send(&app, "GET", "/", "").await;
-    let _standing = led(&store).await;
+    let _candidates = two_candidates(&store).await;
     let answer = loop {
         let answer = send(&app, "GET", "/elections/nightly", "").await;
         if answer.status == StatusCode::OK {
@@ -270,5 +296,9 @@ async fn a_newcomer_is_not_called_silent() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
-    assert!(!answer.text.contains("<span>silent") && !answer.text.contains("<span>gone"), "{}", answer.text);
+    assert!(
+        !answer.text.contains("<span>Leader unresponsive") && !answer.text.contains("<span>Offline"),
+        "{}",
+        answer.text
+    );
 }

@@ -1,15 +1,15 @@
-//! Servers over TLS, as clients of the library see them.
+//! TLS between the library and servers.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use tenure::backend::{self, ServerAccess, StoreOptions};
-use tenure::port::{Backend, Credential, Proof, StoreError, Trouble};
+use tenure::port::{Credential, CredentialVerifier, ErrorKind, Store, StoreError};
 use tenure::runtime::wall_ms;
+use tenure::store::{self, ClientAuth, StoreOptions};
 use tenure_server::settings::TlsFiles;
 use tenure_server::{Server, Settings};
-use tenure_testkit::conformance::{Actor, election};
+use tenure_testkit::conformance::{TestSession, election};
 
 use super::support::memory;
 
@@ -21,7 +21,7 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority")
 }
 
-/// Writes a certificate for localhost, and its key.
+/// Write a certificate for localhost and its key.
 fn issue(authority: &Authority, folder: &Path, name: &str) {
     let mut params = CertificateParams::new(vec!["localhost".into()]).expect("parameters");
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -32,12 +32,12 @@ fn issue(authority: &Authority, folder: &Path, name: &str) {
     std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).expect("written");
 }
 
-async fn open(url: &str, access: ServerAccess) -> Result<Arc<dyn Backend>, StoreError> {
-    backend::open(&StoreOptions { url: url.into(), access, ..StoreOptions::default() }).await
+async fn open(url: &str, access: ClientAuth) -> Result<Arc<dyn Store>, StoreError> {
+    store::open(&StoreOptions { url: url.into(), access, ..StoreOptions::default() }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_say_who_is_who() {
+async fn client_and_server_certificates_are_verified() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| Some(folder.path().join(name));
     let ours = authority();
@@ -49,7 +49,7 @@ async fn certificates_say_who_is_who() {
     let credential = Credential {
         id: "00000000000000aa".into(),
         name: "worker".into(),
-        proof: Proof::Certificate { subject: "CN=worker".into() },
+        verifier: CredentialVerifier::Certificate { certificate_subject: "CN=worker".into() },
         grants: vec!["default:read,lead".parse().expect("a grant")],
         created_at_ms: wall_ms(),
         created_by: "the test".into(),
@@ -68,27 +68,27 @@ async fn certificates_say_who_is_who() {
     let port = server.addresses()[0].socket_addr().expect("a port").port();
     let url = format!("https://localhost:{port}");
 
-    let trusting = ServerAccess { ca_file: file("ca.pem"), ..ServerAccess::default() };
+    let trusting = ClientAuth { ca_file: file("ca.pem"), ..ClientAuth::default() };
     let proving =
-        ServerAccess { client_cert: file("worker.pem"), client_key: file("worker.key"), ..trusting.clone() };
-    let actor = Actor::open(open(&url, proving.clone()).await.expect("known"), "worker").await;
-    actor.stand(&election("e")).await;
+        ClientAuth { client_cert: file("worker.pem"), client_key: file("worker.key"), ..trusting.clone() };
+    let actor = TestSession::open(open(&url, proving.clone()).await.expect("known"), "worker").await;
+    actor.join(&election("e")).await;
     actor.take(&election("e"), 0).await;
     let session = store.backend().sessions(Some(std::slice::from_ref(&actor.id))).await.unwrap().remove(0);
     assert_eq!(session.owner.as_deref(), Some("worker"));
 
-    let told = async |url: &str, access: ServerAccess| open(url, access).await.err().expect("refused");
-    let nobody = told(&url, trusting.clone()).await;
-    assert_eq!(nobody.kind, Trouble::Denied);
-    assert!(nobody.message.contains("TENURE_CLIENT_CERT"), "{nobody}");
-    let strange = told(&url, ServerAccess { ca_file: file("strange.pem"), ..proving.clone() }).await;
-    assert_eq!(strange.kind, Trouble::Unfit);
-    assert!(strange.message.contains("TENURE_CA_FILE"), "{strange}");
-    // The certificate names localhost, and nobody else.
-    let misnamed = told(&format!("https://127.0.0.1:{port}"), proving.clone()).await;
+    let text = async |url: &str, access: ClientAuth| open(url, access).await.err().expect("refused");
+    let unknown = text(&url, trusting.clone()).await;
+    assert_eq!(unknown.kind, ErrorKind::Denied);
+    assert!(unknown.message.contains("TENURE_CLIENT_CERT"), "{unknown}");
+    let strange = text(&url, ClientAuth { ca_file: file("strange.pem"), ..proving.clone() }).await;
+    assert_eq!(strange.kind, ErrorKind::Misconfigured);
+    assert!(strange.message.contains("TENURE_CA"), "{strange}");
+    // The certificate names only localhost.
+    let misnamed = text(&format!("https://127.0.0.1:{port}"), proving.clone()).await;
     assert!(misnamed.message.contains("names"), "{misnamed}");
-    let half = told(&url, ServerAccess { client_key: None, ..proving }).await;
+    let half = text(&url, ClientAuth { client_key: None, ..proving }).await;
     assert!(half.message.contains("TENURE_CLIENT_KEY"), "{half}");
-    let plain = told(&format!("http://localhost:{port}"), trusting).await;
-    assert_eq!(plain.kind, Trouble::Unreachable, "{plain}");
+    let plain = text(&format!("http://localhost:{port}"), trusting).await;
+    assert_eq!(plain.kind, ErrorKind::Unreachable, "{plain}");
 }

@@ -1,13 +1,13 @@
-//! The server from outside: what it refuses, whom it cuts off, and that it goes on serving the others meanwhile.
+//! Tests of a running server: access, limits, TLS, health and shutdown.
 
 mod access;
-mod bounds;
-mod ending;
-mod envelope;
+mod all_routes;
+mod credentials;
 mod flood;
 mod health;
+mod limits;
+mod middleware;
 mod quotas;
+mod shutdown;
 mod support;
 mod tls;
-mod tokens;
-mod walk;

@@ -1,4 +1,4 @@
-//! Servers of a test's own, and a client that can misbehave.
+//! Test servers, and a client that can misbehave.
 
 #![allow(unreachable_pub)]
 
@@ -11,47 +11,47 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tenure::backend::memory::Memory;
-use tenure::port::{Backend, Credential, Grant, Office, Proof};
+use tenure::port::{AccessStore, Credential, CredentialVerifier, Grant, Store};
 use tenure::runtime::{random, wall_ms};
-use tenure_server::access::token::Token;
-use tenure_server::settings::Address;
+use tenure::store::memory::MemoryStore;
+use tenure_server::access::access_token::AccessToken;
+use tenure_server::settings::ListenAddress;
 use tenure_server::{Server, Settings};
-use tenure_testkit::Cuttable;
+use tenure_testkit::PartitionableStore;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// How long a test waits for something that must happen. Only a hang reaches it.
+/// Maximum wait of a test; only a hang reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-pub type Store = Cuttable<Memory>;
+pub type TestStore = PartitionableStore<MemoryStore>;
 
-/// A server on a store in memory.
-pub struct House {
+/// Server on an in-memory store.
+pub struct TestServer {
     pub server: Server,
-    pub store: Store,
+    pub store: TestStore,
 }
 
 pub fn settings() -> Settings {
     Settings {
-        listen: vec!["127.0.0.1:0".parse::<Address>().expect("an address")],
+        listen: vec!["127.0.0.1:0".parse::<ListenAddress>().expect("an address")],
         name: "here".into(),
         ..Settings::default()
     }
 }
 
-pub async fn house(settings: Settings) -> House {
-    let store = Cuttable::new(Memory::new());
+pub async fn test_server(settings: Settings) -> TestServer {
+    let store = PartitionableStore::new(MemoryStore::new());
     let server = Server::start(settings, Arc::new(store.clone())).await.expect("a server");
-    House { server, store }
+    TestServer { server, store }
 }
 
-/// A server that asks for credentials.
-pub async fn guarded() -> House {
-    house(Settings { auth: true, ..settings() }).await
+/// Server that requires credentials.
+pub async fn guarded() -> TestServer {
+    test_server(Settings { auth: true, ..settings() }).await
 }
 
-impl House {
+impl TestServer {
     pub fn address(&self) -> SocketAddr {
         self.server.addresses()[0].socket_addr().expect("a TCP address")
     }
@@ -61,7 +61,7 @@ impl House {
     }
 
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
-        within(answer(self.connect().await, request)).await.expect("an answer")
+        within(answer(self.connect().await, request)).await.expect("a response")
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -86,15 +86,15 @@ impl House {
         Request::builder().method(method).uri(path).header("host", self.address().to_string())
     }
 
-    /// A principal that may do this.
-    pub async fn principal(&self, name: &str, grants: &[&str]) -> Token {
+    /// Create a principal with these grants.
+    pub async fn principal(&self, name: &str, grants: &[&str]) -> AccessToken {
         principal(&self.store, name, grants, None).await
     }
 
-    /// Opens a stream of events; its body, not read yet.
+    /// Open an event stream and return its unread body.
     pub async fn stream(&self, path: &str) -> Incoming {
         let request = self.request("GET", path).body(Full::default()).expect("a request");
-        let response = within(raw(self.connect().await, request)).await.expect("an answer");
+        let response = within(raw(self.connect().await, request)).await.expect("a response");
         assert_eq!(response.status(), 200, "{path}");
         response.into_body()
     }
@@ -105,13 +105,18 @@ pub fn json(builder: http::request::Builder, body: &str) -> Request<Full<Bytes>>
     builder.header("content-type", "application/json").body(body).expect("a request")
 }
 
-/// A principal with a token that expires after so many milliseconds.
-pub async fn principal(store: &Store, name: &str, grants: &[&str], expires_in_ms: Option<i64>) -> Token {
-    let token = Token::generate(random);
+/// Create a principal with an access token that expires after so many milliseconds.
+pub async fn principal(
+    store: &TestStore,
+    name: &str,
+    grants: &[&str],
+    expires_in_ms: Option<i64>,
+) -> AccessToken {
+    let token = AccessToken::generate(random);
     let credential = Credential {
         id: token.id.clone(),
         name: name.into(),
-        proof: Proof::Token { digest: token.digest.clone() },
+        verifier: CredentialVerifier::AccessToken { digest: token.digest.clone() },
         grants: grants.iter().map(|grant| grant.parse::<Grant>().expect("a grant")).collect(),
         created_at_ms: wall_ms(),
         created_by: "the test".into(),
@@ -122,7 +127,7 @@ pub async fn principal(store: &Store, name: &str, grants: &[&str], expires_in_ms
     token
 }
 
-/// An answer, whole.
+/// Complete response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -143,7 +148,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().expect("text")).unwrap_or_default()
     }
 
-    /// The code of a problem, which must be one in every respect.
+    /// Problem code; the response must be a valid problem.
     pub fn code(&self) -> String {
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
         let problem = self.json();
@@ -152,7 +157,7 @@ impl Answer {
     }
 }
 
-/// Sends a request over a connection of its own.
+/// Send a request over its own connection.
 pub async fn answer<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Answer, hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -175,22 +180,22 @@ where
     sender.send_request(request).await
 }
 
-/// Something that must happen.
+/// Run with the maximum wait.
 pub async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("this hangs")
+    tokio::time::timeout(PATIENCE, what).await.expect("timed out")
 }
 
-/// Waits until something is so.
+/// Wait until a condition holds.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut so: impl FnMut() -> F) {
     let waited = tokio::time::timeout(PATIENCE, async {
         while !so().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    waited.await.unwrap_or_else(|_| panic!("this never came: {what}"));
+    waited.await.unwrap_or_else(|_| panic!("timed out waiting until {what}"));
 }
 
-/// A store that others share.
-pub fn shared(store: &Store) -> Arc<dyn Backend> {
+/// Shared handle of the store.
+pub fn shared(store: &TestStore) -> Arc<dyn Store> {
     Arc::new(store.clone())
 }

@@ -1,4 +1,4 @@
-//! Servers of a test's own.
+//! Test servers and stores.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -6,17 +6,17 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tenure::backend::memory::Memory;
-use tenure::backend::postgres::{Postgres, PostgresOptions};
-use tenure::backend::sqlite::{Sqlite, SqliteOptions};
-use tenure::backend::{self, StoreOptions};
-use tenure::port::Backend;
-use tenure::runtime::System;
+use tenure::port::Store;
+use tenure::runtime::SystemRuntime;
+use tenure::store::memory::MemoryStore;
+use tenure::store::postgres::{PostgresOptions, PostgresStore};
+use tenure::store::sqlite::{SqliteOptions, SqliteStore};
+use tenure::store::{self, StoreOptions};
 use tenure_server::App;
-use tenure_server::access::Access;
+use tenure_server::access::AccessMode;
 use tokio::task::JoinHandle;
 
-/// A server in this process, on a port of its own.
+/// Server in this process on its own port.
 pub struct Replica {
     pub address: SocketAddr,
     pub app: App,
@@ -24,19 +24,19 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Serves this store to whoever is on this machine.
-    pub async fn start(store: Arc<dyn Backend>) -> Replica {
-        Replica::start_with(store, Access::Open).await
+    /// Serve the store without access control.
+    pub async fn start(store: Arc<dyn Store>) -> Replica {
+        Replica::start_with(store, AccessMode::Open).await
     }
 
-    /// Serves this store to those whom it knows.
-    pub async fn guarded(store: Arc<dyn Backend>) -> Replica {
-        let access = Access::guarded(store.clone(), Arc::new(System)).await.expect("credentials");
+    /// Serve the store with access control.
+    pub async fn guarded(store: Arc<dyn Store>) -> Replica {
+        let access = AccessMode::guarded(store.clone(), Arc::new(SystemRuntime)).await.expect("credentials");
         Replica::start_with(store, access).await
     }
 
-    async fn start_with(store: Arc<dyn Backend>, access: Access) -> Replica {
-        let app = App::new(store, access, Arc::new(System));
+    async fn start_with(store: Arc<dyn Store>, access: AccessMode) -> Replica {
+        let app = App::new(store, access, Arc::new(SystemRuntime));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let router = app.router();
@@ -55,43 +55,43 @@ impl Drop for Replica {
     }
 }
 
-/// A client.
-pub async fn http(url: &str) -> Arc<dyn Backend> {
-    backend::open(&StoreOptions { url: url.into(), ..StoreOptions::default() }).await.expect("a server")
+/// HTTP store client.
+pub async fn http(url: &str) -> Arc<dyn Store> {
+    store::open(&StoreOptions { url: url.into(), ..StoreOptions::default() }).await.expect("a server")
 }
 
-/// A store, and what it lies in: gone with this value.
+/// Store with its files or database, removed on drop.
 pub struct Kept {
-    backend: Arc<dyn Backend>,
-    /// Its address, where it has one.
+    backend: Arc<dyn Store>,
+    /// URL of the store.
     pub url: String,
     _place: Box<dyn Any + Send + Sync>,
 }
 
 impl Kept {
-    pub fn backend(&self) -> Arc<dyn Backend> {
+    pub fn backend(&self) -> Arc<dyn Store> {
         self.backend.clone()
     }
 }
 
 pub fn memory() -> Kept {
-    Kept { backend: Arc::new(Memory::new()), url: "memory:".into(), _place: Box::new(()) }
+    Kept { backend: Arc::new(MemoryStore::new()), url: "memory:".into(), _place: Box::new(()) }
 }
 
-/// An empty file.
+/// Empty SQLite store.
 pub async fn sqlite() -> Kept {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("tenure.db");
     let options = SqliteOptions::new(&path).busy_timeout(std::time::Duration::from_secs(20));
-    let store = Sqlite::open(options).await.expect("a file");
+    let store = SqliteStore::open(options).await.expect("a file");
     Kept { backend: Arc::new(store), url: format!("sqlite:{}", path.display()), _place: Box::new(folder) }
 }
 
-/// A database with empty tables.
+/// Empty PostgreSQL store.
 pub async fn postgres() -> Kept {
-    let tables = tenure::backend::migration_sql("postgres:").expect("tables");
+    let tables = tenure::store::migration_sql("postgres:").expect("tables");
     let database = tenure_testkit::rig::prepared_database(&tables).expect("a database");
     let url = database.url().to_owned();
-    let store = Postgres::connect(PostgresOptions::new(&url)).await.expect("a server");
+    let store = PostgresStore::connect(PostgresOptions::new(&url)).await.expect("a server");
     Kept { backend: Arc::new(store), url, _place: Box::new(database) }
 }

@@ -1,7 +1,7 @@
-//! Lives many simulated days and tells of the first that went wrong.
+//! Runs many simulations and reports the first failure.
 //!
-//! `tenure-sim --seeds 1000000 --from 0 --threads 2 --scenario all`, `tenure-sim soft …` for those who share nothing but gossip, or `tenure-sim raft …` for
-//! Raft clusters.
+//! `tenure-sim --seeds 1000000 --from 0 --threads 2 --scenario all`, `tenure-sim soft …` for soft elections, or
+//! `tenure-sim raft …` for Raft clusters.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -16,23 +16,23 @@ use tenure_testkit::sim::soft::{self, SoftScenario, SoftStats};
 use tenure_testkit::sim::{self, Scenario, Stats};
 
 const USAGE: &str = "usage: tenure-sim [soft|raft] [--seeds N] [--from SEED | --seed SEED] [--threads N] \
-                     [--scenario NAME|all] [--mistake NAME]";
+                     [--scenario NAME|all] [--bug NAME]";
 
 const HELP: &str = "
-Lives simulated days, each seed one, and tells of the first that went wrong; the same seed is the same day (of Raft: nearly).
+Run simulations, one per seed, and report the first failure. The same seed gives the same run (for Raft: nearly the same).
 
-  tenure-sim --seeds 1000000                    the lease core, every kind of bad day in turn
-  tenure-sim soft --scenario everything         those who share nothing but gossip
+  tenure-sim --seeds 1000000                    the lease machine, all scenarios in turn
+  tenure-sim soft --scenario everything         soft elections over gossip
   tenure-sim raft --seeds 500 --threads 2       Raft clusters and their clients
-  tenure-sim --seed 4711 --scenario churn       one day again
-  tenure-sim --mistake NAME                     with a mistake built in, which has to be found";
+  tenure-sim --seed 4711 --scenario churn       repeat one run
+  tenure-sim --bug NAME                         inject a known bug, which the simulation must find";
 
 struct Options<S, M> {
     seeds: u64,
     from: u64,
     threads: u64,
     scenarios: Vec<S>,
-    mistake: Option<M>,
+    bug: Option<M>,
 }
 
 fn main() -> ExitCode {
@@ -41,15 +41,15 @@ fn main() -> ExitCode {
         println!("{USAGE}\n{HELP}");
         return ExitCode::SUCCESS;
     }
-    let lived = match words.peek().map(String::as_str) {
+    let code = match words.peek().map(String::as_str) {
         Some("soft") => parse(words.skip(1), &SoftScenario::ALL)
-            .map(|options| live(&options, soft::run, SoftStats::add, |stats: &SoftStats| stats.days)),
+            .map(|options| run_all(&options, soft::run, SoftStats::add, |stats: &SoftStats| stats.run_count)),
         Some("raft") => parse(words.skip(1), &RaftScenario::ALL)
-            .map(|options| live(&options, raft::run, RaftStats::add, |stats: &RaftStats| stats.days)),
+            .map(|options| run_all(&options, raft::run, RaftStats::add, |stats: &RaftStats| stats.run_count)),
         _ => parse(words, &Scenario::ALL)
-            .map(|options| live(&options, sim::run_with, Stats::add, |stats: &Stats| stats.days)),
+            .map(|options| run_all(&options, sim::run_with, Stats::add, |stats: &Stats| stats.run_count)),
     };
-    lived.unwrap_or_else(|error| {
+    code.unwrap_or_else(|error| {
         eprintln!("{error}\n{USAGE}");
         ExitCode::from(2)
     })
@@ -60,10 +60,10 @@ where
     S: Copy + FromStr<Err = String>,
     M: FromStr<Err = String>,
 {
-    let mut options = Options { seeds: 10_000, from: 0, threads: 2, scenarios: all.to_vec(), mistake: None };
+    let mut options = Options { seeds: 10_000, from: 0, threads: 2, scenarios: all.to_vec(), bug: None };
     while let Some(name) = args.next() {
-        let value = args.next().ok_or_else(|| format!("{name} wants a value"))?;
-        let number = || value.parse::<u64>().map_err(|_| format!("{name} wants a number, not {value:?}"));
+        let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
+        let number = || value.parse::<u64>().map_err(|_| format!("{name} needs a number, not {value:?}"));
         match name.as_str() {
             "--seeds" => options.seeds = number()?,
             "--from" => options.from = number()?,
@@ -71,19 +71,19 @@ where
             "--threads" => options.threads = number()?.max(1),
             "--scenario" if value == "all" => options.scenarios = all.to_vec(),
             "--scenario" => options.scenarios = vec![value.parse()?],
-            "--mistake" => options.mistake = Some(value.parse()?),
-            _ => return Err(format!("there is no option {name}")),
+            "--bug" => options.bug = Some(value.parse()?),
+            _ => return Err(format!("unknown option {name}")),
         }
     }
     Ok(options)
 }
 
-/// Lives the days of all seeds, each seed one day of one scenario in turn, and tells what happened.
-fn live<S, M, T, F>(
+/// Runs all seeds, each with one scenario in turn, and prints statistics.
+fn run_all<S, M, T, F>(
     options: &Options<S, M>,
-    day: impl Fn(S, u64, Option<M>) -> Result<T, F> + Sync,
+    run: impl Fn(S, u64, Option<M>) -> Result<T, F> + Sync,
     add: impl Fn(&mut T, &T) + Sync,
-    days: impl Fn(&T) -> u64,
+    run_count: impl Fn(&T) -> u64,
 ) -> ExitCode
 where
     S: Copy + Sync,
@@ -92,12 +92,12 @@ where
     F: Display + Send,
 {
     let begun = now();
-    let (stats, failure) = live_all(options, day, add);
+    let (stats, failure) = run_threads(options, run, add);
     let seconds = now().since(begun).as_secs_f64();
-    let (days, threads) = (days(&stats), options.threads);
+    let (run_count, threads) = (run_count(&stats), options.threads);
     println!(
-        "{stats}\n{days} days in {seconds:.1}s: {:.1} days/s on {threads} threads",
-        days as f64 / seconds
+        "{stats}\n{run_count} runs in {seconds:.1}s: {:.1} runs/s on {threads} threads",
+        run_count as f64 / seconds
     );
     match failure {
         Some(failure) => {
@@ -108,9 +108,9 @@ where
     }
 }
 
-fn live_all<S, M, T, F>(
+fn run_threads<S, M, T, F>(
     options: &Options<S, M>,
-    day: impl Fn(S, u64, Option<M>) -> Result<T, F> + Sync,
+    run: impl Fn(S, u64, Option<M>) -> Result<T, F> + Sync,
     add: impl Fn(&mut T, &T) + Sync,
 ) -> (T, Option<F>)
 where
@@ -135,8 +135,8 @@ where
                         break;
                     }
                     let scenario = options.scenarios[(seed % options.scenarios.len() as u64) as usize];
-                    match day(scenario, seed, options.mistake) {
-                        Ok(day) => add(&mut stats, &day),
+                    match run(scenario, seed, options.bug) {
+                        Ok(run) => add(&mut stats, &run),
                         Err(found) => {
                             stop.store(true, Ordering::Relaxed);
                             failure = Some(found);
@@ -149,14 +149,14 @@ where
             });
         }
         scope.spawn(|| {
-            let mut naps = 0u64;
+            let mut polls = 0u64;
             while next.load(Ordering::Relaxed) < end && !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(100));
-                naps += 1;
-                if naps.is_multiple_of(50) {
+                polls += 1;
+                if polls.is_multiple_of(50) {
                     let done = next.load(Ordering::Relaxed).min(end) - options.from;
                     let rate = done as f64 / now().since(begun).as_secs_f64();
-                    eprintln!("{done} of {} days, {rate:.0} days/s", options.seeds);
+                    eprintln!("{done} of {} runs, {rate:.0} runs/s", options.seeds);
                 }
             }
         });

@@ -1,122 +1,145 @@
-//! Claims about handing out tasks.
+//! Claiming of tasks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_core::port::{
-    Authority, Backoff, CLAIM_BYTES, ClaimAnswer, ClaimRefusal, Json, NewTask, Outcome, Parent, Profile,
-    QueueSettings, Seat, Settled, TaskState,
+    Backoff, CLAIM_BYTES, ClaimAuthority, ClaimBatchResponse, ClaimOutcome, ClaimRefusal, ClaimRequest,
+    NewTask, ParentRef, QueueSettings, RawJson, SettleResult, TaskState, WorkerProfile,
 };
 
-use super::floor::{
-    Floor, HOUR_MS, failure, ids, ordinary, profile, seat, seat_of, seat_on, served, strings, tagged,
+use super::test_queue::{
+    HOUR_MS, TestQueue, claim_request, claim_request_of, claim_request_on, failure, ids, ordinary, profile,
+    served, strings, tagged,
 };
-use super::{Subject, new_id};
+use super::{StoreUnderTest, new_id};
 
-/// A queue that nobody has used is as good as an empty one.
-pub async fn an_unused_queue_hands_out_nothing(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    assert_eq!(floor.claim_all().await, []);
-    let answer = floor.ask(Authority::Direct, vec![seat("a", 1), seat("b", 1)]).await;
-    assert_eq!(served(answer), [vec![], vec![]]);
+/// A queue that does not exist behaves like an empty one.
+pub async fn an_unused_queue_is_empty(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    assert_eq!(test_queue.claim_all().await, []);
+    let response = test_queue
+        .claim_batch(ClaimAuthority::Direct, vec![claim_request("a", 1), claim_request("b", 1)])
+        .await;
+    assert_eq!(served(response), [vec![], vec![]]);
 }
 
-/// A worker gets all that it needs to begin, and the store remembers who has it.
-pub async fn what_is_handed_out_is_whole(subject: &Subject) {
-    let (floor, actor) = (Floor::of(subject).await, subject.actor("a").await);
+/// A worker receives everything it needs, and the store records the claim.
+pub async fn a_claimed_task_has_all_fields(subject: &StoreUnderTest) {
+    let (test_queue, session) = (TestQueue::of(subject).await, subject.session("a").await);
     let task = NewTask {
         kind: "send".into(),
         payload: r#"{"to":"o'neil"}"#.parse().expect("JSON"),
         priority: 3,
         max_run_ms: Some(2 * HOUR_MS),
         max_attempts: 5,
-        backoff: Backoff { first_ms: 17, most_ms: 18 },
+        backoff: Backoff { initial_ms: 17, max_ms: 18 },
         leader_token: Some(tenure_core::Token::from_u64(9)),
         ..NewTask::default()
     };
-    let id = floor.submit_one(task.clone()).await;
-    let wish = Seat { session: Some(actor.id.clone()), hold_ms: Some(HOUR_MS), ..seat_of(profile("w'1"), 5) };
-    let claimed = floor.claim(wish).await.remove(0);
-    assert_eq!((claimed.id, &claimed.queue, &claimed.kind), (id, &floor.key.name, &task.kind));
-    assert_eq!((&claimed.payload, claimed.inputs.len(), claimed.backoff), (&task.payload, 0, task.backoff));
+    let id = test_queue.submit_one(task.clone()).await;
+    let request = ClaimRequest {
+        session: Some(session.id.clone()),
+        claim_timeout_ms: Some(HOUR_MS),
+        ..claim_request_of(profile("w'1"), 5)
+    };
+    let claimed = test_queue.claim(request).await.remove(0);
+    assert_eq!((claimed.id, &claimed.queue, &claimed.kind), (id, &test_queue.key.name, &task.kind));
+    assert_eq!(
+        (&claimed.payload, claimed.parent_results.len(), claimed.backoff),
+        (&task.payload, 0, task.backoff)
+    );
     assert_eq!((claimed.attempt, claimed.max_attempts, claimed.priority), (1, 5, 3));
     assert_eq!((claimed.max_run_ms, claimed.leader_token), (task.max_run_ms, task.leader_token));
-    assert_eq!(claimed.turn, None, "nobody counts turns in a distributed queue");
-    let view = floor.task(id).await;
+    assert_eq!(claimed.claim_seq, None, "a distributed queue has no claim sequence");
+    let view = test_queue.task(id).await;
     assert_eq!((view.state, view.attempt, view.token), (TaskState::Claimed, 1, claimed.token));
-    assert_eq!((view.worker.as_deref(), view.session), (Some("w'1"), Some(actor.id.clone())));
-    assert_eq!((claimed.enqueued_at_ms, claimed.deadline_ms), (view.enqueued_at_ms, view.deadline_ms));
+    assert_eq!((view.worker.as_deref(), view.session), (Some("w'1"), Some(session.id.clone())));
+    assert_eq!(
+        (claimed.submitted_at_ms, claimed.claim_expires_at_ms),
+        (view.submitted_at_ms, view.claim_expires_at_ms)
+    );
     assert!(view.claimed_at_ms >= view.ready_at_ms && view.ready_at_ms.is_some());
-    assert_eq!(floor.claim_all().await, []);
+    assert_eq!(test_queue.claim_all().await, []);
 }
 
-/// Each point of priority overtakes a minute; between equals, who came first.
-pub async fn priority_goes_first_and_then_age(subject: &Subject) {
-    let floor = Floor::of(subject).await;
+/// Each point of priority equals one minute; equal tasks go by age.
+pub async fn tasks_are_ordered_by_priority_and_age(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
     let with = |priority, tag: &str| NewTask {
         priority,
-        requires: if tag.is_empty() { vec![] } else { strings(&[tag]) },
+        required_tags: if tag.is_empty() { vec![] } else { strings(&[tag]) },
         ..NewTask::new(format!("kind-{}", priority.rem_euclid(3)))
     };
-    // Of several demands, so that a store that keeps them apart must merge them.
+    // With several requirements, so that a store that keeps them apart must merge them.
     let priorities = [0, 5, -3, 5, 0, 7, -1_000_000, 1_000_000];
     let tags = ["", "x", "", "", "y", "x", "y", ""];
-    let numbers =
-        floor.submit(priorities.iter().zip(tags).map(|(priority, tag)| with(*priority, tag)).collect()).await;
+    let numbers = test_queue
+        .submit(priorities.iter().zip(tags).map(|(priority, tag)| with(*priority, tag)).collect())
+        .await;
     let mut expected: Vec<usize> = (0..numbers.len()).collect();
     expected.sort_by_key(|n| (-priorities[*n], *n));
     let expected: Vec<_> = expected.into_iter().map(|n| numbers[n]).collect();
-    let reader = floor.again(subject).await;
-    let first = reader.claim(seat_of(tagged("w", &["x", "y"]), 3)).await;
-    let rest = reader.claim(seat_of(tagged("w", &["x", "y"]), 100)).await;
+    let reader = test_queue.reopen(subject).await;
+    let first = reader.claim(claim_request_of(tagged("w", &["x", "y"]), 3)).await;
+    let rest = reader.claim(claim_request_of(tagged("w", &["x", "y"]), 100)).await;
     assert_eq!([ids(&first), ids(&rest)].concat(), expected);
 }
 
-/// Not even with more asked for together than is there.
-pub async fn never_more_than_asked_for(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    floor.submit(ordinary(30)).await;
+/// Also if the requests together ask for more tasks than there are.
+pub async fn a_claim_never_exceeds_its_limit(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    test_queue.submit(ordinary(30)).await;
     for limit in [1, 3, 0, 7] {
-        assert_eq!(floor.claim(seat("w", limit)).await.len(), limit as usize);
+        assert_eq!(test_queue.claim(claim_request("w", limit)).await.len(), limit as usize);
     }
-    let wishes = vec![seat("a", 2), seat("b", 0), seat("c", 5), seat("a", 1)];
-    let lists = served(floor.ask(Authority::Direct, wishes).await);
+    let claim_requests =
+        vec![claim_request("a", 2), claim_request("b", 0), claim_request("c", 5), claim_request("a", 1)];
+    let lists = served(test_queue.claim_batch(ClaimAuthority::Direct, claim_requests).await);
     assert_eq!(lists.iter().map(Vec::len).collect::<Vec<_>>(), [2, 0, 5, 1]);
-    assert_eq!(floor.view().await.count(TaskState::Claimed), 19);
-    assert_eq!(floor.claim(seat("w", 1000)).await.len(), 11);
-    assert_eq!(floor.claim(seat("w", 1000)).await.len(), 0);
+    assert_eq!(test_queue.view().await.count(TaskState::Claimed), 19);
+    assert_eq!(test_queue.claim(claim_request("w", 1000)).await.len(), 11);
+    assert_eq!(test_queue.claim(claim_request("w", 1000)).await.len(), 0);
 }
 
-/// The first seat has the first choice; each list is in the order of the queue, and knows whose it is.
-pub async fn seats_are_served_in_their_order(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let picky = NewTask { requires: strings(&["gpu"]), ..NewTask::default() };
-    let numbers = floor.submit([ordinary(2), vec![picky], ordinary(3)].concat()).await;
-    let wishes = vec![seat("a", 3), seat_of(tagged("b", &["gpu"]), 2), seat("c", 9)];
-    let lists = served(floor.ask(Authority::Direct, wishes).await);
+/// The first request is served first; each list is in queue order and belongs to its request.
+pub async fn claim_requests_are_served_in_order(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let picky = NewTask { required_tags: strings(&["gpu"]), ..NewTask::default() };
+    let numbers = test_queue.submit([ordinary(2), vec![picky], ordinary(3)].concat()).await;
+    let claim_requests =
+        vec![claim_request("a", 3), claim_request_of(tagged("b", &["gpu"]), 2), claim_request("c", 9)];
+    let lists = served(test_queue.claim_batch(ClaimAuthority::Direct, claim_requests).await);
     assert_eq!(ids(&lists[0]), [numbers[0], numbers[1], numbers[3]]);
     assert_eq!(ids(&lists[1]), [numbers[2], numbers[4]]);
     assert_eq!(ids(&lists[2]), [numbers[5]]);
     for (name, list) in ["a", "b", "c"].iter().zip(&lists) {
         for task in list {
-            assert_eq!(floor.task(task.id).await.worker.as_deref(), Some(*name));
+            assert_eq!(test_queue.task(task.id).await.worker.as_deref(), Some(*name));
         }
     }
 }
 
-/// Many claim at once, each as much as it can.
-pub async fn concurrent_claims_never_share_a_task(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let numbers = floor.submit(ordinary(160)).await;
+/// Concurrent claims of as many tasks as possible.
+pub async fn concurrent_claims_never_share_a_task(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let numbers = test_queue.submit(ordinary(160)).await;
     let mut claimers = Vec::new();
     for worker in 0..4 {
-        let floor = floor.again(subject).await;
+        let test_queue = test_queue.reopen(subject).await;
         claimers.push(tokio::spawn(async move {
             let mut got = Vec::new();
             loop {
                 let name = format!("w{worker}");
-                let lists = served(floor.ask(Authority::Direct, vec![seat(&name, 3), seat(&name, 2)]).await);
-                assert!(lists[0].len() <= 3 && lists[1].len() <= 2, "no more than asked for");
+                let lists = served(
+                    test_queue
+                        .claim_batch(
+                            ClaimAuthority::Direct,
+                            vec![claim_request(&name, 3), claim_request(&name, 2)],
+                        )
+                        .await,
+                );
+                assert!(lists[0].len() <= 3 && lists[1].len() <= 2, "no more than requested");
                 if lists.iter().all(Vec::is_empty) {
                     return got;
                 }
@@ -128,128 +151,133 @@ pub async fn concurrent_claims_never_share_a_task(subject: &Subject) {
     for claimer in claimers {
         all.extend(claimer.await.expect("no panic"));
     }
-    // A claimer may have found nothing because others had locked what was left: nothing of that is lost.
-    all.extend(floor.claim(seat("last", 1000)).await.iter().map(|task| task.id));
+    // A claim may have returned nothing because other claims had locked the rest; no task is lost.
+    all.extend(test_queue.claim(claim_request("last", 1000)).await.iter().map(|task| task.id));
     let distinct: BTreeSet<_> = all.iter().copied().collect();
     assert_eq!((distinct.len(), all.len()), (160, 160), "each task once");
     assert_eq!(distinct, numbers.into_iter().collect());
 }
 
-/// Whatever ended the claim before, the next one's token is greater.
-pub async fn tokens_grow_over_claims(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let id = floor.submit_one(NewTask::default()).await;
-    let mut last = floor.task(id).await.token;
+/// Every claim has a greater token than the one before, however that ended.
+pub async fn tokens_grow_over_claims(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let id = test_queue.submit_one(NewTask::default()).await;
+    let mut last = test_queue.task(id).await.token;
     for n in 0..6 {
-        let claimed = floor.claim_one().await;
+        let claimed = test_queue.claim_one().await;
         assert!(claimed.token > last, "{} after {last}", claimed.token);
         last = claimed.token;
-        assert_eq!(floor.task(id).await.token, last);
-        let outcome = if n % 2 == 0 { Outcome::Release } else { failure(true, Duration::ZERO) };
-        assert_eq!(floor.settle(&claimed, outcome).await, Settled::Now(TaskState::Ready));
+        assert_eq!(test_queue.task(id).await.token, last);
+        let outcome = if n % 2 == 0 { ClaimOutcome::Release } else { failure(true, Duration::ZERO) };
+        assert_eq!(test_queue.settle(&claimed, outcome).await, SettleResult::Applied(TaskState::Ready));
     }
 }
 
-/// A worker that knows some kinds gets these, and those of no kind.
-pub async fn a_worker_gets_only_kinds_that_it_knows(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let numbers = floor.submit(["a", "b", "", "c"].map(NewTask::new).into()).await;
-    let knows = |kinds: &[&str]| Profile { kinds: strings(kinds), ..profile("w") };
-    assert_eq!(ids(&floor.claim(seat_of(knows(&["x"]), 9)).await), [numbers[2]]);
-    assert_eq!(ids(&floor.claim(seat_of(knows(&["c", "b", "x"]), 9)).await), [numbers[1], numbers[3]]);
-    assert_eq!(ids(&floor.claim(seat_of(knows(&[]), 9)).await), [numbers[0]]);
+/// A worker gets tasks of its kinds, and tasks without a kind.
+pub async fn a_worker_claims_only_its_kinds(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let numbers = test_queue.submit(["a", "b", "", "c"].map(NewTask::new).into()).await;
+    let knows = |kinds: &[&str]| WorkerProfile { task_kinds: strings(kinds), ..profile("w") };
+    assert_eq!(ids(&test_queue.claim(claim_request_of(knows(&["x"]), 9)).await), [numbers[2]]);
+    assert_eq!(
+        ids(&test_queue.claim(claim_request_of(knows(&["c", "b", "x"]), 9)).await),
+        [numbers[1], numbers[3]]
+    );
+    assert_eq!(ids(&test_queue.claim(claim_request_of(knows(&[]), 9)).await), [numbers[0]]);
 }
 
-/// All that a task requires, at once.
-pub async fn a_worker_gets_only_what_its_tags_allow(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let requires = |tags: &[&str]| NewTask { requires: strings(tags), ..NewTask::default() };
+/// A worker needs all required tags.
+pub async fn a_worker_claims_only_tasks_whose_tags_it_has(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let requires = |tags: &[&str]| NewTask { required_tags: strings(tags), ..NewTask::default() };
     let tasks = vec![requires(&["a"]), requires(&["a", "b"]), requires(&["b"]), requires(&["o'c"])];
-    let numbers = floor.submit(tasks).await;
-    let with = |tags: &[&str]| seat_of(tagged("w", tags), 9);
-    assert_eq!(floor.claim(with(&[])).await, []);
-    assert_eq!(floor.claim(with(&["x", "A"])).await, []);
-    assert_eq!(ids(&floor.claim(with(&["b", "z"])).await), [numbers[2]]);
-    assert_eq!(ids(&floor.claim(with(&["b", "a"])).await), [numbers[0], numbers[1]]);
-    assert_eq!(ids(&floor.claim(with(&["o'c"])).await), [numbers[3]]);
+    let numbers = test_queue.submit(tasks).await;
+    let with = |tags: &[&str]| claim_request_of(tagged("w", tags), 9);
+    assert_eq!(test_queue.claim(with(&[])).await, []);
+    assert_eq!(test_queue.claim(with(&["x", "A"])).await, []);
+    assert_eq!(ids(&test_queue.claim(with(&["b", "z"])).await), [numbers[2]]);
+    assert_eq!(ids(&test_queue.claim(with(&["b", "a"])).await), [numbers[0], numbers[1]]);
+    assert_eq!(ids(&test_queue.claim(with(&["o'c"])).await), [numbers[3]]);
 }
 
-/// By name; `*` is everybody.
-pub async fn a_task_that_is_meant_for_somebody_waits_for_it(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let meant = |workers: &[&str]| NewTask { workers: strings(workers), ..NewTask::default() };
-    let numbers = floor.submit(vec![meant(&["ada", "bob"]), meant(&["*"]), meant(&["cy"])]).await;
-    assert_eq!(ids(&floor.claim(seat("eve", 9)).await), [numbers[1]]);
-    assert_eq!(ids(&floor.claim(seat("bob", 9)).await), [numbers[0]]);
-    assert_eq!(floor.claim(seat("ada", 9)).await, []);
-    assert_eq!(ids(&floor.claim(seat("cy", 9)).await), [numbers[2]]);
+/// By name; `*` means all workers.
+pub async fn a_task_waits_for_its_allowed_workers(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let meant = |workers: &[&str]| NewTask { allowed_workers: strings(workers), ..NewTask::default() };
+    let numbers = test_queue.submit(vec![meant(&["ada", "bob"]), meant(&["*"]), meant(&["cy"])]).await;
+    assert_eq!(ids(&test_queue.claim(claim_request("eve", 9)).await), [numbers[1]]);
+    assert_eq!(ids(&test_queue.claim(claim_request("bob", 9)).await), [numbers[0]]);
+    assert_eq!(test_queue.claim(claim_request("ada", 9)).await, []);
+    assert_eq!(ids(&test_queue.claim(claim_request("cy", 9)).await), [numbers[2]]);
 }
 
-/// Others get it only after the queue's time for that, and are told when.
-pub async fn who_is_preferred_is_asked_first(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let prefers = || NewTask { prefers: strings(&["near", "big"]), ..NewTask::default() };
-    floor.set(QueueSettings { prefer_ms: HOUR_MS, ..QueueSettings::default() }).await;
-    let id = floor.submit_one(prefers()).await;
-    let ClaimAnswer::Served { tasks, next_in } = floor.ask(Authority::Direct, vec![seat("far", 9)]).await
+/// Other workers get the task only after the preference window, and are told when.
+pub async fn preferred_workers_claim_first(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let prefers = || NewTask { preferred_tags: strings(&["near", "big"]), ..NewTask::default() };
+    test_queue.set(QueueSettings { preference_window_ms: HOUR_MS, ..QueueSettings::default() }).await;
+    let id = test_queue.submit_one(prefers()).await;
+    let ClaimBatchResponse::Served { tasks, next_in } =
+        test_queue.claim_batch(ClaimAuthority::Direct, vec![claim_request("far", 9)]).await
     else {
-        panic!("nobody is refused")
+        panic!("the claim is served")
     };
     assert_eq!(tasks, [vec![]]);
-    let next_in = next_in.expect("the end of the preference is known");
+    let next_in = next_in.expect("the end of the preference window is known");
     assert!(next_in > Duration::ZERO && next_in <= Duration::from_millis(HOUR_MS), "{next_in:?}");
-    assert_eq!(ids(&floor.claim(seat_of(tagged("w", &["big", "x"]), 9)).await), [id]);
-    floor.set(QueueSettings { prefer_ms: 0, ..QueueSettings::default() }).await;
-    let id = floor.submit_one(prefers()).await;
-    assert_eq!(ids(&floor.claim(seat("far", 9)).await), [id]);
+    assert_eq!(ids(&test_queue.claim(claim_request_of(tagged("w", &["big", "x"]), 9)).await), [id]);
+    test_queue.set(QueueSettings { preference_window_ms: 0, ..QueueSettings::default() }).await;
+    let id = test_queue.submit_one(prefers()).await;
+    assert_eq!(ids(&test_queue.claim(claim_request("far", 9)).await), [id]);
 }
 
 /// A preference ends by itself.
-pub async fn a_preference_does_not_last(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    floor.set(QueueSettings { prefer_ms: 5, ..QueueSettings::default() }).await;
-    floor.submit_one(NewTask { prefers: strings(&["near"]), ..NewTask::default() }).await;
-    while floor.claim(seat("far", 1)).await.is_empty() {
+pub async fn a_preference_window_ends(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    test_queue.set(QueueSettings { preference_window_ms: 5, ..QueueSettings::default() }).await;
+    test_queue.submit_one(NewTask { preferred_tags: strings(&["near"]), ..NewTask::default() }).await;
+    while test_queue.claim(claim_request("far", 1)).await.is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// A session that is over claims nothing, for nobody in the same call.
-pub async fn a_session_that_is_gone_is_served_nothing(subject: &Subject) {
-    let (floor, gone) = (Floor::of(subject).await, subject.actor("gone").await);
-    floor.submit(ordinary(2)).await;
-    gone.store.end(&gone.id).await.unwrap();
+/// A request of an ended session is rejected, and so is the whole batch.
+pub async fn an_ended_session_claims_nothing(subject: &StoreUnderTest) {
+    let (test_queue, ended) = (TestQueue::of(subject).await, subject.session("gone").await);
+    test_queue.submit(ordinary(2)).await;
+    ended.store.end_session(&ended.id).await.unwrap();
     let stranger = new_id();
-    for id in [gone.id.clone(), stranger] {
-        let wish = Seat { session: Some(id.clone()), ..seat("w", 1) };
-        assert_eq!(floor.claim_refused(wish).await, ClaimRefusal::Gone(id));
+    for id in [ended.id.clone(), stranger] {
+        let request = ClaimRequest { session: Some(id.clone()), ..claim_request("w", 1) };
+        assert_eq!(test_queue.claim_refused(request).await, ClaimRefusal::SessionEnded(id));
     }
-    assert_eq!(floor.view().await.count(TaskState::Ready), 2);
+    assert_eq!(test_queue.view().await.count(TaskState::Ready), 2);
 }
 
-/// What is not due is not handed out, and who asks is told when it will be.
-pub async fn what_is_not_due_is_not_handed_out(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let now = floor.task(floor.submit_one(NewTask::default()).await).await.enqueued_at_ms;
+/// A task that is not due is not claimed, and the caller is told when it will be.
+pub async fn a_task_that_is_not_due_is_not_claimed(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let now = test_queue.task(test_queue.submit_one(NewTask::default()).await).await.submitted_at_ms;
     let at = |run_at_ms| NewTask { run_at_ms: Some(run_at_ms), ..NewTask::default() };
-    floor.submit(vec![at(now + HOUR_MS.cast_signed()), at(now + 2 * HOUR_MS.cast_signed())]).await;
-    let ClaimAnswer::Served { tasks, next_in } = floor.ask(Authority::Direct, vec![seat("w", 9)]).await
+    test_queue.submit(vec![at(now + HOUR_MS.cast_signed()), at(now + 2 * HOUR_MS.cast_signed())]).await;
+    let ClaimBatchResponse::Served { tasks, next_in } =
+        test_queue.claim_batch(ClaimAuthority::Direct, vec![claim_request("w", 9)]).await
     else {
-        panic!("nobody is refused")
+        panic!("the claim is served")
     };
     assert_eq!(tasks[0].len(), 1);
     let next_in = next_in.expect("the next `run_at` is known");
     assert!(next_in > Duration::ZERO && next_in <= Duration::from_millis(HOUR_MS), "{next_in:?}");
 }
 
-/// It becomes ready by being asked for: nobody has to tend for that.
-pub async fn what_falls_due_is_handed_out(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let now = floor.task(floor.submit_one(NewTask::default()).await).await.enqueued_at_ms;
-    floor.claim_one().await;
-    let id = floor.submit_one(NewTask { run_at_ms: Some(now + 20), ..NewTask::default() }).await;
+/// A claim makes due tasks ready; no maintenance is needed.
+pub async fn a_due_task_is_claimed(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let now = test_queue.task(test_queue.submit_one(NewTask::default()).await).await.submitted_at_ms;
+    test_queue.claim_one().await;
+    let id = test_queue.submit_one(NewTask { run_at_ms: Some(now + 20), ..NewTask::default() }).await;
     loop {
-        let got = floor.claim(seat("w", 1)).await;
+        let got = test_queue.claim(claim_request("w", 1)).await;
         if !got.is_empty() {
             assert_eq!(ids(&got), [id]);
             return;
@@ -258,9 +286,9 @@ pub async fn what_falls_due_is_handed_out(subject: &Subject) {
     }
 }
 
-/// The nearer of what the worker asked for and what the task allows.
-pub async fn a_claim_ends_when_it_must(subject: &Subject) {
-    let (floor, actor) = (Floor::of(subject).await, subject.actor("a").await);
+/// The earlier of the requested claim timeout and the maximum run time.
+pub async fn a_claim_ends_at_its_timeout_or_maximum_run_time(subject: &StoreUnderTest) {
+    let (test_queue, session) = (TestQueue::of(subject).await, subject.session("a").await);
     let runs = |max_run_ms| NewTask { max_run_ms, ..NewTask::default() };
     let (hour, day) = (HOUR_MS, 24 * HOUR_MS);
     let cases = [
@@ -271,48 +299,53 @@ pub async fn a_claim_ends_when_it_must(subject: &Subject) {
         (Some(hour), Some(day), Some(hour)),
     ];
     for (max_run, hold_ms, expected) in cases {
-        floor.submit_one(runs(max_run)).await;
-        let wish = Seat { hold_ms, ..seat_on(&actor, 9) };
-        let claimed = floor.claim(wish).await.remove(0);
-        let view = floor.task(claimed.id).await;
-        let lasts = view.deadline_ms.map(|at| at - view.claimed_at_ms.expect("claimed"));
+        test_queue.submit_one(runs(max_run)).await;
+        let request = ClaimRequest { claim_timeout_ms: hold_ms, ..claim_request_on(&session, 9) };
+        let claimed = test_queue.claim(request).await.remove(0);
+        let view = test_queue.task(claimed.id).await;
+        let lasts = view.claim_expires_at_ms.map(|at| at - view.claimed_at_ms.expect("claimed"));
         let expected = expected.map(u64::cast_signed);
         assert!(
-            lasts.zip(expected).map_or(lasts == expected, |(lasts, wanted)| (lasts - wanted).abs() <= 1),
-            "max_run {max_run:?}, hold {hold_ms:?}: {lasts:?}, not {expected:?}"
+            lasts.zip(expected).map_or(lasts == expected, |(lasts, target)| (lasts - target).abs() <= 1),
+            "max_run {max_run:?}, claim timeout {hold_ms:?}: {lasts:?}, not {expected:?}"
         );
     }
 }
 
-/// A worker that lost count can ask.
-pub async fn a_session_is_told_what_it_has(subject: &Subject) {
-    let (floor, a, b) = (Floor::of(subject).await, subject.actor("a").await, subject.actor("b").await);
-    let other = floor.beside(super::floor::queue("other"));
-    floor.submit(ordinary(3)).await;
+/// A worker can list its claims.
+pub async fn a_session_can_list_its_claims(subject: &StoreUnderTest) {
+    let (test_queue, a, b) =
+        (TestQueue::of(subject).await, subject.session("a").await, subject.session("b").await);
+    let other = test_queue.other_queue(super::test_queue::queue("other"));
+    test_queue.submit(ordinary(3)).await;
     other.submit(ordinary(1)).await;
-    let mut mine = floor.claim(seat_on(&a, 2)).await;
-    mine.extend(other.claim(seat_on(&a, 2)).await);
-    floor.claim(seat_on(&b, 1)).await;
+    let mut mine = test_queue.claim(claim_request_on(&a, 2)).await;
+    mine.extend(other.claim(claim_request_on(&a, 2)).await);
+    test_queue.claim(claim_request_on(&b, 1)).await;
     let expected: BTreeSet<_> = mine.iter().map(|task| (task.id, task.token)).collect();
     let held = |held: Vec<_>| held.into_iter().collect::<BTreeSet<_>>();
-    assert_eq!(held(a.store.held(&a.id).await.unwrap()), expected);
-    floor.complete(&mine[0]).await;
+    assert_eq!(held(a.store.held_claims(&a.id).await.unwrap()), expected);
+    test_queue.complete(&mine[0]).await;
     let expected: BTreeSet<_> = mine[1..].iter().map(|task| (task.id, task.token)).collect();
-    assert_eq!(held(a.store.held(&a.id).await.unwrap()), expected);
-    assert_eq!(a.store.held(&new_id()).await, Ok(vec![]));
+    assert_eq!(held(a.store.held_claims(&a.id).await.unwrap()), expected);
+    assert_eq!(a.store.held_claims(&new_id()).await, Ok(vec![]));
 }
 
-/// Of what is large, a call hands out less; the rest comes with the next. In order, and each once.
-pub async fn one_call_hands_out_what_can_be_carried(subject: &Subject) {
-    let floor = Floor::of(subject).await;
+/// A call returns fewer large tasks; the next calls return the rest, in order and each once.
+pub async fn the_size_of_a_claim_response_is_limited(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
     let large = || NewTask { payload: heavy(), ..NewTask::default() };
     let mut numbers = Vec::new();
     for _ in 0..6 {
-        numbers.extend(floor.submit(vec![large(); 5]).await);
+        numbers.extend(test_queue.submit(vec![large(); 5]).await);
     }
     let mut got = Vec::new();
     while got.len() < numbers.len() {
-        let lists = served(floor.ask(Authority::Direct, vec![seat("a", 7), seat("b", 90)]).await);
+        let lists = served(
+            test_queue
+                .claim_batch(ClaimAuthority::Direct, vec![claim_request("a", 7), claim_request("b", 90)])
+                .await,
+        );
         let tasks: Vec<_> = lists.into_iter().flatten().collect();
         let bytes: usize = tasks.iter().map(|task| task.payload.as_str().len()).sum();
         assert!(!tasks.is_empty() && bytes <= CLAIM_BYTES, "{} tasks, {bytes} bytes", tasks.len());
@@ -321,27 +354,29 @@ pub async fn one_call_hands_out_what_can_be_carried(subject: &Subject) {
     assert_eq!(got, numbers);
 }
 
-/// A task with much to read is handed out alone, if it must be.
-pub async fn inputs_weigh_as_well_as_payloads(subject: &Subject) {
-    let floor = Floor::of(subject).await;
-    let parents = floor.submit(ordinary(12)).await;
-    for task in floor.claim(seat("w", 12)).await {
-        let settled = floor.settle(&task, Outcome::Complete(Some(heavy()))).await;
-        assert_eq!(settled, Settled::Now(TaskState::Completed));
+/// A task with large parent results is returned alone if necessary.
+pub async fn parent_results_count_towards_the_size_limit(subject: &StoreUnderTest) {
+    let test_queue = TestQueue::of(subject).await;
+    let parents = test_queue.submit(ordinary(12)).await;
+    for task in test_queue.claim(claim_request("w", 12)).await {
+        let settled = test_queue.settle(&task, ClaimOutcome::Complete(Some(heavy()))).await;
+        assert_eq!(settled, SettleResult::Applied(TaskState::Completed));
     }
-    let parents: Vec<_> = parents.into_iter().map(Parent::Task).collect();
+    let parents: Vec<_> = parents.into_iter().map(ParentRef::Task).collect();
     let child = NewTask { parents, ..NewTask::default() };
-    let children = floor.submit(vec![child; 3]).await;
+    let children = test_queue.submit(vec![child; 3]).await;
     for child in children {
-        let ClaimAnswer::Served { tasks, .. } = floor.ask(Authority::Direct, vec![seat("w", 9)]).await else {
-            panic!("nobody is refused")
+        let ClaimBatchResponse::Served { tasks, .. } =
+            test_queue.claim_batch(ClaimAuthority::Direct, vec![claim_request("w", 9)]).await
+        else {
+            panic!("the claim is served")
         };
         assert_eq!(ids(&tasks[0]), [child]);
-        assert_eq!(tasks[0][0].inputs.len(), 12);
+        assert_eq!(tasks[0][0].parent_results.len(), 12);
     }
 }
 
-/// As much as a payload may have, nearly; and nothing that could be compressed to nothing is left out of account.
-fn heavy() -> Json {
-    Json::of(&"x".repeat(1_000_000)).expect("JSON")
+/// Nearly the maximum payload, and not compressible.
+fn heavy() -> RawJson {
+    RawJson::of(&"x".repeat(1_000_000)).expect("JSON")
 }

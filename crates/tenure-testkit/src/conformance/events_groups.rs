@@ -1,347 +1,399 @@
-//! Claims about groups: who is in them, and who has which slot under which token.
+//! Consumer groups: members, and leases of partitions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenure_core::port::{
-    Begin, Expire, GroupSettings, Join, Member, NewEvent, Payload, Position, TakeShares, Taken, Tend, Trouble,
+    ErrorKind, ExpireSessionRequest, GroupMember, GroupSettings, JoinGroupRequest, MaintenanceRequest,
+    NewEvent, Offset, Payload, StartOffset, TakePartitionsRequest, TakenPartition,
 };
 use tenure_core::{SessionId, Token};
 
-use super::Subject;
-use super::events_hall::{Guest, Hall, SLOTS, joining, keyed, keys_in, nothing, numbered, refused, topic};
+use super::StoreUnderTest;
+use super::test_topic::{
+    PARTITIONS, TestMember, TestTopic, expect_nothing, joining, keyed, keys_in, numbered, refused, topic,
+};
 
-/// With the usual settings, and a share for each slot that nobody has.
-pub async fn a_group_is_made_by_its_first_member(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let actor = subject.actor("a").await;
-    let group = hall.group("g");
-    assert_eq!(actor.store.look_group(&group).await, Ok(None));
-    assert_eq!(actor.store.group(&group).await, Ok(None));
-    let look = actor.store.join_group(&joining(&actor, &group, "a 'b' \"c\"")).await.unwrap();
-    assert_eq!(look.members, [Member { session: actor.id.clone(), name: "a 'b' \"c\"".into() }]);
+/// With default settings and a free lease for each partition.
+pub async fn a_group_is_created_by_its_first_member(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let session = subject.session("a").await;
+    let group = test_topic.group("g");
+    assert_eq!(session.store.group_assignment(&group).await, Ok(None));
+    assert_eq!(session.store.group(&group).await, Ok(None));
+    let look = session.store.join_group(&joining(&session, &group, "a 'b' \"c\"")).await.unwrap();
+    assert_eq!(look.members, [GroupMember { session: session.id.clone(), name: "a 'b' \"c\"".into() }]);
     assert_eq!((look.settings, look.paused), (GroupSettings::default(), None));
     assert_eq!(
-        look.shares.iter().map(|share| share.slot).collect::<Vec<_>>(),
-        (0..SLOTS).collect::<Vec<_>>()
+        look.partition_leases.iter().map(|lease| lease.partition).collect::<Vec<_>>(),
+        (0..PARTITIONS).collect::<Vec<_>>()
     );
-    for share in &look.shares {
-        assert_eq!((share.holder.as_ref(), share.last.as_str(), share.position), (None, "", 0));
+    for lease in &look.partition_leases {
+        assert_eq!(
+            (lease.holder.as_ref(), lease.last_member.as_str(), lease.committed_offset),
+            (None, "", 0)
+        );
     }
-    assert_eq!(hall.view().await.groups, std::slice::from_ref(&group.name));
-    let other = hall.again(subject).await.store.look_group(&group).await.unwrap().expect("it is there");
-    assert_eq!((other.members, other.shares), (look.members, look.shares));
+    assert_eq!(test_topic.view().await.groups, std::slice::from_ref(&group.name));
+    let other =
+        test_topic.reopen(subject).await.store.group_assignment(&group).await.unwrap().expect("it exists");
+    assert_eq!((other.members, other.partition_leases), (look.members, look.partition_leases));
 }
 
-/// At the beginning, at the end, after a position, or at a moment.
-pub async fn a_group_begins_where_it_wants(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let actor = subject.actor("a").await;
+/// At the start, at the end, after an offset, or at an instant.
+pub async fn a_group_starts_at_the_requested_offset(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let session = subject.session("a").await;
     let key = keys_in(1, 1).remove(0);
-    hall.publish(vec![numbered(&key, 0), numbered(&key, 1)]).await;
-    let first = hall.latest(1).await;
-    hall.publish(vec![numbered(&key, 2)]).await;
-    let before = hall.all().await.last().expect("three").at_ms;
-    hall.after_moment(before).await;
-    hall.publish(vec![numbered(&key, 3)]).await;
-    let last = hall.all().await.pop().expect("four");
+    test_topic.publish(vec![numbered(&key, 0), numbered(&key, 1)]).await;
+    let first = test_topic.end_offset(1).await;
+    test_topic.publish(vec![numbered(&key, 2)]).await;
+    let before = test_topic.all().await.last().expect("three").published_at_ms;
+    test_topic.wait_past(before).await;
+    test_topic.publish(vec![numbered(&key, 3)]).await;
+    let last = test_topic.all().await.pop().expect("four");
     let cases = [
-        ("earliest", Begin::Earliest, 4),
-        ("latest", Begin::Latest, 0),
-        ("position", Begin::Position(first), 2),
-        ("beyond", Begin::Position(i64::MAX as u64), 0),
-        ("time", Begin::Time(last.at_ms), 1),
-        ("past", Begin::Time(0), 4),
-        ("future", Begin::Time(last.at_ms + 3_600_000), 0),
+        ("earliest", StartOffset::Earliest, 4),
+        ("latest", StartOffset::Latest, 0),
+        ("position", StartOffset::Offset(first), 2),
+        ("beyond", StartOffset::Offset(i64::MAX as u64), 0),
+        ("time", StartOffset::PublishedAtMs(last.published_at_ms), 1),
+        ("past", StartOffset::PublishedAtMs(0), 4),
+        ("future", StartOffset::PublishedAtMs(last.published_at_ms + 3_600_000), 0),
     ];
     for (name, from, expected) in cases {
-        let join = Join { from, ..joining(&actor, &hall.group(name), "a") };
-        let look = actor.store.join_group(&join).await.unwrap();
-        let share = &look.shares[1];
-        assert_eq!(hall.read(&[(1, share.position)], 100).await.len(), expected, "{name}");
-        assert!(share.position <= last.position, "{name}: nothing to come is passed over");
-        let set = hall.group(&format!("set-{name}"));
-        assert_eq!(hall.store.set_group(&set, &GroupSettings::default(), from).await, Ok(true));
-        let view = hall.store.group(&set).await.unwrap().expect("it is there");
-        assert_eq!(view.slots[1].share.position, share.position, "{name}");
-        // What it is said again is no matter: it has begun.
-        let again = Join { from: Begin::Earliest, ..join };
-        assert_eq!(actor.store.join_group(&again).await.unwrap().shares[1].position, share.position);
+        let join = JoinGroupRequest { from, ..joining(&session, &test_topic.group(name), "a") };
+        let look = session.store.join_group(&join).await.unwrap();
+        let lease = &look.partition_leases[1];
+        assert_eq!(test_topic.read(&[(1, lease.committed_offset)], 100).await.len(), expected, "{name}");
+        assert!(lease.committed_offset <= last.offset, "{name}: no future event is skipped");
+        let set = test_topic.group(&format!("set-{name}"));
+        assert_eq!(test_topic.store.set_group(&set, &GroupSettings::default(), from).await, Ok(true));
+        let view = test_topic.store.group(&set).await.unwrap().expect("it exists");
+        assert_eq!(view.partitions[1].partition_lease.committed_offset, lease.committed_offset, "{name}");
+        // A repeated join does not change the start offset.
+        let again = JoinGroupRequest { from: StartOffset::Earliest, ..join };
+        assert_eq!(
+            session.store.join_group(&again).await.unwrap().partition_leases[1].committed_offset,
+            lease.committed_offset
+        );
     }
-    hall.publish(vec![numbered(&key, 4)]).await;
+    test_topic.publish(vec![numbered(&key, 4)]).await;
     for name in ["latest", "beyond", "future"] {
-        let view = hall.store.group(&hall.group(name)).await.unwrap().expect("it is there");
-        assert_eq!(hall.read(&[(1, view.slots[1].share.position)], 100).await.len(), 1, "{name}");
+        let view = test_topic.store.group(&test_topic.group(name)).await.unwrap().expect("it exists");
+        assert_eq!(
+            test_topic.read(&[(1, view.partitions[1].partition_lease.committed_offset)], 100).await.len(),
+            1,
+            "{name}"
+        );
     }
 }
 
-/// By name: a session that is over, a topic that is not there, a name that is none.
-pub async fn who_can_not_join_is_refused(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let (gone, here) = (subject.actor("gone").await, subject.actor("here").await);
-    gone.store.end(&gone.id).await.unwrap();
-    let group = hall.group("g");
-    let error = hall.store.join_group(&joining(&gone, &group, "gone")).await.expect_err("it is over");
-    assert!(matches!(error.kind, Trouble::Request | Trouble::Denied), "{error}");
-    assert_eq!(hall.store.group(&group).await.unwrap().map_or(0, |view| view.members.len()), 0);
+/// The error names the problem: an ended session, an unknown topic, an invalid name.
+pub async fn an_invalid_join_is_rejected(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let (ended, here) = (subject.session("gone").await, subject.session("here").await);
+    ended.store.end_session(&ended.id).await.unwrap();
+    let group = test_topic.group("g");
+    let error = test_topic.store.join_group(&joining(&ended, &group, "gone")).await.expect_err("has ended");
+    assert!(matches!(error.kind, ErrorKind::Request | ErrorKind::Denied), "{error}");
+    assert_eq!(test_topic.store.group(&group).await.unwrap().map_or(0, |view| view.members.len()), 0);
     let nowhere = tenure_core::port::GroupKey::new(topic("nowhere"), "g".parse().unwrap());
-    let said = refused(here.store.join_group(&joining(&here, &nowhere, "a")).await);
-    assert!(said.contains("nowhere") && said.contains("topics create"), "{said}");
-    let said = refused(here.store.set_group(&nowhere, &GroupSettings::default(), Begin::Earliest).await);
-    assert!(said.contains("nowhere"), "{said}");
+    let message = refused(here.store.join_group(&joining(&here, &nowhere, "a")).await);
+    assert!(message.contains("nowhere") && message.contains("topics create"), "{message}");
+    let message =
+        refused(here.store.set_group(&nowhere, &GroupSettings::default(), StartOffset::Earliest).await);
+    assert!(message.contains("nowhere"), "{message}");
     for bad in ["", "a\nb"] {
-        assert!(refused(here.store.join_group(&joining(&here, &group, bad)).await).contains("member's name"));
+        assert!(refused(here.store.join_group(&joining(&here, &group, bad)).await).contains("member name"));
     }
 }
 
-/// The last word counts, and nobody is there twice.
-pub async fn joining_again_changes_the_name(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let a = Guest::of(subject, &hall, "a").await;
-    let b = Guest::of(subject, &hall, "b").await;
+/// The last name counts, and the member occurs once.
+pub async fn joining_again_changes_the_name(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let a = TestMember::of(subject, &test_topic, "a").await;
+    let b = TestMember::of(subject, &test_topic, "b").await;
     a.take(&[0]).await;
-    let renamed = Guest::by(a.actor, a.group, "c").await;
-    let look = b.look().await;
+    let renamed = TestMember::by(a.session, a.group, "c").await;
+    let look = b.assignment().await;
     let mut names: Vec<_> = look.members.iter().map(|member| member.name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["b", "c"]);
     assert!(look.members.is_sorted_by_key(|member| &member.session), "by session");
-    assert_eq!(look.shares[0].holder, Some(renamed.actor.id.clone()), "what it has it keeps");
+    assert_eq!(look.partition_leases[0].holder, Some(renamed.session.id.clone()), "it keeps its partitions");
 }
 
-/// With all that its holder must know; the others see it.
-pub async fn a_free_share_is_taken(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let (a, b) = (Guest::of(subject, &hall, "a").await, Guest::of(subject, &hall, "b").await);
-    let before = b.look().await;
+/// With everything its holder needs; visible to other members.
+pub async fn a_free_partition_is_taken(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let (a, b) =
+        (TestMember::of(subject, &test_topic, "a").await, TestMember::of(subject, &test_topic, "b").await);
+    let before = b.assignment().await;
     let taken = a.take(&[0, 2]).await;
-    assert_eq!(taken.iter().map(|it| it.slot).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(taken.iter().map(|it| it.partition).collect::<Vec<_>>(), [0, 2]);
     for it in &taken {
-        assert!(it.token > before.shares[it.slot as usize].token && it.token.grant() > 0);
-        assert_eq!((it.position, &it.done, &it.aside), (0, &vec![], &vec![]));
-        let share = b.share(it.slot).await;
-        assert_eq!((share.token, share.holder, share.last), (it.token, Some(a.actor.id.clone()), "a".into()));
+        assert!(it.token > before.partition_leases[it.partition as usize].token && it.token.grant() > 0);
+        assert_eq!((it.offset, &it.processed_event_ids, &it.parked_keys), (0, &vec![], &vec![]));
+        let lease = b.partition_lease(it.partition).await;
+        assert_eq!(
+            (lease.token, lease.holder, lease.last_member),
+            (it.token, Some(a.session.id.clone()), "a".into())
+        );
     }
-    assert_eq!(b.share(1).await, before.shares[1]);
-    assert_eq!(taken[0].token.epoch(), a.actor.epoch);
+    assert_eq!(b.partition_lease(1).await, before.partition_leases[1]);
+    assert_eq!(taken[0].token.epoch(), a.session.epoch);
 }
 
-/// Not by another, and not twice by the same one.
-pub async fn a_held_share_is_not_taken(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let (a, b) = (Guest::of(subject, &hall, "a").await, Guest::of(subject, &hall, "b").await);
+/// Not by another member, and not twice by the same one.
+pub async fn a_held_partition_is_not_taken(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let (a, b) =
+        (TestMember::of(subject, &test_topic, "a").await, TestMember::of(subject, &test_topic, "b").await);
     let taken = a.take_one(1).await;
-    for guest in [&a, &b] {
-        assert_eq!(guest.take(&[1]).await, []);
+    for member in [&a, &b] {
+        assert_eq!(member.take(&[1]).await, []);
     }
-    assert_eq!(b.share(1).await.token, taken.token);
-    assert_eq!(b.take(&[0, 1, 2]).await.len(), 2, "the others are to be had");
+    assert_eq!(b.partition_lease(1).await.token, taken.token);
+    assert_eq!(b.take(&[0, 1, 2]).await.len(), 2, "the others are free");
 }
 
-/// The token is compared: whoever looked before somebody had it looks again.
-pub async fn what_was_seen_of_a_share_must_still_be_so(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let (a, b) = (Guest::of(subject, &hall, "a").await, Guest::of(subject, &hall, "b").await);
-    let seen = b.bid(&[0, 1]).await;
+/// The token is compared: a member with an outdated observation must read again.
+pub async fn a_take_of_a_partition_compares_its_token(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let (a, b) =
+        (TestMember::of(subject, &test_topic, "a").await, TestMember::of(subject, &test_topic, "b").await);
+    let observed = b.take_request(&[0, 1]).await;
     let taken = a.take_one(0).await;
-    a.free(&[(0, taken.token)]).await;
-    let got = b.actor.store.take_shares(&seen).await.unwrap();
-    assert_eq!(got.iter().map(|it| it.slot).collect::<Vec<_>>(), [1]);
-    let never = TakeShares { slots: vec![(0, Token::from_u64(12_345)), (99, Token::ZERO)], ..seen };
-    assert_eq!(b.actor.store.take_shares(&never).await, Ok(vec![]));
-    assert_eq!(b.take_one(0).await.token, taken.token.next(b.actor.epoch));
+    a.release(&[(0, taken.token)]).await;
+    let got = b.session.store.take_partitions(&observed).await.unwrap();
+    assert_eq!(got.iter().map(|it| it.partition).collect::<Vec<_>>(), [1]);
+    let never = TakePartitionsRequest {
+        partitions: vec![(0, Token::from_u64(12_345)), (99, Token::ZERO)],
+        ..observed
+    };
+    assert_eq!(b.session.store.take_partitions(&never).await, Ok(vec![]));
+    assert_eq!(b.take_one(0).await.token, taken.token.next(b.session.epoch));
 }
 
-/// Neither somebody who never joined, nor who left, nor a session that is over.
-pub async fn who_is_no_member_takes_nothing(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let a = Guest::of(subject, &hall, "a").await;
-    let stranger = subject.actor("stranger").await;
-    let bid = TakeShares { session: stranger.id.clone(), ..a.bid(&[0]).await };
-    assert_eq!(stranger.store.take_shares(&bid).await, Ok(vec![]));
-    let left = Guest::of(subject, &hall, "left").await;
+/// Not a session that never joined, nor one that left or ended.
+pub async fn a_session_that_is_no_member_takes_no_partition(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let a = TestMember::of(subject, &test_topic, "a").await;
+    let stranger = subject.session("stranger").await;
+    let bid = TakePartitionsRequest { session: stranger.id.clone(), ..a.take_request(&[0]).await };
+    assert_eq!(stranger.store.take_partitions(&bid).await, Ok(vec![]));
+    let left = TestMember::of(subject, &test_topic, "left").await;
     left.leave().await;
     assert_eq!(left.take(&[0]).await, []);
-    let dead = Guest::of(subject, &hall, "dead").await;
-    let bid = dead.bid(&[0]).await;
-    dead.actor.store.end(&dead.actor.id).await.unwrap();
-    match dead.actor.store.take_shares(&bid).await {
+    let dead = TestMember::of(subject, &test_topic, "dead").await;
+    let bid = dead.take_request(&[0]).await;
+    dead.session.store.end_session(&dead.session.id).await.unwrap();
+    match dead.session.store.take_partitions(&bid).await {
         Ok(taken) => assert_eq!(taken, []),
-        Err(error) => assert!(matches!(error.kind, Trouble::Request | Trouble::Denied), "{error}"),
+        Err(error) => assert!(matches!(error.kind, ErrorKind::Request | ErrorKind::Denied), "{error}"),
     }
-    assert_eq!(a.share(0).await.holder, None);
-    let nowhere = TakeShares { group: hall.group("nowhere"), ..a.bid(&[0]).await };
-    nothing(a.actor.store.take_shares(&nowhere).await, "nowhere");
+    assert_eq!(a.partition_lease(0).await.holder, None);
+    let nowhere = TakePartitionsRequest { group: test_topic.group("nowhere"), ..a.take_request(&[0]).await };
+    expect_nothing(a.session.store.take_partitions(&nowhere).await, "nowhere");
 }
 
-/// Whoever asks at the same time.
-pub async fn of_concurrent_takers_of_a_share_one_wins(subject: &Subject) {
-    let hall = Hall::of(subject).await;
+/// Of concurrent attempts.
+pub async fn of_concurrent_takes_of_a_partition_one_wins(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
     let mut tokens = BTreeSet::new();
-    let mut guests = Vec::new();
+    let mut members = Vec::new();
     for n in 0..6 {
-        guests.push(Guest::of(subject, &hall, &format!("m{n}")).await);
+        members.push(TestMember::of(subject, &test_topic, &format!("m{n}")).await);
     }
     for _ in 0..5 {
         let mut calls = tokio::task::JoinSet::new();
-        for guest in &guests {
-            let (store, bid) = (guest.actor.store.clone(), guest.bid(&[0, 1, 2, 3]).await);
-            calls.spawn(async move { store.take_shares(&bid).await.expect("take_shares") });
+        for member in &members {
+            let (store, bid) = (member.session.store.clone(), member.take_request(&[0, 1, 2, 3]).await);
+            calls.spawn(async move { store.take_partitions(&bid).await.expect("take_shares") });
         }
-        let taken: Vec<Taken> = calls.join_all().await.concat();
-        let mut slots: Vec<_> = taken.iter().map(|it| it.slot).collect();
-        slots.sort_unstable();
-        assert_eq!(slots, [0, 1, 2, 3], "each by one");
+        let taken: Vec<TakenPartition> = calls.join_all().await.concat();
+        let mut partitions: Vec<_> = taken.iter().map(|it| it.partition).collect();
+        partitions.sort_unstable();
+        assert_eq!(partitions, [0, 1, 2, 3], "each by one");
         for it in &taken {
-            assert!(tokens.insert((it.slot, it.token)), "never the same token twice");
+            assert!(tokens.insert((it.partition, it.token)), "never the same token twice");
         }
-        guests[0].free(&taken.iter().map(|it| (it.slot, it.token)).collect::<Vec<_>>()).await;
+        members[0].release(&taken.iter().map(|it| (it.partition, it.token)).collect::<Vec<_>>()).await;
     }
 }
 
-/// And is no member any more, however it went: by itself, or because somebody saw it silent for too long.
-pub async fn the_shares_of_a_dead_session_are_free(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let heir = Guest::of(subject, &hall, "heir").await;
-    for (slot, expired) in [(0, false), (1, true)] {
-        let gone = Guest::of(subject, &hall, "gone").await;
-        let taken = gone.take_one(slot).await;
+/// Its session is no longer a member, whether it ended or was expired.
+pub async fn the_partitions_of_a_dead_session_are_free(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let successor = TestMember::of(subject, &test_topic, "heir").await;
+    for (partition, expired) in [(0, false), (1, true)] {
+        let ended = TestMember::of(subject, &test_topic, "gone").await;
+        let taken = ended.take_one(partition).await;
         if expired {
-            let sessions =
-                heir.actor.store.sessions(Some(std::slice::from_ref(&gone.actor.id))).await.unwrap();
-            let beat = Some(sessions[0].beat);
-            let expire = Expire { session: gone.actor.id.clone(), epoch: heir.actor.epoch, beat };
-            heir.actor.store.expire(&expire).await.unwrap();
+            let sessions = successor
+                .session
+                .store
+                .sessions(Some(std::slice::from_ref(&ended.session.id)))
+                .await
+                .unwrap();
+            let beat = Some(sessions[0].heartbeat_count);
+            let expire = ExpireSessionRequest {
+                session: ended.session.id.clone(),
+                epoch: successor.session.epoch,
+                heartbeat_count: beat,
+            };
+            successor.session.store.expire_session(&expire).await.unwrap();
         } else {
-            gone.actor.store.end(&gone.actor.id).await.unwrap();
+            ended.session.store.end_session(&ended.session.id).await.unwrap();
         }
-        let look = heir.look().await;
+        let look = successor.assignment().await;
         assert_eq!(look.members.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["heir"]);
-        let share = &look.shares[slot as usize];
-        assert_eq!((share.holder.as_ref(), share.last.as_str(), share.token), (None, "gone", taken.token));
-        assert!(heir.take_one(slot).await.token > taken.token);
-        assert_eq!(hall.group_view().await.members.len(), 1);
+        let lease = &look.partition_leases[partition as usize];
+        assert_eq!(
+            (lease.holder.as_ref(), lease.last_member.as_str(), lease.token),
+            (None, "gone", taken.token)
+        );
+        assert!(successor.take_one(partition).await.token > taken.token);
+        assert_eq!(test_topic.group_view().await.members.len(), 1);
     }
 }
 
-/// At once; it may come back.
-pub async fn who_leaves_frees_all_that_it_has(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let (a, b) = (Guest::of(subject, &hall, "a").await, Guest::of(subject, &hall, "b").await);
+/// At once; it may join again.
+pub async fn a_leaving_member_releases_its_partitions(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let (a, b) =
+        (TestMember::of(subject, &test_topic, "a").await, TestMember::of(subject, &test_topic, "b").await);
     let taken = a.take(&[0, 1]).await;
     b.take_one(2).await;
     a.leave().await;
     a.leave().await;
-    let look = b.look().await;
+    let look = b.assignment().await;
     assert_eq!(look.members.len(), 1);
-    let holders: Vec<Option<SessionId>> = look.shares.iter().map(|share| share.holder.clone()).collect();
-    assert_eq!(holders, [None, None, Some(b.actor.id.clone()), None]);
-    assert_eq!((look.shares[0].last.as_str(), look.shares[0].token), ("a", taken[0].token));
+    let holders: Vec<Option<SessionId>> =
+        look.partition_leases.iter().map(|lease| lease.holder.clone()).collect();
+    assert_eq!(holders, [None, None, Some(b.session.id.clone()), None]);
+    assert_eq!(
+        (look.partition_leases[0].last_member.as_str(), look.partition_leases[0].token),
+        ("a", taken[0].token)
+    );
     a.join().await.unwrap();
     assert!(a.take_one(0).await.token > taken[0].token);
-    let never = subject.actor("never").await;
-    never.store.leave_group(&hall.group("nowhere"), &never.id).await.unwrap();
+    let never = subject.session("never").await;
+    never.store.leave_group(&test_topic.group("nowhere"), &never.id).await.unwrap();
 }
 
-/// And only then.
-pub async fn a_share_is_freed_under_its_token(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let (a, b) = (Guest::of(subject, &hall, "a").await, Guest::of(subject, &hall, "b").await);
+/// Only under its token.
+pub async fn a_partition_is_released_under_its_token(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let (a, b) =
+        (TestMember::of(subject, &test_topic, "a").await, TestMember::of(subject, &test_topic, "b").await);
     let taken = a.take_one(0).await;
-    a.free(&[(0, Token::from_u64(taken.token.as_u64() + 1)), (1, taken.token), (99, taken.token)]).await;
-    assert_eq!(b.share(0).await.holder, Some(a.actor.id.clone()));
-    a.free(&[(0, taken.token)]).await;
-    assert_eq!(b.share(0).await.holder, None);
+    a.release(&[(0, Token::from_u64(taken.token.as_u64() + 1)), (1, taken.token), (99, taken.token)]).await;
+    assert_eq!(b.partition_lease(0).await.holder, Some(a.session.id.clone()));
+    a.release(&[(0, taken.token)]).await;
+    assert_eq!(b.partition_lease(0).await.holder, None);
     let next = b.take_one(0).await;
-    a.free(&[(0, taken.token)]).await;
-    let share = a.share(0).await;
-    assert_eq!((share.holder, share.token, share.last), (Some(b.actor.id.clone()), next.token, "b".into()));
-    a.actor.store.free_shares(&hall.group("nowhere"), &[(0, taken.token)]).await.unwrap();
+    a.release(&[(0, taken.token)]).await;
+    let lease = a.partition_lease(0).await;
+    assert_eq!(
+        (lease.holder, lease.token, lease.last_member),
+        (Some(b.session.id.clone()), next.token, "b".into())
+    );
+    a.session.store.release_partitions(&test_topic.group("nowhere"), &[(0, taken.token)]).await.unwrap();
 }
 
-/// Over takings, resets, deaths.
-pub async fn tokens_of_a_share_only_grow(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let group = hall.group("g");
+/// Across takes, resets and expiries.
+pub async fn tokens_of_a_partition_lease_only_grow(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let group = test_topic.group("g");
     let mut last = Token::ZERO;
     for n in 0..3 {
-        let guest = Guest::of(subject, &hall, "m").await;
-        let taken = guest.take_one(0).await;
+        let member = TestMember::of(subject, &test_topic, "m").await;
+        let taken = member.take_one(0).await;
         assert!(taken.token > last, "taken {n}");
         last = taken.token;
-        hall.store.reset_group(&group, Begin::Earliest, None, false).await.unwrap();
-        let share = guest.share(0).await;
-        assert!(share.token > last && share.holder.is_none(), "reset {n}");
-        last = share.token;
-        let taken = guest.take_one(0).await;
+        test_topic.store.reset_group(&group, StartOffset::Earliest, None, false).await.unwrap();
+        let lease = member.partition_lease(0).await;
+        assert!(lease.token > last && lease.holder.is_none(), "reset {n}");
+        last = lease.token;
+        let taken = member.take_one(0).await;
         assert!(taken.token > last);
         last = taken.token;
-        guest.actor.store.end(&guest.actor.id).await.unwrap();
+        member.session.store.end_session(&member.session.id).await.unwrap();
     }
 }
 
-/// From one name to another; not a taking, and not a return.
-pub async fn moves_are_counted_by_name(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let a = Guest::of(subject, &hall, "a").await;
+/// From one name to another; not the first take, and not a return.
+pub async fn rebalanced_partitions_are_counted_by_name(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let a = TestMember::of(subject, &test_topic, "a").await;
     let mine = a.take(&[0, 1]).await;
-    assert_eq!(hall.group_view().await.moves, 0);
+    assert_eq!(test_topic.group_view().await.rebalanced_partition_count, 0);
     a.leave().await;
-    let again = Guest::of(subject, &hall, "a").await;
+    let again = TestMember::of(subject, &test_topic, "a").await;
     again.take(&[0]).await;
-    assert_eq!(hall.group_view().await.moves, 0, "another session of the same name");
-    let b = Guest::of(subject, &hall, "b").await;
+    assert_eq!(
+        test_topic.group_view().await.rebalanced_partition_count,
+        0,
+        "another session with the same name"
+    );
+    let b = TestMember::of(subject, &test_topic, "b").await;
     b.take(&[0, 1, 2]).await;
-    assert_eq!(hall.group_view().await.moves, 1, "slot 1 alone: {mine:?}");
+    assert_eq!(test_topic.group_view().await.rebalanced_partition_count, 1, "slot 1 alone: {mine:?}");
 }
 
-/// Since it was last empty. A group without members gathers nothing.
-pub async fn a_group_gathers_anew_after_it_was_empty(subject: &Subject) {
-    let hall = Hall::of(subject).await;
-    let a = Guest::of(subject, &hall, "a").await;
+/// Since the group last had no members.
+pub async fn the_rebalance_delay_restarts_after_a_group_was_empty(subject: &StoreUnderTest) {
+    let test_topic = TestTopic::of(subject).await;
+    let a = TestMember::of(subject, &test_topic, "a").await;
     let mut gathered = 0;
     while gathered < 500 {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        gathered = a.look().await.gathered_ms;
+        gathered = a.assignment().await.active_ms;
     }
-    let b = Guest::of(subject, &hall, "b").await;
-    assert!(b.look().await.gathered_ms >= gathered, "who comes later changes nothing");
-    assert!(a.join().await.unwrap().gathered_ms >= gathered, "nor who says so again");
+    let b = TestMember::of(subject, &test_topic, "b").await;
+    assert!(b.assignment().await.active_ms >= gathered, "a later member changes nothing");
+    assert!(a.join().await.unwrap().active_ms >= gathered, "nor does a repeated join");
     a.leave().await;
-    assert!(b.look().await.gathered_ms >= gathered, "nor who goes, while somebody is there");
-    // One goes by itself, and another dies.
-    b.actor.store.end(&b.actor.id).await.unwrap();
-    assert_eq!(a.look().await.gathered_ms, 0);
-    assert!(a.join().await.unwrap().gathered_ms < gathered);
+    assert!(b.assignment().await.active_ms >= gathered, "nor does a leaving member while another is present");
+    // One leaves, the other dies.
+    b.session.store.end_session(&b.session.id).await.unwrap();
+    assert_eq!(a.assignment().await.active_ms, 0);
+    assert!(a.join().await.unwrap().active_ms < gathered);
 }
 
-/// Members that do as they are told spread the slots, and move only what must move.
-pub async fn members_share_the_slots_evenly(subject: &Subject) {
-    let settings = tenure_core::port::TopicSettings { slots: 13, ..Default::default() };
-    let hall = Hall::with(subject, settings).await;
-    let mut guests = Vec::new();
+/// Members that follow their plans distribute the partitions with the minimum number of moves.
+pub async fn partitions_are_distributed_evenly(subject: &StoreUnderTest) {
+    let settings = tenure_core::port::TopicSettings { partitions: 13, ..Default::default() };
+    let test_topic = TestTopic::with(subject, settings).await;
+    let mut members = Vec::new();
     let mut moves = 0;
     for (name, must) in [("a", 0), ("b", 6), ("c", 4)] {
-        guests.push(Guest::of(subject, &hall, name).await);
-        settle(&guests).await;
+        members.push(TestMember::of(subject, &test_topic, name).await);
+        settle(&members).await;
         moves += must;
-        assert_eq!(hall.group_view().await.moves, moves, "{name} comes");
+        assert_eq!(test_topic.group_view().await.rebalanced_partition_count, moves, "{name} comes");
     }
-    assert_eq!(loads(&guests).await, [5, 4, 4]);
-    let gone = guests.remove(0);
-    gone.actor.store.end(&gone.actor.id).await.unwrap();
-    settle(&guests).await;
-    assert_eq!(hall.group_view().await.moves, moves + 5, "those of the dead one");
-    let mut now = loads(&guests).await;
+    assert_eq!(loads(&members).await, [5, 4, 4]);
+    let ended = members.remove(0);
+    ended.session.store.end_session(&ended.session.id).await.unwrap();
+    settle(&members).await;
+    assert_eq!(
+        test_topic.group_view().await.rebalanced_partition_count,
+        moves + 5,
+        "those of the dead member"
+    );
+    let mut now = loads(&members).await;
     now.sort_unstable();
     assert_eq!(now, [6, 7]);
 }
 
-async fn settle(guests: &[Guest]) {
+async fn settle(members: &[TestMember]) {
     loop {
         let mut busy = false;
-        for guest in guests.iter().rev() {
-            busy |= guest.balance().await;
+        for member in members.iter().rev() {
+            busy |= member.balance().await;
         }
         if !busy {
             return;
@@ -349,105 +401,114 @@ async fn settle(guests: &[Guest]) {
     }
 }
 
-async fn loads(guests: &[Guest]) -> Vec<usize> {
-    let look = guests[0].look().await;
-    let load = |guest: &Guest| {
-        look.shares.iter().filter(|share| share.holder.as_ref() == Some(&guest.actor.id)).count()
+async fn loads(members: &[TestMember]) -> Vec<usize> {
+    let look = members[0].assignment().await;
+    let load = |member: &TestMember| {
+        look.partition_leases.iter().filter(|lease| lease.holder.as_ref() == Some(&member.session.id)).count()
     };
-    guests.iter().map(load).collect()
+    members.iter().map(load).collect()
 }
 
-/// Up to the position, as far as every group has read, as long as the topic keeps it.
-pub async fn old_events_are_forgotten_when_they_are_read(subject: &Subject) {
-    let keeper = super::floor::Keeper::of(subject).await;
-    let settings = tenure_core::port::TopicSettings { slots: SLOTS, keep_ms: 0, ..Default::default() };
-    let hall = Hall::with(subject, settings).await;
+/// Up to the offset that every group has read, and after the retention.
+pub async fn old_events_are_pruned_after_they_are_read(subject: &StoreUnderTest) {
+    let maintenance = super::test_queue::TestMaintenance::of(subject).await;
+    let settings =
+        tenure_core::port::TopicSettings { partitions: PARTITIONS, retention_ms: 0, ..Default::default() };
+    let test_topic = TestTopic::with(subject, settings).await;
     let key = keys_in(1, 1).remove(0);
     let once = NewEvent { idempotency_key: Some("once".into()), ..keyed(&key) };
-    hall.publish(vec![once.clone(), keyed(&key)]).await;
-    hall.publish(vec![keyed(&key)]).await;
-    let (a, b) = (Guest::of(subject, &hall, "a").await, subject.actor("b").await);
-    let slow = Guest::by(b, hall.group("slow"), "b").await;
-    let last = hall.all().await.pop().expect("three");
-    hall.after_moment(last.at_ms).await;
-    let tend = keeper.tending();
-    assert_eq!(hall.prune(&tend).await, (0, false), "nobody has read anything");
+    test_topic.publish(vec![once.clone(), keyed(&key)]).await;
+    test_topic.publish(vec![keyed(&key)]).await;
+    let (a, b) = (TestMember::of(subject, &test_topic, "a").await, subject.session("b").await);
+    let slow = TestMember::by(b, test_topic.group("slow"), "b").await;
+    let last = test_topic.all().await.pop().expect("three");
+    test_topic.wait_past(last.published_at_ms).await;
+    let request = maintenance.request();
+    assert_eq!(test_topic.prune(&request).await, (0, false), "no group has read anything");
     let taken = a.take_one(1).await;
-    a.commit(a.read_to(&taken, last.position)).await;
-    assert_eq!(hall.prune(&tend).await, (0, false), "one group has not");
-    let first = hall.all().await[0].clone();
+    a.commit(a.read_to(&taken, last.offset)).await;
+    assert_eq!(test_topic.prune(&request).await, (0, false), "one group has not");
+    let first = test_topic.all().await[0].clone();
     let taken = slow.take_one(1).await;
-    slow.commit(slow.read_to(&taken, first.position)).await;
+    slow.commit(slow.read_to(&taken, first.offset)).await;
     for refused in [
-        Tend { token: Token::from_u64(keeper.token.as_u64() + 1), ..tend.clone() },
-        Tend { session: a.actor.id.clone(), ..tend.clone() },
-        Tend { clock_ms: None, ..tend.clone() },
-        Tend { clock_ms: Some(first.at_ms), ..tend.clone() },
+        MaintenanceRequest { token: Token::from_u64(maintenance.token.as_u64() + 1), ..request.clone() },
+        MaintenanceRequest { session: a.session.id.clone(), ..request.clone() },
+        MaintenanceRequest { clock_ms: None, ..request.clone() },
+        MaintenanceRequest { clock_ms: Some(first.published_at_ms), ..request.clone() },
     ] {
-        assert_eq!(hall.prune(&refused).await, (0, false), "{refused:?}");
+        assert_eq!(test_topic.prune(&refused).await, (0, false), "{refused:?}");
     }
-    hall.prune_until(&keeper, 2).await;
-    assert_eq!(hall.all().await.len(), 1);
-    assert_eq!(hall.view().await.events, 1);
-    assert_eq!(hall.store.event(&hall.key, first.id).await, Ok(None));
-    let ends = hall.ends().await[1];
-    assert!(ends.earliest >= first.position && ends.earliest < last.position, "{ends:?}");
-    assert_eq!(ends.latest, last.position);
-    assert!(hall.publish(vec![once]).await[0].new, "its idempotency key is forgotten with it");
-    let late = hall.group("late");
-    hall.store.set_group(&late, &GroupSettings::default(), Begin::Earliest).await.unwrap();
-    let begins = hall.store.group(&late).await.unwrap().expect("it is there").slots[1].clone();
-    assert_eq!((begins.share.position, begins.lag), (ends.earliest, 2));
+    test_topic.prune_until(&maintenance, 2).await;
+    assert_eq!(test_topic.all().await.len(), 1);
+    assert_eq!(test_topic.view().await.event_count, 1);
+    assert_eq!(test_topic.store.event(&test_topic.key, first.id).await, Ok(None));
+    let ends = test_topic.partition_offsets().await[1];
+    assert!(ends.start_offset >= first.offset && ends.start_offset < last.offset, "{ends:?}");
+    assert_eq!(ends.end_offset, last.offset);
+    assert!(test_topic.publish(vec![once]).await[0].created, "its idempotency key is removed with it");
+    let late = test_topic.group("late");
+    test_topic.store.set_group(&late, &GroupSettings::default(), StartOffset::Earliest).await.unwrap();
+    let begins = test_topic.store.group(&late).await.unwrap().expect("it exists").partitions[1].clone();
+    assert_eq!((begins.partition_lease.committed_offset, begins.lag_events), (ends.start_offset, 2));
 }
 
-/// When the topic says so.
-pub async fn unread_events_are_forgotten_if_that_is_wanted(subject: &Subject) {
-    let keeper = super::floor::Keeper::of(subject).await;
+/// If the topic limits the retention of unread events.
+pub async fn unread_events_are_pruned_after_their_retention(subject: &StoreUnderTest) {
+    let maintenance = super::test_queue::TestMaintenance::of(subject).await;
     let settings = tenure_core::port::TopicSettings {
-        slots: 1,
-        keep_ms: 0,
-        keep_unread_ms: Some(0),
+        partitions: 1,
+        retention_ms: 0,
+        unread_retention_ms: Some(0),
         ..Default::default()
     };
-    let hall = Hall::with(subject, settings).await;
-    let guest = Guest::of(subject, &hall, "a").await;
+    let test_topic = TestTopic::with(subject, settings).await;
+    let member = TestMember::of(subject, &test_topic, "a").await;
     for _ in 0..3 {
-        hall.publish(vec![keyed("a"), keyed("b")]).await;
+        test_topic.publish(vec![keyed("a"), keyed("b")]).await;
     }
-    let last = hall.all().await.pop().expect("six");
-    hall.after_moment(last.at_ms).await;
-    let part = Tend { limit: 2, ..keeper.tending() };
-    assert_eq!(hall.prune(&part).await, (4, true), "units are forgotten whole, and so many at a time");
-    assert_eq!(hall.prune(&part).await, (2, false));
-    let view = hall.group_view().await;
-    assert_eq!((view.slots[0].lag, view.lag()), (0, (0, true)));
-    assert_eq!(hall.view().await.oldest_at_ms, None);
-    hall.publish(vec![keyed("a")]).await;
-    let taken = guest.take_one(0).await;
-    assert_eq!(guest.read(&taken).await.len(), 1, "it goes on behind what it missed");
+    let last = test_topic.all().await.pop().expect("six");
+    test_topic.wait_past(last.published_at_ms).await;
+    let part = MaintenanceRequest { limit: 2, ..maintenance.request() };
+    assert_eq!(
+        test_topic.prune(&part).await,
+        (4, true),
+        "commit batches are pruned as a whole, at most so many at a time"
+    );
+    assert_eq!(test_topic.prune(&part).await, (2, false));
+    let view = test_topic.group_view().await;
+    assert_eq!((view.partitions[0].lag_events, view.lag()), (0, (0, true)));
+    assert_eq!(test_topic.view().await.oldest_published_at_ms, None);
+    test_topic.publish(vec![keyed("a")]).await;
+    let taken = member.take_one(0).await;
+    assert_eq!(member.read(&taken).await.len(), 1, "it continues after the pruned events");
 }
 
-/// Positions never come again, nor is a reset to the end a step back.
-pub async fn an_empty_slot_keeps_its_place(subject: &Subject) {
-    let keeper = super::floor::Keeper::of(subject).await;
-    let settings = tenure_core::port::TopicSettings { slots: 1, keep_ms: 0, ..Default::default() };
-    let hall = Hall::with(subject, settings).await;
-    let guest = Guest::of(subject, &hall, "a").await;
-    hall.publish(vec![keyed("a"), keyed("b")]).await;
-    let read = hall.all().await;
-    let taken = guest.take_one(0).await;
-    let position: Position = read[1].position;
-    let parked = super::events_hall::aside(&read[0], super::events_hall::dead(1));
-    guest
-        .commit(tenure_core::port::ShareCommit { set_aside: vec![parked], ..guest.read_to(&taken, position) })
+/// Offsets are never reused, and a reset to the end is not a step back.
+pub async fn an_empty_partition_keeps_its_offset(subject: &StoreUnderTest) {
+    let maintenance = super::test_queue::TestMaintenance::of(subject).await;
+    let settings = tenure_core::port::TopicSettings { partitions: 1, retention_ms: 0, ..Default::default() };
+    let test_topic = TestTopic::with(subject, settings).await;
+    let member = TestMember::of(subject, &test_topic, "a").await;
+    test_topic.publish(vec![keyed("a"), keyed("b")]).await;
+    let read = test_topic.all().await;
+    let taken = member.take_one(0).await;
+    let offset: Offset = read[1].offset;
+    let parked = super::test_topic::park_request(&read[0], super::test_topic::dead(1));
+    member
+        .commit(tenure_core::port::PartitionCommit { parked: vec![parked], ..member.read_to(&taken, offset) })
         .await;
-    hall.after_moment(read[1].at_ms).await;
-    hall.prune_until(&keeper, 2).await;
-    let moved = hall.store.reset_group(&guest.group, Begin::Latest, None, false).await.unwrap();
-    assert_eq!((moved[0].from, moved[0].to >= position), (position, true), "{moved:?}");
-    assert_eq!(hall.aside().await.len(), 1, "what is aside and will not be read again is kept");
-    hall.publish(vec![NewEvent { payload: Payload::Bytes(vec![1]), ..keyed("a") }]).await;
-    let taken = guest.take_one(0).await;
-    let read = guest.read(&taken).await;
-    assert!(read.len() == 1 && read[0].position > position);
+    test_topic.wait_past(read[1].published_at_ms).await;
+    test_topic.prune_until(&maintenance, 2).await;
+    let moved = test_topic.store.reset_group(&member.group, StartOffset::Latest, None, false).await.unwrap();
+    assert_eq!((moved[0].from_offset, moved[0].to_offset >= offset), (offset, true), "{moved:?}");
+    assert_eq!(
+        test_topic.parked_events().await.len(),
+        1,
+        "a parked event that will not be read again is kept"
+    );
+    test_topic.publish(vec![NewEvent { payload: Payload::Bytes(vec![1]), ..keyed("a") }]).await;
+    let taken = member.take_one(0).await;
+    let read = member.read(&taken).await;
+    assert!(read.len() == 1 && read[0].offset > offset);
 }

@@ -1,104 +1,107 @@
-//! Claims about taking and releasing leases.
+//! Taking and releasing leases.
 
-use super::{Actor, Subject, candidacy, election, new_id};
+use super::{StoreUnderTest, TestSession, candidacy, election, new_id};
 use tenure_core::Token;
-use tenure_core::port::{Expire, Release, Scope, Take, Via};
+use tenure_core::port::{
+    ExpireSessionRequest, ObserveScope, ReleaseLeaseRequest, StartReason, TakeLeaseRequest,
+};
 
-/// The ordinary beginning.
-pub async fn a_free_lease_is_taken(subject: &Subject) {
-    let (a, key) = (subject.actor("a").await, election("e"));
-    a.stand(&key).await;
+/// The normal case.
+pub async fn a_free_lease_is_taken(subject: &StoreUnderTest) {
+    let (a, key) = (subject.session("a").await, election("e"));
+    a.join(&key).await;
     let before = a.lease(&key, 0).await;
     assert_eq!((before.token, before.holder, before.granted_at_ms), (Token::first(a.epoch), None, None));
     let token = a.take(&key, 0).await;
     let lease = a.lease(&key, 0).await;
     assert!(token > Token::ZERO);
     assert_eq!((lease.token, lease.holder.map(|holder| holder.id)), (token, Some(a.id)));
-    assert_eq!((lease.via, lease.granted_at_ms.is_some()), (Via::Release, true));
+    assert_eq!((lease.start_reason, lease.granted_at_ms.is_some()), (StartReason::Release, true));
 }
 
-/// A live holder is not taken over by asking.
-pub async fn a_held_lease_is_not_taken(subject: &Subject) {
+/// A live holder is not replaced.
+pub async fn a_held_lease_is_not_taken(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let token = a.take(&key, 0).await;
-    assert_eq!(b.store.take(&b.bid(&key, 0).await).await, Ok(None));
+    assert_eq!(b.store.take_lease(&b.take_request(&key, 0).await).await, Ok(None));
     let lease = b.lease(&key, 0).await;
     assert_eq!((lease.token, lease.holder.map(|holder| holder.id)), (token, Some(a.id)));
 }
 
-/// Each part of what was seen is compared.
-pub async fn what_was_seen_must_still_be_so(subject: &Subject) {
+/// Each observed value is compared.
+pub async fn a_take_compares_token_and_holder(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
-    let free = b.bid(&key, 0).await;
+    let free = b.take_request(&key, 0).await;
     let token = a.take(&key, 0).await;
-    let bid = b.overbid(&key, 0).await;
+    let bid = b.takeover_request(&key, 0).await;
     let wrong = [
         free.clone(),
-        Take { expire: bid.expire.clone(), ..free },
-        Take { token: Token::from_u64(token.as_u64() + 1), ..bid.clone() },
-        Take { token: Token::ZERO, ..bid.clone() },
-        Take { epoch: bid.epoch + 1, ..bid.clone() },
-        Take { holder: None, ..bid.clone() },
-        Take { holder: Some(b.id.clone()), ..bid.clone() },
-        Take { holder: Some(new_id()), ..bid.clone() },
-        Take { slot: 1, ..bid.clone() },
-        Take { election: election("another"), ..bid.clone() },
+        TakeLeaseRequest { expire: bid.expire.clone(), ..free },
+        TakeLeaseRequest { token: Token::from_u64(token.as_u64() + 1), ..bid.clone() },
+        TakeLeaseRequest { token: Token::ZERO, ..bid.clone() },
+        TakeLeaseRequest { epoch: bid.epoch + 1, ..bid.clone() },
+        TakeLeaseRequest { holder: None, ..bid.clone() },
+        TakeLeaseRequest { holder: Some(b.id.clone()), ..bid.clone() },
+        TakeLeaseRequest { holder: Some(new_id()), ..bid.clone() },
+        TakeLeaseRequest { slot: 1, ..bid.clone() },
+        TakeLeaseRequest { election: election("another"), ..bid.clone() },
     ];
     for take in wrong {
-        assert_eq!(b.store.take(&take).await, Ok(None), "{take:?}");
+        assert_eq!(b.store.take_lease(&take).await, Ok(None), "{take:?}");
         assert!(
             a.lease(&key, 0).await.holder.is_some_and(|holder| holder.id == a.id && holder.live),
             "{take:?}"
         );
     }
-    assert_eq!(b.store.take(&bid).await.map(|token| token.is_some()), Ok(true));
+    assert_eq!(b.store.take_lease(&bid).await.map(|token| token.is_some()), Ok(true));
 }
 
-/// Expire by compare-and-swap, take by compare-and-swap, in one.
-pub async fn a_silent_holder_is_taken_over(subject: &Subject) {
+/// Expiry and take, both by compare-and-swap, in one call.
+pub async fn a_silent_holder_is_taken_over(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let old = a.take(&key, 0).await;
-    let bid = b.overbid(&key, 0).await;
-    let new = b.store.take(&bid).await.unwrap().expect("its beat stood still");
+    let bid = b.takeover_request(&key, 0).await;
+    let new = b.store.take_lease(&bid).await.unwrap().expect("its heartbeat was unchanged");
     assert!(new > old);
-    assert!(!a.lives().await);
+    assert!(!a.is_live().await);
     let lease = b.lease(&key, 0).await;
-    assert_eq!((lease.token, lease.via), (new, Via::Takeover));
-    assert_eq!(b.store.take(&bid).await, Ok(None), "the same bid wins once");
+    assert_eq!((lease.token, lease.start_reason), (new, StartReason::Takeover));
+    assert_eq!(b.store.take_lease(&bid).await, Ok(None), "the same request succeeds once");
 }
 
-/// One beat is enough to keep it.
-pub async fn a_holder_that_beat_since_is_not_taken_over(subject: &Subject) {
+/// One heartbeat is enough to keep the lease.
+pub async fn a_holder_with_a_newer_heartbeat_is_not_taken_over(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let token = a.take(&key, 0).await;
-    let bid = b.overbid(&key, 0).await;
-    assert!(a.lives().await);
-    assert_eq!(b.store.take(&bid).await, Ok(None));
-    assert!(a.lives().await);
+    let bid = b.takeover_request(&key, 0).await;
+    assert!(a.is_live().await);
+    assert_eq!(b.store.take_lease(&bid).await, Ok(None));
+    assert!(a.is_live().await);
     assert_eq!(a.lease(&key, 0).await.token, token);
 }
 
 /// A session that was expired while its take was on the way gets nothing.
-pub async fn a_dead_session_takes_nothing(subject: &Subject) {
+pub async fn a_dead_session_takes_nothing(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
-    let bid = a.bid(&key, 0).await;
+    let bid = a.take_request(&key, 0).await;
     b.expire(&a, &key).await;
-    assert_eq!(a.store.take(&bid).await, Ok(None));
-    assert_eq!(a.store.take(&Take { session: new_id(), ..bid }).await, Ok(None));
+    assert_eq!(a.store.take_lease(&bid).await, Ok(None));
+    assert_eq!(a.store.take_lease(&TakeLeaseRequest { session: new_id(), ..bid }).await, Ok(None));
     assert!(b.lease(&key, 0).await.is_free());
 }
 
-/// Nor does one that has left.
-pub async fn who_does_not_stand_takes_nothing(subject: &Subject) {
+/// Neither does a session that has left.
+pub async fn a_session_without_a_candidate_takes_nothing(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
-    let bid = a.bid(&key, 0).await;
-    a.store.leave(&a.id, &key).await.unwrap();
-    assert_eq!(a.store.take(&bid).await, Ok(None));
-    // And a session that it found silent is expired all the same.
-    let c = subject.actor("c").await;
+    let bid = a.take_request(&key, 0).await;
+    a.store.leave_election(&a.id, &key).await.unwrap();
+    assert_eq!(a.store.take_lease(&bid).await, Ok(None));
+    // The silent session that it observed is still expired.
+    let c = subject.session("c").await;
     let token = b.take(&key, 0).await;
-    let expire = Some(Expire { session: b.id.clone(), epoch: b.epoch, beat: Some(0) });
-    let bid = Take {
+    let expire =
+        Some(ExpireSessionRequest { session: b.id.clone(), epoch: b.epoch, heartbeat_count: Some(0) });
+    let bid = TakeLeaseRequest {
         session: c.id.clone(),
         epoch: c.epoch,
         election: key.clone(),
@@ -107,24 +110,24 @@ pub async fn who_does_not_stand_takes_nothing(subject: &Subject) {
         holder: Some(b.id.clone()),
         expire,
     };
-    assert_eq!(c.store.take(&bid).await, Ok(None));
-    assert!(!b.lives().await && c.lease(&key, 0).await.is_free());
+    assert_eq!(c.store.take_lease(&bid).await, Ok(None));
+    assert!(!b.is_live().await && c.lease(&key, 0).await.is_free());
 }
 
-/// Many try, with the same sight of things.
-pub async fn of_concurrent_takers_one_wins(subject: &Subject) {
+/// Concurrent takes with the same observation.
+pub async fn of_concurrent_takes_one_wins(subject: &StoreUnderTest) {
     let key = election("e");
     let mut actors = Vec::new();
     for n in 0..6 {
-        let actor = subject.actor(&format!("a{n}")).await;
-        actor.stand(&key).await;
-        actors.push(std::sync::Arc::new(actor));
+        let session = subject.session(&format!("a{n}")).await;
+        session.join(&key).await;
+        actors.push(std::sync::Arc::new(session));
     }
     let mut last = Token::ZERO;
     for _ in 0..8 {
         let mut bids = Vec::new();
-        for actor in &actors {
-            bids.push((actor.clone(), actor.bid(&key, 0).await));
+        for session in &actors {
+            bids.push((session.clone(), session.take_request(&key, 0).await));
         }
         let (winner, token) = one_winner(bids).await;
         assert!(token > last);
@@ -133,33 +136,35 @@ pub async fn of_concurrent_takers_one_wins(subject: &Subject) {
     }
 }
 
-/// Many see the same holder fall silent.
-pub async fn of_concurrent_take_overs_one_wins(subject: &Subject) {
+/// Concurrent takeovers of the same silent holder.
+pub async fn of_concurrent_takeovers_one_wins(subject: &StoreUnderTest) {
     let key = election("e");
     for round in 0..4 {
-        let dead = subject.actor("dead").await;
-        dead.stand(&key).await;
+        let dead = subject.session("dead").await;
+        dead.join(&key).await;
         let old = dead.take(&key, 0).await;
         let mut bids = Vec::new();
         for n in 0..6 {
-            let actor = subject.actor(&format!("a{round}-{n}")).await;
-            actor.stand(&key).await;
-            let bid = actor.overbid(&key, 0).await;
-            bids.push((std::sync::Arc::new(actor), bid));
+            let session = subject.session(&format!("a{round}-{n}")).await;
+            session.join(&key).await;
+            let bid = session.takeover_request(&key, 0).await;
+            bids.push((std::sync::Arc::new(session), bid));
         }
-        let actors: Vec<_> = bids.iter().map(|(actor, _)| actor.clone()).collect();
+        let actors: Vec<_> = bids.iter().map(|(session, _)| session.clone()).collect();
         let (_, token) = one_winner(bids).await;
         assert!(token > old);
-        for actor in actors {
-            actor.store.end(&actor.id).await.unwrap();
+        for session in actors {
+            session.store.end_session(&session.id).await.unwrap();
         }
     }
 }
 
-async fn one_winner(bids: Vec<(std::sync::Arc<Actor>, Take)>) -> (usize, Token) {
+async fn one_winner(bids: Vec<(std::sync::Arc<TestSession>, TakeLeaseRequest)>) -> (usize, Token) {
     let takes: Vec<_> = bids
         .into_iter()
-        .map(|(actor, bid)| tokio::spawn(async move { actor.store.take(&bid).await.expect("take") }))
+        .map(|(session, bid)| {
+            tokio::spawn(async move { session.store.take_lease(&bid).await.expect("take") })
+        })
         .collect();
     let mut winners = Vec::new();
     for (n, take) in takes.into_iter().enumerate() {
@@ -169,24 +174,24 @@ async fn one_winner(bids: Vec<(std::sync::Arc<Actor>, Take)>) -> (usize, Token) 
     winners[0]
 }
 
-/// Release, end, expiry, take-over: the token grows over each.
-pub async fn tokens_grow_over_everything(subject: &Subject) {
-    let (watcher, key) = (subject.actor("w").await, election("e"));
-    watcher.stand(&key).await;
+/// Across release, end, expiry and takeover.
+pub async fn tokens_grow_over_everything(subject: &StoreUnderTest) {
+    let (watcher, key) = (subject.session("w").await, election("e"));
+    watcher.join(&key).await;
     let mut last = Token::ZERO;
     for n in 0..8 {
-        let a = subject.actor("a").await;
-        a.stand(&key).await;
+        let a = subject.session("a").await;
+        a.join(&key).await;
         let token = a.take(&key, 0).await;
         assert!(token > last, "{token} after {last}");
         last = token;
         match n % 4 {
             0 => a.release(&key, 0, token).await,
-            1 => a.store.end(&a.id).await.unwrap(),
+            1 => a.store.end_session(&a.id).await.unwrap(),
             2 => watcher.expire(&a, &key).await,
             _ => {
-                let bid = watcher.overbid(&key, 0).await;
-                last = watcher.store.take(&bid).await.unwrap().expect("taken over");
+                let bid = watcher.takeover_request(&key, 0).await;
+                last = watcher.store.take_lease(&bid).await.unwrap().expect("taken over");
                 assert!(last > token);
                 watcher.release(&key, 0, last).await;
             }
@@ -194,71 +199,85 @@ pub async fn tokens_grow_over_everything(subject: &Subject) {
     }
 }
 
-/// The truth is in the store, not in the client.
-pub async fn tokens_grow_over_reopening(subject: &Subject) {
+/// The state is in the store, not in the client.
+pub async fn tokens_grow_over_reopening(subject: &StoreUnderTest) {
     let key = election("e");
     let mut last = Token::ZERO;
     for _ in 0..3 {
-        let a = subject.actor("a").await;
-        a.stand(&key).await;
+        let a = subject.session("a").await;
+        a.join(&key).await;
         let token = a.take(&key, 0).await;
         assert!(token > last);
         last = token;
-        a.store.end(&a.id).await.unwrap();
+        a.store.end_session(&a.id).await.unwrap();
         drop(a);
     }
 }
 
-/// A late release of an old term must not free the new one.
-pub async fn a_release_under_the_wrong_token_does_nothing(subject: &Subject) {
+/// A late release of an old term must not release the new one.
+pub async fn a_release_under_the_wrong_token_does_nothing(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let old = a.take(&key, 0).await;
     a.release(&key, 0, old).await;
     let token = a.take(&key, 0).await;
-    for release in [a.giving(&key, 0, old), b.giving(&key, 0, token), a.giving(&election("x"), 0, token)] {
-        a.store.release(&release).await.unwrap();
+    for release in [
+        a.release_request(&key, 0, old),
+        b.release_request(&key, 0, token),
+        a.release_request(&election("x"), 0, token),
+    ] {
+        a.store.release_lease(&release).await.unwrap();
     }
     let lease = b.lease(&key, 0).await;
     assert_eq!((lease.token, lease.holder.map(|holder| holder.id)), (token, Some(a.id.clone())));
 }
 
-/// Who shall have it next, and how that will have come about.
-pub async fn a_release_names_its_successor(subject: &Subject) {
+/// Successor and start reason of the next term.
+pub async fn a_release_names_its_successor(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let token = a.take(&key, 0).await;
-    let release = Release { successor: Some(b.id.clone()), via: Via::Transfer, ..a.giving(&key, 0, token) };
-    a.store.release(&release).await.unwrap();
+    let release = ReleaseLeaseRequest {
+        successor: Some(b.id.clone()),
+        start_reason: StartReason::Transfer,
+        ..a.release_request(&key, 0, token)
+    };
+    a.store.release_lease(&release).await.unwrap();
     let lease = b.lease(&key, 0).await;
-    assert_eq!((lease.reserved, lease.via, lease.token), (Some(b.id.clone()), Via::Transfer, token));
+    assert_eq!(
+        (lease.reserved_for, lease.start_reason, lease.token),
+        (Some(b.id.clone()), StartReason::Transfer, token)
+    );
     b.take(&key, 0).await;
     let lease = b.lease(&key, 0).await;
-    assert_eq!((lease.reserved, lease.via), (None, Via::Transfer));
+    assert_eq!((lease.reserved_for, lease.start_reason), (None, StartReason::Transfer));
 }
 
-/// Releasing and leaving are one step.
-pub async fn a_release_can_leave_too(subject: &Subject) {
+/// Release and leave in one step.
+pub async fn a_release_can_leave_the_election(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let token = a.take(&key, 0).await;
-    a.store.release(&Release { leave: true, ..a.giving(&key, 0, token) }).await.unwrap();
+    a.store
+        .release_lease(&ReleaseLeaseRequest { leave: true, ..a.release_request(&key, 0, token) })
+        .await
+        .unwrap();
     let view = b.view(&key).await;
     assert!(view.leases[0].is_free() && view.candidate(&a.id).is_none() && view.candidate(&b.id).is_some());
 }
 
-/// A lease that is held by who no longer stands is shown to it, to be released.
-pub async fn strays_are_seen_by_their_holder(subject: &Subject) {
+/// A lease of a session that is no longer a candidate is reported to it, so that it can release it.
+pub async fn orphaned_leases_are_reported_to_their_session(subject: &StoreUnderTest) {
     let (a, b, key) = two(subject).await;
     let token = a.take(&key, 0).await;
-    assert!(a.store.observe(&a.id, &Scope::Standing).await.unwrap().strays.is_empty());
-    a.store.leave(&a.id, &key).await.unwrap();
-    let seen = a.store.observe(&a.id, &Scope::Contested).await.unwrap();
-    assert_eq!((seen.strays, seen.elections), (vec![(key.clone(), 0, token)], Vec::new()));
-    assert!(b.store.observe(&b.id, &Scope::Contested).await.unwrap().strays.is_empty());
+    assert!(a.store.observe(&a.id, &ObserveScope::Own).await.unwrap().orphaned_leases.is_empty());
+    a.store.leave_election(&a.id, &key).await.unwrap();
+    let observed = a.store.observe(&a.id, &ObserveScope::Contested).await.unwrap();
+    assert_eq!((observed.orphaned_leases, observed.elections), (vec![(key.clone(), 0, token)], Vec::new()));
+    assert!(b.store.observe(&b.id, &ObserveScope::Contested).await.unwrap().orphaned_leases.is_empty());
 }
 
-async fn two(subject: &Subject) -> (Actor, Actor, tenure_core::ElectionKey) {
-    let (a, b, key) = (subject.actor("a").await, subject.actor("b").await, election("e"));
-    for actor in [&a, &b] {
-        actor.store.join(&candidacy(&actor.id, &key)).await.unwrap();
+async fn two(subject: &StoreUnderTest) -> (TestSession, TestSession, tenure_core::ElectionKey) {
+    let (a, b, key) = (subject.session("a").await, subject.session("b").await, election("e"));
+    for session in [&a, &b] {
+        session.store.join_election(&candidacy(&session.id, &key)).await.unwrap();
     }
     (a, b, key)
 }

@@ -1,96 +1,97 @@
-//! One suite for every store: what [`Book`](tenure_core::book::Book) does, each backend must do.
+//! Conformance suite: every store must behave like the reference models in [`tenure_core::model`].
 //!
-//! A claim is a function that takes a [`Subject`], a store that is empty at first, and panics when the claim does not
-//! hold. [`conformance_tests!`](crate::conformance_tests) makes one test of each:
+//! A conformance test is a function that takes an empty [`StoreUnderTest`] and panics if the store misbehaves.
+//! [`conformance_tests!`](crate::conformance_tests) creates one test per function:
 //!
 //! ```
 //! use std::sync::Arc;
-//! use tenure::backend::memory::Memory;
-//! use tenure_testkit::conformance::{Subject, sessions};
+//! use tenure::store::memory::MemoryStore;
+//! use tenure_testkit::conformance::{StoreUnderTest, sessions};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! let store = Memory::new();
-//! let subject = Subject::new(move || {
+//! let store = MemoryStore::new();
+//! let subject = StoreUnderTest::new(move || {
 //!     let store = store.clone();
 //!     async move { Arc::new(store) as _ }
 //! });
-//! sessions::an_ended_session_never_comes_back(&subject).await;
+//! sessions::an_ended_session_stays_ended(&subject).await;
 //! # });
 //! ```
 //!
-//! No claim waits for time to pass: a hint is awaited for as long as it takes, and nothing is concluded from silence.
+//! No test waits for time to pass: a notification is awaited as long as it takes, and nothing is concluded from
+//! silence.
 
-mod actor;
+pub mod access;
 pub mod adoption;
 pub mod claims;
-pub mod counted;
-pub mod desk;
+pub mod dependencies;
 pub mod differential;
-pub mod dozing;
 pub mod elections;
-pub mod events_aside;
+pub mod event_admin;
 pub mod events_commits;
 pub mod events_differential;
 pub mod events_groups;
-pub mod events_hall;
-pub mod events_people;
+pub mod events_parked;
 pub mod events_publish;
-pub mod events_waking;
-pub mod floor;
-pub mod graphs;
+pub mod leader_requests;
 pub mod leases;
 pub mod limits;
 pub mod modes;
-pub mod office;
+pub mod notifications;
 pub mod pools;
-pub mod reasons;
+pub mod queue_waiters;
 pub mod recovery;
-pub mod requests;
 pub mod restores;
+pub mod schedule_admin;
 pub mod schedules_differential;
 pub mod schedules_due;
 pub mod schedules_firing;
-pub mod schedules_hand;
-pub mod schedules_people;
-pub mod schedules_wall;
+pub mod schedules_manual_fire;
 pub mod sessions;
-pub mod settling;
+pub mod settle;
 mod suites;
+pub mod task_admin;
 pub mod tasks;
-pub mod wakes;
+pub mod test_queue;
+pub mod test_schedules;
+mod test_session;
+pub mod test_topic;
+pub mod token_check;
+pub mod topic_waiters;
+pub mod wait_reasons;
 pub mod work_differential;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tenure_core::port::Backend;
+use tenure_core::port::Store;
 
-pub use actor::{Actor, ask, candidacy, election, new_id, new_session, seeded};
+pub use test_session::{TestSession, candidacy, election, leader_request, new_id, new_session, seeded};
 
-type Connecting = Pin<Box<dyn Future<Output = Arc<dyn Backend>> + Send>>;
+type ConnectFuture = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 
-/// A store under test, and how to become a further client of it.
-pub struct Subject {
-    connect: Box<dyn Fn() -> Connecting + Send + Sync>,
+/// A store under test, and a way to open further clients.
+pub struct StoreUnderTest {
+    connect: Box<dyn Fn() -> ConnectFuture + Send + Sync>,
 }
 
-impl Subject {
-    /// A store, empty at first, to which each call of `connect` opens another client.
-    pub fn new<F>(connect: impl Fn() -> F + Send + Sync + 'static) -> Subject
+impl StoreUnderTest {
+    /// An initially empty store, to which each call of `connect` opens another client.
+    pub fn new<F>(connect: impl Fn() -> F + Send + Sync + 'static) -> StoreUnderTest
     where
-        F: Future<Output = Arc<dyn Backend>> + Send + 'static,
+        F: Future<Output = Arc<dyn Store>> + Send + 'static,
     {
-        Subject { connect: Box::new(move || Box::pin(connect())) }
+        StoreUnderTest { connect: Box::new(move || Box::pin(connect())) }
     }
 
     /// Another client.
-    pub async fn client(&self) -> Arc<dyn Backend> {
+    pub async fn client(&self) -> Arc<dyn Store> {
         (self.connect)().await
     }
 
     /// Another client with a live session.
-    pub async fn actor(&self, name: &str) -> Actor {
-        Actor::open(self.client().await, name).await
+    pub async fn session(&self, name: &str) -> TestSession {
+        TestSession::open(self.client().await, name).await
     }
 }

@@ -1,79 +1,80 @@
-//! Claims about pools.
+//! Pools.
 
 use std::time::Duration;
 
 use tenure_core::port::{
-    Authority, ClaimRefusal, Fallback, Handle, Mode, NewRequest, NewResource, PoolKey, PoolMatch,
-    PoolSettings, PoolView, RequestId, RequestState, RequestView, Trouble, Wake,
+    AssignmentMode, BrokerFallback, ClaimAuthority, ClaimRefusal, ErrorKind, NewResource, Notification,
+    PoolKey, PoolMatchRequest, PoolRequest, PoolRequestAction, PoolRequestId, PoolRequestState,
+    PoolRequestView, PoolSettings, PoolView,
 };
 use tenure_core::{Name, Token};
 
-use super::Subject;
-use super::floor::{HOUR_MS, Keeper, hints_until, listening, pause, strings};
+use super::StoreUnderTest;
+use super::test_queue::{HOUR_MS, TestMaintenance, listening, notifications_until, pause, strings};
 
-/// A pool, as one client works with it.
+/// A pool as one client uses it.
 #[derive(Clone)]
-struct Pool {
-    store: std::sync::Arc<dyn tenure_core::port::Backend>,
+struct TestPool {
+    store: std::sync::Arc<dyn tenure_core::port::Store>,
     key: PoolKey,
 }
 
-impl Pool {
-    async fn of(subject: &Subject) -> Pool {
+impl TestPool {
+    async fn of(subject: &StoreUnderTest) -> TestPool {
         let key = PoolKey::new(Name::default_namespace(), "hosts".parse().unwrap());
-        Pool { store: subject.client().await, key }
+        TestPool { store: subject.client().await, key }
     }
 
     async fn add(&self, name: &str, tags: &[&str]) {
         self.store.add_resources(&self.key, &[resource(name, tags)]).await.expect("add_resources");
     }
 
-    async fn request(&self, request: NewRequest) -> RequestView {
-        self.store.request(&self.key, &request).await.expect("request")
+    async fn request(&self, request: PoolRequest) -> PoolRequestView {
+        self.store.create_pool_request(&self.key, &request).await.expect("request")
     }
 
     async fn matched(
         &self,
-        authority: Authority,
-        request: Option<RequestId>,
-    ) -> Result<Vec<RequestView>, ClaimRefusal> {
-        let ask = PoolMatch { pool: self.key.clone(), authority, request };
-        self.store.match_pool(&ask).await.expect("match_pool")
+        authority: ClaimAuthority,
+        request: Option<PoolRequestId>,
+    ) -> Result<Vec<PoolRequestView>, ClaimRefusal> {
+        let query = PoolMatchRequest { pool: self.key.clone(), authority, request };
+        self.store.match_pool(&query).await.expect("match_pool")
     }
 
-    /// Asks, and takes what is free.
-    async fn take(&self, request: NewRequest) -> RequestView {
+    /// Creates a request and matches it.
+    async fn take(&self, request: PoolRequest) -> PoolRequestView {
         let id = self.request(request).await.id;
-        self.matched(Authority::Direct, Some(id)).await.expect("a distributed pool hands out");
-        self.seen(id).await
+        self.matched(ClaimAuthority::Direct, Some(id)).await.expect("a distributed pool grants");
+        self.observed(id).await
     }
 
-    async fn seen(&self, id: RequestId) -> RequestView {
-        let seen = self.store.pool_request(&self.key.namespace, id).await.expect("pool_request");
-        seen.expect("there is such a request")
+    async fn observed(&self, id: PoolRequestId) -> PoolRequestView {
+        let observed = self.store.pool_request(&self.key.namespace, id).await.expect("pool_request");
+        observed.expect("the request exists")
     }
 
     async fn view(&self) -> PoolView {
-        self.store.pool(&self.key).await.expect("pool").expect("there is such a pool")
+        self.store.pool(&self.key).await.expect("pool").expect("the pool exists")
     }
 
-    async fn handle(&self, request: &RequestView, handle: Handle) -> bool {
+    async fn handle(&self, request: &PoolRequestView, handle: PoolRequestAction) -> bool {
         let (id, owner) = (request.id, request.request.owner.as_str());
         let namespace = &self.key.namespace;
-        self.store.handle_request(namespace, id, owner, request.token, handle).await.expect("handle")
+        self.store.update_pool_request(namespace, id, owner, request.token, handle).await.expect("handle")
     }
 
-    async fn release(&self, request: &RequestView) {
-        assert!(self.handle(request, Handle::Release).await);
+    async fn release(&self, request: &PoolRequestView) {
+        assert!(self.handle(request, PoolRequestAction::Release).await);
     }
 
     async fn set(&self, settings: PoolSettings) {
         self.store.set_pool(&self.key, &settings).await.expect("set_pool");
     }
 
-    fn holder(view: &PoolView, name: &str) -> Option<RequestId> {
+    fn holder(view: &PoolView, name: &str) -> Option<PoolRequestId> {
         let resource = view.resources.iter().find(|it| it.resource.name.as_str() == name);
-        resource.expect("it is there").holder.as_ref().map(|holder| holder.id)
+        resource.expect("it exists").held_by.as_ref().map(|holder| holder.id)
     }
 }
 
@@ -81,36 +82,36 @@ fn resource(name: &str, tags: &[&str]) -> NewResource {
     NewResource { name: name.parse().unwrap(), tags: strings(tags), enabled: true }
 }
 
-/// An ordinary request under this key.
-fn wanting(key: &str) -> NewRequest {
-    NewRequest {
-        key: key.into(),
+/// A request with default options and this key.
+fn wanting(key: &str) -> PoolRequest {
+    PoolRequest {
+        idempotency_key: key.into(),
         owner: "o'wner".into(),
-        requires: vec![],
-        prefers: vec![],
-        base: tenure_core::port::BASE_PRIORITY,
+        required_tags: vec![],
+        preferred_tags: vec![],
+        base_priority: tenure_core::port::BASE_PRIORITY,
         session: None,
-        hold_ms: Some(HOUR_MS),
+        claim_timeout_ms: Some(HOUR_MS),
         max_wait_ms: None,
     }
 }
 
-fn got(view: &RequestView) -> Option<&str> {
+fn got(view: &PoolRequestView) -> Option<&str> {
     view.resource.as_ref().map(Name::as_str)
 }
 
-/// Whatever was said of it.
-pub async fn a_pool_is_kept_whole(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// All settings are kept.
+pub async fn a_pool_keeps_all_settings(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     assert_eq!(pool.store.pool(&pool.key).await, Ok(None));
     assert_eq!(pool.store.pools(None).await, Ok(vec![]));
     pool.add("b", &["gpu", "o'x"]).await;
     let settings = PoolSettings {
-        mode: Mode::Exclusive,
-        fallback: Fallback::Distributed,
-        cool_down_ms: 17,
-        priority: "base * 2 + age_minutes".into(),
-        keep_ms: 18,
+        mode: AssignmentMode::Exclusive,
+        fallback: BrokerFallback::Distributed,
+        cooldown_ms: 17,
+        priority_formula: "base_priority * 2 + age_minutes".into(),
+        request_retention_ms: 18,
     };
     pool.set(settings.clone()).await;
     let off = NewResource { enabled: false, ..resource("a", &[]) };
@@ -122,79 +123,80 @@ pub async fn a_pool_is_kept_whole(subject: &Subject) {
     );
     let resources: Vec<_> = view.resources.iter().map(|it| it.resource.clone()).collect();
     assert_eq!(resources, [off, resource("b", &["gpu", "o'x"])]);
-    assert!(view.resources.iter().all(|it| it.holder.is_none() && it.cooling_until_ms.is_none()));
+    assert!(view.resources.iter().all(|it| it.held_by.is_none() && it.cooldown_until_at_ms.is_none()));
     pool.add("b", &["cpu"]).await;
     assert_eq!(pool.view().await.resources[1].resource.tags, ["cpu"]);
     assert_eq!(pool.store.pools(Some(&pool.key.namespace)).await.unwrap(), [pool.view().await]);
     assert_eq!(pool.store.pools(Some(&"else".parse().unwrap())).await, Ok(vec![]));
 }
 
-/// A token and a deadline with it.
-pub async fn a_request_gets_a_resource(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// With a token and an expiry.
+pub async fn a_request_gets_a_resource(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
     let waiting = pool.request(wanting("k1")).await;
-    assert_eq!((waiting.state, got(&waiting), waiting.token), (RequestState::Waiting, None, None));
+    assert_eq!((waiting.state, got(&waiting), waiting.token), (PoolRequestState::Waiting, None, None));
     assert!(waiting.priority.is_some());
-    let told = pool.matched(Authority::Direct, Some(waiting.id)).await.unwrap();
-    let granted = pool.seen(waiting.id).await;
-    assert_eq!(told, std::slice::from_ref(&granted));
-    assert_eq!((granted.state, got(&granted)), (RequestState::Granted, Some("h1")));
+    let reported = pool.matched(ClaimAuthority::Direct, Some(waiting.id)).await.unwrap();
+    let granted = pool.observed(waiting.id).await;
+    assert_eq!(reported, std::slice::from_ref(&granted));
+    assert_eq!((granted.state, got(&granted)), (PoolRequestState::Granted, Some("h1")));
     assert_eq!(granted.request, wanting("k1"));
-    let lasts = granted.deadline_ms.unwrap() - granted.granted_at_ms.unwrap();
+    let lasts = granted.expires_at_ms.unwrap() - granted.granted_at_ms.unwrap();
     assert!((lasts - HOUR_MS.cast_signed()).abs() <= 1, "{lasts}");
     let view = pool.view().await;
-    assert_eq!(Pool::holder(&view, "h1"), Some(granted.id));
+    assert_eq!(TestPool::holder(&view, "h1"), Some(granted.id));
     assert_eq!(Some(view.resources[0].token), granted.token);
-    assert_eq!(view.waiting, []);
-    assert_eq!(pool.matched(Authority::Direct, Some(waiting.id)).await.unwrap(), []);
+    assert_eq!(view.waiting_requests, []);
+    assert_eq!(pool.matched(ClaimAuthority::Direct, Some(waiting.id)).await.unwrap(), []);
 }
 
-/// Nobody waits for what nobody has heard of.
-pub async fn a_request_of_an_unknown_pool_is_refused(subject: &Subject) {
-    let pool = Pool::of(subject).await;
-    let error = pool.store.request(&pool.key, &wanting("1")).await.expect_err("there is no such pool");
-    assert!(error.kind == Trouble::Request && error.message.contains("hosts"), "{error}");
-    let ask = PoolMatch { pool: pool.key.clone(), authority: Authority::Direct, request: None };
-    assert_eq!(pool.store.match_pool(&ask).await, Ok(Ok(vec![])));
+/// A request for an unknown pool is an error.
+pub async fn a_request_for_an_unknown_pool_is_rejected(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
+    let error =
+        pool.store.create_pool_request(&pool.key, &wanting("1")).await.expect_err("the pool does not exist");
+    assert!(error.kind == ErrorKind::Request && error.message.contains("hosts"), "{error}");
+    let query = PoolMatchRequest { pool: pool.key.clone(), authority: ClaimAuthority::Direct, request: None };
+    assert_eq!(pool.store.match_pool(&query).await, Ok(Ok(vec![])));
     assert_eq!(pool.store.pool(&pool.key).await, Ok(None));
 }
 
-/// While it waits or has something; then the key is free.
-pub async fn the_same_key_is_the_same_request(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// While the request waits or is granted; afterwards the key is free.
+pub async fn an_idempotency_key_identifies_a_request(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
     let first = pool.request(wanting("k")).await;
     assert_eq!(pool.request(wanting("k")).await.id, first.id);
     let granted = pool.take(wanting("k")).await;
-    assert_eq!((granted.id, granted.state), (first.id, RequestState::Granted));
+    assert_eq!((granted.id, granted.state), (first.id, PoolRequestState::Granted));
     assert_eq!(pool.request(wanting("k")).await, granted);
     pool.release(&granted).await;
     let next = pool.request(wanting("k")).await;
-    assert!(next.id != first.id && next.state == RequestState::Waiting);
+    assert!(next.id != first.id && next.state == PoolRequestState::Waiting);
     let elsewhere = PoolKey::new(pool.key.namespace.clone(), "other".parse().unwrap());
     pool.store.set_pool(&elsewhere, &PoolSettings::default()).await.unwrap();
-    assert_ne!(pool.store.request(&elsewhere, &wanting("k")).await.unwrap().id, next.id);
+    assert_ne!(pool.store.create_pool_request(&elsewhere, &wanting("k")).await.unwrap().id, next.id);
 }
 
-/// Somebody else's key is somebody else's.
-pub async fn another_owner_is_refused(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// A key belongs to its owner.
+pub async fn another_owner_is_rejected(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
     let mine = pool.take(wanting("k")).await;
-    let theirs = NewRequest { owner: "eve".into(), ..wanting("k") };
-    let error = pool.store.request(&pool.key, &theirs).await.expect_err("it is refused");
-    assert_eq!(error.kind, Trouble::Request, "{error}");
+    let theirs = PoolRequest { owner: "eve".into(), ..wanting("k") };
+    let error = pool.store.create_pool_request(&pool.key, &theirs).await.expect_err("it is rejected");
+    assert_eq!(error.kind, ErrorKind::Request, "{error}");
     let (namespace, token) = (&pool.key.namespace, mine.token);
-    for handle in [Handle::Release, Handle::Extend(1)] {
-        assert_eq!(pool.store.handle_request(namespace, mine.id, "eve", token, handle).await, Ok(false));
+    for handle in [PoolRequestAction::Release, PoolRequestAction::Heartbeat(1)] {
+        assert_eq!(pool.store.update_pool_request(namespace, mine.id, "eve", token, handle).await, Ok(false));
     }
-    assert_eq!(pool.seen(mine.id).await, mine);
+    assert_eq!(pool.observed(mine.id).await, mine);
 }
 
-/// All tags that it requires, as many as there are that it prefers, then by name.
-pub async fn a_request_gets_the_best_fit(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// All required tags, the most preferred tags, then by name.
+pub async fn a_request_gets_the_best_matching_resource(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     for (name, tags) in [
         ("a", &[][..]),
         ("b", &["gpu"][..]),
@@ -204,19 +206,19 @@ pub async fn a_request_gets_the_best_fit(subject: &Subject) {
     ] {
         pool.add(name, tags).await;
     }
-    let want = |key: &str, requires: &[&str], prefers: &[&str]| NewRequest {
-        requires: strings(requires),
-        prefers: strings(prefers),
+    let pool_request = |key: &str, requires: &[&str], prefers: &[&str]| PoolRequest {
+        required_tags: strings(requires),
+        preferred_tags: strings(prefers),
         ..wanting(key)
     };
     let cases = [
-        (want("1", &["gpu"], &["big", "near", "x"]), Some("d")),
-        (want("2", &["gpu"], &["near"]), Some("c")),
-        (want("3", &["gpu"], &[]), Some("b")),
-        (want("4", &["gpu", "x"], &[]), None),
-        (want("5", &[], &[]), Some("a")),
-        (want("6", &[], &["x"]), Some("e")),
-        (want("7", &[], &[]), None),
+        (pool_request("1", &["gpu"], &["big", "near", "x"]), Some("d")),
+        (pool_request("2", &["gpu"], &["near"]), Some("c")),
+        (pool_request("3", &["gpu"], &[]), Some("b")),
+        (pool_request("4", &["gpu", "x"], &[]), None),
+        (pool_request("5", &[], &[]), Some("a")),
+        (pool_request("6", &[], &["x"]), Some("e")),
+        (pool_request("7", &[], &[]), None),
     ];
     for (request, expected) in cases {
         let view = pool.take(request.clone()).await;
@@ -224,37 +226,37 @@ pub async fn a_request_gets_the_best_fit(subject: &Subject) {
     }
 }
 
-/// What is switched off is not handed out, and what is held stays held.
-pub async fn a_resource_that_is_off_is_not_handed_out(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// A disabled resource is not granted, and a held one stays held.
+pub async fn a_disabled_resource_is_not_granted(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
     let held = pool.take(wanting("1")).await;
     let off = NewResource { enabled: false, ..resource("h1", &[]) };
     pool.store.add_resources(&pool.key, &[off]).await.unwrap();
-    assert_eq!(pool.seen(held.id).await.state, RequestState::Granted);
+    assert_eq!(pool.observed(held.id).await.state, PoolRequestState::Granted);
     pool.release(&held).await;
-    assert_eq!(pool.take(wanting("2")).await.state, RequestState::Waiting);
+    assert_eq!(pool.take(wanting("2")).await.state, PoolRequestState::Waiting);
     pool.add("h1", &[]).await;
     assert_eq!(got(&pool.take(wanting("2")).await), Some("h1"));
 }
 
-/// Not while somebody has it.
-pub async fn a_resource_is_removed_when_it_is_free(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// Not while a request holds it.
+pub async fn a_resource_is_removed_when_it_is_free(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
     let name: Name = "h1".parse().unwrap();
     let held = pool.take(wanting("1")).await;
-    let error = pool.store.remove_resource(&pool.key, &name).await.expect_err("somebody has it");
-    assert_eq!(error.kind, Trouble::Request, "{error}");
+    let error = pool.store.remove_resource(&pool.key, &name).await.expect_err("a request holds it");
+    assert_eq!(error.kind, ErrorKind::Request, "{error}");
     pool.release(&held).await;
     assert_eq!(pool.store.remove_resource(&pool.key, &name).await, Ok(true));
     assert_eq!(pool.store.remove_resource(&pool.key, &name).await, Ok(false));
-    assert_eq!(pool.take(wanting("2")).await.state, RequestState::Waiting);
+    assert_eq!(pool.take(wanting("2")).await.state, PoolRequestState::Waiting);
 }
 
-/// A fence that has seen its last holder goes on to hold.
-pub async fn a_resource_that_comes_back_goes_on_with_its_token(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// So that a fence that has seen its last holder still works.
+pub async fn a_resource_that_is_added_again_continues_with_its_token(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     let name: Name = "h1".parse().unwrap();
     let mut last = Token::ZERO;
     for n in 0..3 {
@@ -269,175 +271,201 @@ pub async fn a_resource_that_comes_back_goes_on_with_its_token(subject: &Subject
     }
 }
 
-/// Its owner, under its token, and only once.
-pub async fn a_resource_is_given_back_under_its_token(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// By its owner, under its token, and once.
+pub async fn a_resource_is_released_under_its_token(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
     let held = pool.take(wanting("1")).await;
     let token = held.token.expect("granted");
     let wrong = [None, Some(Token::ZERO), Some(Token::from_u64(token.as_u64() + 1))];
     for token in wrong {
-        let view = RequestView { token, ..held.clone() };
-        assert!(!pool.handle(&view, Handle::Release).await, "{token:?}");
-        assert!(!pool.handle(&view, Handle::Extend(HOUR_MS)).await, "{token:?}");
+        let view = PoolRequestView { token, ..held.clone() };
+        assert!(!pool.handle(&view, PoolRequestAction::Release).await, "{token:?}");
+        assert!(!pool.handle(&view, PoolRequestAction::Heartbeat(HOUR_MS)).await, "{token:?}");
     }
-    assert_eq!(pool.seen(held.id).await, held);
+    assert_eq!(pool.observed(held.id).await, held);
     pool.release(&held).await;
-    assert!(!pool.handle(&held, Handle::Release).await);
-    let over = pool.seen(held.id).await;
-    assert_eq!((over.state, over.ended_at_ms.is_some()), (RequestState::Released, true));
-    assert_eq!(Pool::holder(&pool.view().await, "h1"), None);
+    assert!(!pool.handle(&held, PoolRequestAction::Release).await);
+    let over = pool.observed(held.id).await;
+    assert_eq!((over.state, over.ended_at_ms.is_some()), (PoolRequestState::Released, true));
+    assert_eq!(TestPool::holder(&pool.view().await, "h1"), None);
     let next = pool.take(wanting("2")).await;
     assert!(next.token > Some(token), "tokens grow with each grant");
-    assert!(!pool.handle(&held, Handle::Release).await, "that was another grant");
-    assert_eq!(pool.seen(next.id).await.state, RequestState::Granted);
+    assert!(!pool.handle(&held, PoolRequestAction::Release).await, "that was another grant");
+    assert_eq!(pool.observed(next.id).await.state, PoolRequestState::Granted);
 }
 
-/// Who no longer wants it says so.
-pub async fn a_request_that_waits_can_be_called_off(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// A waiting request can be cancelled.
+pub async fn a_waiting_request_can_be_cancelled(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.set(PoolSettings::default()).await;
     let waiting = pool.request(wanting("1")).await;
-    let as_granted = RequestView { token: Some(Token::from_u64(1)), ..waiting.clone() };
-    assert!(!pool.handle(&as_granted, Handle::Release).await);
+    let as_granted = PoolRequestView { token: Some(Token::from_u64(1)), ..waiting.clone() };
+    assert!(!pool.handle(&as_granted, PoolRequestAction::Release).await);
     pool.release(&waiting).await;
-    assert_eq!(pool.seen(waiting.id).await.state, RequestState::Cancelled);
+    assert_eq!(pool.observed(waiting.id).await.state, PoolRequestState::Cancelled);
     pool.add("h1", &[]).await;
-    assert_eq!(pool.matched(Authority::Direct, Some(waiting.id)).await.unwrap(), []);
+    assert_eq!(pool.matched(ClaimAuthority::Direct, Some(waiting.id)).await.unwrap(), []);
     assert_eq!(got(&pool.take(wanting("2")).await), Some("h1"));
 }
 
-/// For as long as it says from now.
-pub async fn a_claim_of_a_resource_can_be_extended(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// For the given time from now.
+pub async fn a_heartbeat_extends_the_claim_of_a_resource(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
     let held = pool.take(wanting("1")).await;
-    assert!(pool.handle(&held, Handle::Extend(9 * HOUR_MS)).await);
-    let longer = pool.seen(held.id).await;
-    assert!(longer.deadline_ms >= held.deadline_ms.map(|at| at + 8 * HOUR_MS.cast_signed() - 1));
-    assert_eq!((longer.token, longer.state), (held.token, RequestState::Granted));
+    assert!(pool.handle(&held, PoolRequestAction::Heartbeat(9 * HOUR_MS)).await);
+    let longer = pool.observed(held.id).await;
+    assert!(longer.expires_at_ms >= held.expires_at_ms.map(|at| at + 8 * HOUR_MS.cast_signed() - 1));
+    assert_eq!((longer.token, longer.state), (held.token, PoolRequestState::Granted));
 }
 
-/// It is not handed out again at once.
-pub async fn a_resource_rests_after_use(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// It is not granted again at once.
+pub async fn a_resource_has_a_cooldown(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
-    pool.set(PoolSettings { cool_down_ms: HOUR_MS, ..PoolSettings::default() }).await;
+    pool.set(PoolSettings { cooldown_ms: HOUR_MS, ..PoolSettings::default() }).await;
     let held = pool.take(wanting("1")).await;
-    assert_eq!(pool.view().await.resources[0].cooling_until_ms, None);
+    assert_eq!(pool.view().await.resources[0].cooldown_until_at_ms, None);
     pool.release(&held).await;
-    let rests = pool.view().await.resources[0].cooling_until_ms.expect("it rests");
-    let ended = pool.seen(held.id).await.ended_at_ms.expect("ended");
+    let rests = pool.view().await.resources[0].cooldown_until_at_ms.expect("it is in cooldown");
+    let ended = pool.observed(held.id).await.ended_at_ms.expect("ended");
     assert!((rests - ended - HOUR_MS.cast_signed()).abs() <= 1000, "{rests} after {ended}");
-    assert_eq!(pool.take(wanting("2")).await.state, RequestState::Waiting);
+    assert_eq!(pool.take(wanting("2")).await.state, PoolRequestState::Waiting);
     pool.add("h2", &[]).await;
-    pool.set(PoolSettings { cool_down_ms: 3, ..PoolSettings::default() }).await;
+    pool.set(PoolSettings { cooldown_ms: 3, ..PoolSettings::default() }).await;
     let second = pool.take(wanting("2")).await;
     assert_eq!(got(&second), Some("h2"));
     pool.release(&second).await;
-    while pool.take(wanting("3")).await.state == RequestState::Waiting {
+    while pool.take(wanting("3")).await.state == PoolRequestState::Waiting {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// By the formula, then by age, whatever is free.
-pub async fn the_leader_matches_in_order_of_priority(subject: &Subject) {
-    let (pool, keeper) = (Pool::of(subject).await, Keeper::of(subject).await);
-    pool.set(PoolSettings { mode: Mode::Exclusive, ..PoolSettings::default() }).await;
+/// By the formula, then by age.
+pub async fn the_broker_grants_in_order_of_priority(subject: &StoreUnderTest) {
+    let (pool, maintenance) = (TestPool::of(subject).await, TestMaintenance::of(subject).await);
+    pool.set(PoolSettings { mode: AssignmentMode::Exclusive, ..PoolSettings::default() }).await;
     let tags = |tags: &[&str]| strings(tags);
     let requests = [
         wanting("simple-1"),
-        NewRequest { requires: tags(&["gpu"]), ..wanting("gpu") },
-        NewRequest { base: 101, ..wanting("urgent") },
+        PoolRequest { required_tags: tags(&["gpu"]), ..wanting("gpu") },
+        PoolRequest { base_priority: 101, ..wanting("urgent") },
         wanting("simple-2"),
-        NewRequest { base: 149, requires: tags(&["gpu"]), ..wanting("gpu-too") },
+        PoolRequest { base_priority: 149, required_tags: tags(&["gpu"]), ..wanting("gpu-too") },
     ];
     for request in requests {
         pool.request(request).await;
     }
-    let waiting: Vec<_> = pool.view().await.waiting.into_iter().map(|it| it.request.key).collect();
+    let waiting: Vec<_> =
+        pool.view().await.waiting_requests.into_iter().map(|it| it.request.idempotency_key).collect();
     assert_eq!(waiting, ["urgent", "simple-1", "simple-2", "gpu-too", "gpu"]);
     pool.add("h1", &["gpu"]).await;
     pool.add("h2", &[]).await;
-    let told = pool.matched(keeper.authority(), None).await.unwrap();
-    let told: Vec<_> = told.iter().map(|it| (it.request.key.as_str(), got(it))).collect();
-    // The least capable that fits: the GPU stays free for as long as it can.
-    assert_eq!(told, [("urgent", Some("h2")), ("simple-1", Some("h1"))]);
+    let reported = pool.matched(maintenance.authority(), None).await.unwrap();
+    let reported: Vec<_> = reported.iter().map(|it| (it.request.idempotency_key.as_str(), got(it))).collect();
+    // The least capable resource that matches, so that the GPU stays free as long as possible.
+    assert_eq!(reported, [("urgent", Some("h2")), ("simple-1", Some("h1"))]);
     pool.set(PoolSettings {
-        mode: Mode::Exclusive,
-        priority: "requires * 1000 - base".into(),
+        mode: AssignmentMode::Exclusive,
+        priority_formula: "required_tags * 1000 - base_priority".into(),
         ..PoolSettings::default()
     })
     .await;
     pool.add("h3", &["gpu"]).await;
-    let told = pool.matched(keeper.authority(), None).await.unwrap();
-    let told: Vec<_> = told.iter().map(|it| (it.request.key.as_str(), got(it))).collect();
-    assert_eq!(told, [("gpu", Some("h3"))], "another formula, another order");
+    let reported = pool.matched(maintenance.authority(), None).await.unwrap();
+    let reported: Vec<_> = reported.iter().map(|it| (it.request.idempotency_key.as_str(), got(it))).collect();
+    assert_eq!(reported, [("gpu", Some("h3"))], "another formula, another order");
 }
 
-/// Each sort of asker, at each sort of pool.
-pub async fn the_mode_decides_who_matches(subject: &Subject) {
-    let (pool, keeper) = (Pool::of(subject).await, Keeper::of(subject).await);
-    let heir = keeper.after(subject).await;
+/// Each authority with each mode and fallback.
+pub async fn the_mode_determines_which_authority_may_grant(subject: &StoreUnderTest) {
+    let (pool, maintenance) = (TestPool::of(subject).await, TestMaintenance::of(subject).await);
+    let successor = maintenance.after(subject).await;
     let wrong = |mode| Some(ClaimRefusal::Mode(mode));
     let cases = [
-        (Mode::Distributed, Fallback::None, Authority::Direct, None),
-        (Mode::Distributed, Fallback::None, heir.authority(), wrong(Mode::Distributed)),
-        (Mode::Distributed, Fallback::None, Authority::Fallback, None),
-        (Mode::Exclusive, Fallback::None, Authority::Direct, wrong(Mode::Exclusive)),
-        (Mode::Exclusive, Fallback::None, keeper.authority(), Some(ClaimRefusal::NotLeader)),
-        (Mode::Exclusive, Fallback::None, heir.authority(), None),
-        (Mode::Exclusive, Fallback::None, Authority::Fallback, wrong(Mode::Exclusive)),
-        (Mode::Exclusive, Fallback::Distributed, Authority::Direct, wrong(Mode::Exclusive)),
-        (Mode::Exclusive, Fallback::Distributed, Authority::Fallback, None),
+        (AssignmentMode::Distributed, BrokerFallback::None, ClaimAuthority::Direct, None),
+        (
+            AssignmentMode::Distributed,
+            BrokerFallback::None,
+            successor.authority(),
+            wrong(AssignmentMode::Distributed),
+        ),
+        (AssignmentMode::Distributed, BrokerFallback::None, ClaimAuthority::Fallback, None),
+        (
+            AssignmentMode::Exclusive,
+            BrokerFallback::None,
+            ClaimAuthority::Direct,
+            wrong(AssignmentMode::Exclusive),
+        ),
+        (
+            AssignmentMode::Exclusive,
+            BrokerFallback::None,
+            maintenance.authority(),
+            Some(ClaimRefusal::NotLeader),
+        ),
+        (AssignmentMode::Exclusive, BrokerFallback::None, successor.authority(), None),
+        (
+            AssignmentMode::Exclusive,
+            BrokerFallback::None,
+            ClaimAuthority::Fallback,
+            wrong(AssignmentMode::Exclusive),
+        ),
+        (
+            AssignmentMode::Exclusive,
+            BrokerFallback::Distributed,
+            ClaimAuthority::Direct,
+            wrong(AssignmentMode::Exclusive),
+        ),
+        (AssignmentMode::Exclusive, BrokerFallback::Distributed, ClaimAuthority::Fallback, None),
     ];
     for (n, (mode, fallback, authority, refused)) in cases.into_iter().enumerate() {
         pool.set(PoolSettings { mode, fallback, ..PoolSettings::default() }).await;
         pool.add(&format!("h{n}"), &[]).await;
         let request = pool.request(wanting(&format!("k{n}"))).await;
         let what = format!("{authority:?} at {mode:?} with {fallback:?}");
-        let answer = pool.matched(authority, Some(request.id)).await;
-        assert_eq!(answer.as_ref().err(), refused.as_ref(), "{what}");
-        let state = pool.seen(request.id).await.state;
-        assert_eq!(state == RequestState::Granted, refused.is_none(), "{what}");
+        let response = pool.matched(authority, Some(request.id)).await;
+        assert_eq!(response.as_ref().err(), refused.as_ref(), "{what}");
+        let state = pool.observed(request.id).await.state;
+        assert_eq!(state == PoolRequestState::Granted, refused.is_none(), "{what}");
         if refused.is_some() {
-            pool.release(&pool.seen(request.id).await).await;
+            pool.release(&pool.observed(request.id).await).await;
             pool.store.remove_resource(&pool.key, &format!("h{n}").parse().unwrap()).await.unwrap();
         }
     }
 }
 
-/// Whatever is paused with its namespace.
-pub async fn a_paused_pool_hands_out_nothing(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// If its namespace is paused.
+pub async fn a_paused_pool_grants_nothing(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     pool.add("h1", &[]).await;
     let namespace = &pool.key.namespace;
     pool.store.set_queue_paused(namespace, None, Some(&pause())).await.unwrap();
     let request = pool.request(wanting("1")).await;
-    let refused = pool.matched(Authority::Direct, Some(request.id)).await;
+    let refused = pool.matched(ClaimAuthority::Direct, Some(request.id)).await;
     assert_eq!(refused, Err(ClaimRefusal::Paused));
     assert!(pool.view().await.paused.is_some());
     pool.store.set_queue_paused(namespace, None, None).await.unwrap();
     assert_eq!(got(&pool.take(wanting("1")).await), Some("h1"));
 }
 
-/// Many ask at once for few.
-pub async fn concurrent_requests_never_share_a_resource(subject: &Subject) {
-    let pool = Pool::of(subject).await;
+/// Many concurrent requests for few resources.
+pub async fn concurrent_requests_never_share_a_resource(subject: &StoreUnderTest) {
+    let pool = TestPool::of(subject).await;
     for name in ["a", "b", "c"] {
         pool.add(name, &[]).await;
     }
     for round in 0..3 {
         let mut asking = Vec::new();
         for n in 0..6 {
-            let pool = Pool { store: subject.client().await, ..pool.clone() };
+            let pool = TestPool { store: subject.client().await, ..pool.clone() };
             asking.push(tokio::spawn(async move { pool.take(wanting(&format!("{round}-{n}"))).await }));
         }
         let mut held = Vec::new();
         let mut waiting = Vec::new();
-        for ask in asking {
-            let view = ask.await.expect("no panic");
-            if view.state == RequestState::Granted { held.push(view) } else { waiting.push(view) }
+        for query in asking {
+            let view = query.await.expect("no panic");
+            if view.state == PoolRequestState::Granted { held.push(view) } else { waiting.push(view) }
         }
         let names: std::collections::BTreeSet<_> = held.iter().map(|it| it.resource.clone()).collect();
         assert_eq!((names.len(), held.len()), (3, 3), "{held:?}");
@@ -447,69 +475,73 @@ pub async fn concurrent_requests_never_share_a_resource(subject: &Subject) {
     }
 }
 
-/// With the session, or past its deadline, waiting or granted: the keeper sees to it.
-pub async fn what_nobody_lives_for_goes_back(subject: &Subject) {
-    let (pool, keeper) = (Pool::of(subject).await, Keeper::of(subject).await);
-    let (a, b) = (subject.actor("a").await, subject.actor("b").await);
-    pool.set(PoolSettings { cool_down_ms: HOUR_MS, ..PoolSettings::default() }).await;
+/// When its session ends or its time is over, waiting or granted, maintenance ends it.
+pub async fn maintenance_ends_requests_of_ended_sessions(subject: &StoreUnderTest) {
+    let (pool, maintenance) = (TestPool::of(subject).await, TestMaintenance::of(subject).await);
+    let (a, b) = (subject.session("a").await, subject.session("b").await);
+    pool.set(PoolSettings { cooldown_ms: HOUR_MS, ..PoolSettings::default() }).await;
     for name in ["h1", "h2", "h3"] {
         pool.add(name, &[]).await;
     }
-    let of = |key: &str, session: &super::Actor| NewRequest {
+    let of = |key: &str, session: &super::TestSession| PoolRequest {
         session: Some(session.id.clone()),
-        hold_ms: None,
+        claim_timeout_ms: None,
         ..wanting(key)
     };
     let lost = pool.take(of("1", &a)).await;
     let kept = pool.take(of("2", &b)).await;
-    let short = pool.take(NewRequest { hold_ms: Some(1), ..wanting("3") }).await;
+    let short = pool.take(PoolRequest { claim_timeout_ms: Some(1), ..wanting("3") }).await;
     let orphan = pool.take(of("4", &a)).await;
-    let hasty = pool.take(NewRequest { max_wait_ms: Some(1), ..wanting("5") }).await;
+    let hasty = pool.take(PoolRequest { max_wait_ms: Some(1), ..wanting("5") }).await;
     let patient = pool.take(wanting("6")).await;
-    assert_eq!(lost.deadline_ms, None);
-    a.store.end(&a.id).await.unwrap();
-    assert_eq!(keeper.tend_until(|sum| sum.freed >= 2).await.freed, 2);
-    while pool.seen(hasty.id).await.state == RequestState::Waiting {
-        keeper.tend().await;
+    assert_eq!(lost.expires_at_ms, None);
+    a.store.end_session(&a.id).await.unwrap();
+    assert_eq!(maintenance.run_until(|sum| sum.released >= 2).await.released, 2);
+    while pool.observed(hasty.id).await.state == PoolRequestState::Waiting {
+        maintenance.run().await;
     }
     for (view, state) in [
-        (&lost, RequestState::Expired),
-        (&kept, RequestState::Granted),
-        (&short, RequestState::Expired),
-        (&orphan, RequestState::Expired),
-        (&hasty, RequestState::Expired),
-        (&patient, RequestState::Waiting),
+        (&lost, PoolRequestState::Expired),
+        (&kept, PoolRequestState::Granted),
+        (&short, PoolRequestState::Expired),
+        (&orphan, PoolRequestState::Expired),
+        (&hasty, PoolRequestState::Expired),
+        (&patient, PoolRequestState::Waiting),
     ] {
-        assert_eq!(pool.seen(view.id).await.state, state, "{view:?}");
+        assert_eq!(pool.observed(view.id).await.state, state, "{view:?}");
     }
-    assert!(!pool.handle(&lost, Handle::Extend(HOUR_MS)).await, "what was lost is lost");
+    assert!(!pool.handle(&lost, PoolRequestAction::Heartbeat(HOUR_MS)).await, "a lost grant stays lost");
     let view = pool.view().await;
-    assert_eq!(view.resources.iter().filter(|it| it.cooling_until_ms.is_some()).count(), 2, "they rest");
-    assert_eq!(keeper.tend().await.freed, 0);
+    assert_eq!(
+        view.resources.iter().filter(|it| it.cooldown_until_at_ms.is_some()).count(),
+        2,
+        "they are in cooldown"
+    );
+    assert_eq!(maintenance.run().await.released, 0);
 }
 
-/// A request that is over is forgotten in time.
-pub async fn what_is_over_is_forgotten(subject: &Subject) {
-    let (pool, keeper) = (Pool::of(subject).await, Keeper::of(subject).await);
-    pool.set(PoolSettings { keep_ms: 0, ..PoolSettings::default() }).await;
+/// An ended request is pruned after its retention.
+pub async fn ended_requests_are_pruned(subject: &StoreUnderTest) {
+    let (pool, maintenance) = (TestPool::of(subject).await, TestMaintenance::of(subject).await);
+    pool.set(PoolSettings { request_retention_ms: 0, ..PoolSettings::default() }).await;
     pool.add("h1", &[]).await;
     let held = pool.take(wanting("1")).await;
     let waiting = pool.take(wanting("2")).await;
     pool.release(&held).await;
     while pool.store.pool_request(&pool.key.namespace, held.id).await.unwrap().is_some() {
-        keeper.tend().await;
+        maintenance.run().await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(pool.seen(waiting.id).await.state, RequestState::Waiting);
+    assert_eq!(pool.observed(waiting.id).await.state, PoolRequestState::Waiting);
 }
 
-/// Who waits hears of it.
-pub async fn what_is_handed_out_or_given_back_is_heard(subject: &Subject) {
-    let (pool, actor) = (Pool::of(subject).await, subject.actor("a").await);
-    let mut hints = listening(&actor).await;
+/// Waiting clients are notified.
+pub async fn grants_and_releases_are_notified(subject: &StoreUnderTest) {
+    let (pool, session) = (TestPool::of(subject).await, subject.session("a").await);
+    let mut notifications = listening(&session).await;
     pool.add("h1", &[]).await;
     let held = pool.take(wanting("1")).await;
-    hints_until(&mut hints, &Wake::Pool(pool.key.clone())).await;
+    notifications_until(&mut notifications, &Notification::PoolChanged(pool.key.clone())).await;
     pool.release(&held).await;
-    hints_until(&mut hints, &Wake::Pool(pool.key.clone())).await;
+    notifications_until(&mut notifications, &Notification::PoolChanged(pool.key.clone())).await;
 }

@@ -1,340 +1,354 @@
-//! Claims about what the keeper does: what was lost comes back, once, and what is old goes.
+//! Maintenance: recovery of lost claims, and pruning.
 
 use std::time::Duration;
 
 use tenure_core::Token;
 use tenure_core::port::{
-    NewTask, Order, Outcome, Parent, QueueSettings, Seat, Settled, Submission, TaskState, Tend,
-    claims_election,
+    ClaimOutcome, ClaimRequest, MaintenanceRequest, NewTask, ParentRef, QueueSettings, SettleResult,
+    Submission, TaskAction, TaskState, broker_election,
 };
 
-use super::floor::{Floor, HOUR_MS, Keeper, failure, ids, ordinary, seat, seat_on};
-use super::settling::progress;
-use super::{Actor, Subject, election};
+use super::settle::progress;
+use super::test_queue::{
+    HOUR_MS, TestMaintenance, TestQueue, claim_request, claim_request_on, failure, ids, ordinary,
+};
+use super::{StoreUnderTest, TestSession, election};
 
-/// Nobody else returns anything.
-pub async fn who_does_not_lead_tends_nothing(subject: &Subject) {
-    let (floor, first) = (Floor::of(subject).await, Keeper::of(subject).await);
-    let gone = lost_claim(subject, &floor).await;
+/// Only the leader recovers claims.
+pub async fn a_session_that_does_not_lead_runs_no_maintenance(subject: &StoreUnderTest) {
+    let (test_queue, first) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    let ended = lost_claim(subject, &test_queue).await;
     let second = first.after(subject).await;
-    let right = second.tending();
+    let right = second.request();
     let wrong = [
-        first.tending(),
-        Tend { token: first.token, ..right.clone() },
-        Tend { session: first.actor.id.clone(), ..right.clone() },
-        Tend { token: Token::from_u64(second.token.as_u64() + 1), ..right.clone() },
-        Tend { session: gone.id.clone(), ..right.clone() },
+        first.request(),
+        MaintenanceRequest { token: first.token, ..right.clone() },
+        MaintenanceRequest { session: first.session.id.clone(), ..right.clone() },
+        MaintenanceRequest { token: Token::from_u64(second.token.as_u64() + 1), ..right.clone() },
+        MaintenanceRequest { session: ended.id.clone(), ..right.clone() },
     ];
-    for tend in wrong {
-        let tended = floor.store.tend(&tend).await.unwrap();
-        assert!(!tended.leads && tended.returned == 0, "{tend:?}: {tended:?}");
+    for request in wrong {
+        let response = test_queue.store.maintain(&request).await.unwrap();
+        assert!(!response.is_leader && response.recovered == 0, "{request:?}: {response:?}");
     }
-    assert_eq!(floor.view().await.count(TaskState::Claimed), 1);
-    assert_eq!(second.tend().await.returned, 1);
-    second.actor.release(&claims_election(), 0, second.token).await;
-    assert!(!floor.store.tend(&right).await.unwrap().leads);
+    assert_eq!(test_queue.view().await.count(TaskState::Claimed), 1);
+    assert_eq!(second.run().await.recovered, 1);
+    second.session.release(&broker_election(), 0, second.token).await;
+    assert!(!test_queue.store.maintain(&right).await.unwrap().is_leader);
 }
 
-/// Whether it ended or was declared dead; the attempt counts, and the late worker is refused.
-pub async fn a_claim_of_a_dead_session_returns_once(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
+/// Whether the session ended or expired; the attempt counts, and a late settlement is rejected.
+pub async fn a_claim_of_a_dead_session_is_recovered_once(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     for expired in [false, true] {
-        let (a, b, key) = (subject.actor("a").await, subject.actor("b").await, election("any"));
-        a.stand(&key).await;
-        b.stand(&key).await;
-        let id = floor.submit_one(NewTask::default()).await;
-        let lost = floor.claim(seat_on(&a, 1)).await.remove(0);
-        assert_eq!(keeper.tend().await.returned, 0, "it lives");
+        let (a, b, key) = (subject.session("a").await, subject.session("b").await, election("any"));
+        a.join(&key).await;
+        b.join(&key).await;
+        let id = test_queue.submit_one(NewTask::default()).await;
+        let lost = test_queue.claim(claim_request_on(&a, 1)).await.remove(0);
+        assert_eq!(maintenance.run().await.recovered, 0, "the session is live");
         if expired {
             b.expire(&a, &key).await;
         } else {
-            a.store.end(&a.id).await.unwrap();
+            a.store.end_session(&a.id).await.unwrap();
         }
-        assert_eq!((keeper.tend().await.returned, keeper.tend().await.returned), (1, 0));
-        let view = floor.task(id).await;
+        assert_eq!((maintenance.run().await.recovered, maintenance.run().await.recovered), (1, 0));
+        let view = test_queue.task(id).await;
         assert_eq!((view.state, view.attempt, view.failures.len()), (TaskState::Ready, 1, 1));
-        assert!(view.failures[0].error.starts_with("lost: "), "{:?}", view.failures);
+        assert!(view.failures[0].error.starts_with("claim lost: "), "{:?}", view.failures);
         assert_eq!((view.failures[0].attempt, view.failures[0].worker.as_str()), (1, "w"));
-        for outcome in [Outcome::Complete(None), Outcome::Release, failure(true, Duration::ZERO)] {
-            assert_eq!(floor.settle(&lost, outcome).await, Settled::Lost);
+        for outcome in [ClaimOutcome::Complete(None), ClaimOutcome::Release, failure(true, Duration::ZERO)] {
+            assert_eq!(test_queue.settle(&lost, outcome).await, SettleResult::ClaimLost);
         }
-        let next = floor.claim_one().await;
+        let next = test_queue.claim_one().await;
         assert!(next.id == id && next.token > lost.token && next.attempt == 2);
-        assert_eq!(floor.settle(&lost, Outcome::Complete(None)).await, Settled::Lost);
-        assert_eq!(keeper.tend().await.returned, 0);
-        floor.complete(&next).await;
+        assert_eq!(test_queue.settle(&lost, ClaimOutcome::Complete(None)).await, SettleResult::ClaimLost);
+        assert_eq!(maintenance.run().await.recovered, 0);
+        test_queue.complete(&next).await;
     }
 }
 
-/// Without a session, or over its longest run with one.
-pub async fn a_claim_past_its_deadline_returns_once(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    let actor = subject.actor("a").await;
-    let ids = floor.submit(vec![NewTask { max_run_ms: Some(1), ..NewTask::default() }, NewTask::default()]);
+/// Without a session, or beyond its maximum run time with one.
+pub async fn a_claim_past_its_timeout_is_recovered_once(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    let session = subject.session("a").await;
+    let ids =
+        test_queue.submit(vec![NewTask { max_run_ms: Some(1), ..NewTask::default() }, NewTask::default()]);
     let ids = ids.await;
-    let lasting = floor.claim(seat_on(&actor, 1)).await.remove(0);
-    let short = floor.claim(Seat { hold_ms: Some(1), ..seat("w", 1) }).await.remove(0);
-    assert_eq!(keeper.tend_until(|sum| sum.returned >= 2).await.returned, 2);
-    assert_eq!(keeper.tend().await.returned, 0);
-    assert_eq!(floor.states(&ids).await, [TaskState::Ready; 2]);
-    // A claim whose worker died was once told as one that ran for too long.
-    for (lost, error) in [(lasting, "lost: run time is over"), (short, "lost: its claim timed out")] {
-        let view = floor.task(lost.id).await;
+    let lasting = test_queue.claim(claim_request_on(&session, 1)).await.remove(0);
+    let short =
+        test_queue.claim(ClaimRequest { claim_timeout_ms: Some(1), ..claim_request("w", 1) }).await.remove(0);
+    assert_eq!(maintenance.run_until(|sum| sum.recovered >= 2).await.recovered, 2);
+    assert_eq!(maintenance.run().await.recovered, 0);
+    assert_eq!(test_queue.states(&ids).await, [TaskState::Ready; 2]);
+    // A claim whose worker died was once reported as one that ran too long.
+    for (lost, error) in
+        [(lasting, "claim lost: max_run_ms exceeded"), (short, "claim lost: claim timeout exceeded")]
+    {
+        let view = test_queue.task(lost.id).await;
         assert_eq!((view.attempt, view.failures.len()), (1, 1));
         assert_eq!(view.failures[0].error, error);
-        assert_eq!(floor.settle(&lost, Outcome::Complete(None)).await, Settled::Lost);
+        assert_eq!(test_queue.settle(&lost, ClaimOutcome::Complete(None)).await, SettleResult::ClaimLost);
     }
 }
 
-/// Who says in time that it goes on keeps what it has.
-pub async fn an_extended_claim_is_kept(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    floor.submit(ordinary(2)).await;
-    let tasks = floor.claim(Seat { hold_ms: Some(20), ..seat("w", 2) }).await;
+/// A heartbeat in time keeps the claim.
+pub async fn a_heartbeat_keeps_a_claim(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    test_queue.submit(ordinary(2)).await;
+    let tasks = test_queue.claim(ClaimRequest { claim_timeout_ms: Some(20), ..claim_request("w", 2) }).await;
     let longer = progress(None, Some(Duration::from_millis(HOUR_MS)));
-    // Nobody tends meanwhile, so it counts, however slow this is.
-    assert_eq!(floor.settle(&tasks[1], longer).await, Settled::Now(TaskState::Claimed));
-    keeper.tend_until(|sum| sum.returned >= 1).await;
-    assert_eq!(floor.states(&ids(&tasks)).await, [TaskState::Ready, TaskState::Claimed]);
-    floor.complete(&tasks[1]).await;
+    // No maintenance runs meanwhile, so the heartbeat counts however slow the test is.
+    assert_eq!(test_queue.settle(&tasks[1], longer).await, SettleResult::Applied(TaskState::Claimed));
+    maintenance.run_until(|sum| sum.recovered >= 1).await;
+    assert_eq!(test_queue.states(&ids(&tasks)).await, [TaskState::Ready, TaskState::Claimed]);
+    test_queue.complete(&tasks[1]).await;
 }
 
-/// A claim lives until it is taken away: work that was done in the meantime counts.
-pub async fn what_was_done_before_it_was_taken_away_counts(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    let actor = subject.actor("a").await;
-    floor.submit(ordinary(1)).await;
-    let task = floor.claim(seat_on(&actor, 1)).await.remove(0);
-    actor.store.end(&actor.id).await.unwrap();
-    assert_eq!(floor.settle(&task, Outcome::Complete(None)).await, Settled::Now(TaskState::Completed));
-    assert_eq!(keeper.tend().await.returned, 0);
+/// A claim lasts until it is recovered: work finished before that counts.
+pub async fn a_settlement_before_recovery_is_applied(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    let session = subject.session("a").await;
+    test_queue.submit(ordinary(1)).await;
+    let task = test_queue.claim(claim_request_on(&session, 1)).await.remove(0);
+    session.store.end_session(&session.id).await.unwrap();
+    assert_eq!(
+        test_queue.settle(&task, ClaimOutcome::Complete(None)).await,
+        SettleResult::Applied(TaskState::Completed)
+    );
+    assert_eq!(maintenance.run().await.recovered, 0);
 }
 
-/// If the store's wall clock jumped ahead of the keeper's reckoning, no deadline has passed because of that.
-pub async fn a_step_of_the_stores_clock_expires_nothing(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    floor.submit(ordinary(1)).await;
-    let task = floor.claim(Seat { hold_ms: Some(1), ..seat("w", 1) }).await.remove(0);
-    let deadline = floor.task(task.id).await.deadline_ms.expect("it has one");
-    let careful = Tend { clock_ms: Some(deadline - 1), ..keeper.tending() };
+/// If the store's wall clock stepped ahead of the leader's estimate, no claim times out because of that.
+pub async fn a_clock_step_of_the_store_expires_nothing(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    test_queue.submit(ordinary(1)).await;
+    let task =
+        test_queue.claim(ClaimRequest { claim_timeout_ms: Some(1), ..claim_request("w", 1) }).await.remove(0);
+    let deadline = test_queue.task(task.id).await.claim_expires_at_ms.expect("it has one");
+    let careful = MaintenanceRequest { clock_ms: Some(deadline - 1), ..maintenance.request() };
     loop {
-        let tended = keeper.actor.store.tend(&careful).await.unwrap();
-        assert_eq!((tended.leads, tended.returned), (true, 0));
-        if tended.store_ms > deadline + 2 {
+        let response = maintenance.session.store.maintain(&careful).await.unwrap();
+        assert_eq!((response.is_leader, response.recovered), (true, 0));
+        if response.store_now_at_ms > deadline + 2 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Nor does a reckoning that runs ahead of the store expire anything early.
-    let late = Tend { clock_ms: Some(deadline + 10 * HOUR_MS.cast_signed()), ..keeper.tending() };
-    floor.submit(ordinary(1)).await;
-    let lasting = floor.claim_one().await;
-    assert_eq!(keeper.actor.store.tend(&late).await.unwrap().returned, 1);
-    assert_eq!(floor.states(&[task.id, lasting.id]).await, [TaskState::Ready, TaskState::Claimed]);
+    // An estimate ahead of the store expires nothing early either.
+    let late =
+        MaintenanceRequest { clock_ms: Some(deadline + 10 * HOUR_MS.cast_signed()), ..maintenance.request() };
+    test_queue.submit(ordinary(1)).await;
+    let lasting = test_queue.claim_one().await;
+    assert_eq!(maintenance.session.store.maintain(&late).await.unwrap().recovered, 1);
+    assert_eq!(test_queue.states(&[task.id, lasting.id]).await, [TaskState::Ready, TaskState::Claimed]);
 }
 
-/// A keeper that has just begun does not know whether the clock was put forward: it returns what sessions left, no more.
-pub async fn without_a_reckoning_nothing_goes_by_the_clock(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    floor.set(QueueSettings { keep_ms: 0, ..QueueSettings::default() }).await;
-    floor.submit(ordinary(2)).await;
-    let done = floor.claim(seat("w", 1)).await.remove(0);
-    floor.complete(&done).await;
-    let short = floor.claim(Seat { hold_ms: Some(1), ..seat("w", 1) }).await.remove(0);
-    let waits = floor.submit_one(NewTask { max_wait_ms: Some(1), ..NewTask::default() }).await;
-    let deadline = floor.task(short.id).await.deadline_ms.expect("it has one");
-    lost_claim(subject, &floor.beside(super::floor::queue("other"))).await;
-    let unsure = Tend { clock_ms: None, ..keeper.tending() };
+/// A new leader does not know whether the clock stepped forward: it recovers only claims of ended sessions.
+pub async fn without_a_clock_estimate_nothing_times_out(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    test_queue.set(QueueSettings { retention_ms: 0, ..QueueSettings::default() }).await;
+    test_queue.submit(ordinary(2)).await;
+    let done = test_queue.claim(claim_request("w", 1)).await.remove(0);
+    test_queue.complete(&done).await;
+    let short =
+        test_queue.claim(ClaimRequest { claim_timeout_ms: Some(1), ..claim_request("w", 1) }).await.remove(0);
+    let waits = test_queue.submit_one(NewTask { max_wait_ms: Some(1), ..NewTask::default() }).await;
+    let deadline = test_queue.task(short.id).await.claim_expires_at_ms.expect("it has one");
+    lost_claim(subject, &test_queue.other_queue(super::test_queue::queue("other"))).await;
+    let unsure = MaintenanceRequest { clock_ms: None, ..maintenance.request() };
     let (mut returned, mut late) = (0, false);
     while !late {
-        let tended = keeper.actor.store.tend(&unsure).await.unwrap();
-        assert_eq!((tended.leads, tended.dead, tended.forgotten), (true, 0, 0));
-        returned += tended.returned;
-        late = tended.store_ms > deadline + 5;
+        let response = maintenance.session.store.maintain(&unsure).await.unwrap();
+        assert_eq!((response.is_leader, response.dead, response.pruned), (true, 0, 0));
+        returned += response.recovered;
+        late = response.store_now_at_ms > deadline + 5;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(returned, 1, "the session's is lost, whatever the clock shows");
+    assert_eq!(returned, 1, "the claim of the ended session is lost, independent of the clock");
     let ids = [done.id, short.id, waits];
-    assert_eq!(floor.states(&ids).await, [TaskState::Completed, TaskState::Claimed, TaskState::Ready]);
-    let tended = keeper.tend_until(|sum| sum.returned + sum.dead + sum.forgotten >= 3).await;
-    assert_eq!((tended.returned, tended.dead, tended.forgotten), (1, 1, 1));
+    assert_eq!(test_queue.states(&ids).await, [TaskState::Completed, TaskState::Claimed, TaskState::Ready]);
+    let response = maintenance.run_until(|sum| sum.recovered + sum.dead + sum.pruned >= 3).await;
+    assert_eq!((response.recovered, response.dead, response.pruned), (1, 1, 1));
 }
 
-/// A worker that dies on a task every time does so only so often.
-pub async fn the_last_attempt_that_is_lost_is_dead(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    let parent = floor.submit_one(NewTask { max_attempts: 2, ..NewTask::default() }).await;
-    let child = NewTask { parents: vec![Parent::Task(parent)], ..NewTask::default() };
-    let child = floor.submit_one(child).await;
+/// A task whose worker always dies is retried only so often.
+pub async fn a_task_whose_last_claim_is_lost_is_dead(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    let parent = test_queue.submit_one(NewTask { max_attempts: 2, ..NewTask::default() }).await;
+    let child = NewTask { parents: vec![ParentRef::Task(parent)], ..NewTask::default() };
+    let child = test_queue.submit_one(child).await;
     for state in [TaskState::Ready, TaskState::Dead] {
-        let actor = subject.actor("a").await;
-        assert_eq!(ids(&floor.claim(seat_on(&actor, 9)).await), [parent]);
-        actor.store.end(&actor.id).await.unwrap();
-        assert_eq!(keeper.tend().await.returned, 1);
-        assert_eq!(floor.state(parent).await, state);
+        let session = subject.session("a").await;
+        assert_eq!(ids(&test_queue.claim(claim_request_on(&session, 9)).await), [parent]);
+        session.store.end_session(&session.id).await.unwrap();
+        assert_eq!(maintenance.run().await.recovered, 1);
+        assert_eq!(test_queue.state(parent).await, state);
     }
-    let view = floor.task(parent).await;
+    let view = test_queue.task(parent).await;
     assert_eq!((view.attempt, view.failures.len(), view.finished_at_ms.is_some()), (2, 2, true));
-    assert!(view.reason.is_some());
-    assert_eq!(floor.state(child).await, TaskState::Dead, "it shares its parent's fate");
+    assert!(view.end_reason.is_some());
+    assert_eq!(test_queue.state(child).await, TaskState::Dead, "it ends with its parent");
 }
 
-/// Nobody came for it.
-pub async fn what_waited_too_long_is_dead(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
+/// No worker claimed it.
+pub async fn a_task_past_its_maximum_wait_is_dead(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     let patient = |max_wait_ms| NewTask { max_wait_ms, ..NewTask::default() };
-    let numbers = floor.submit(vec![patient(Some(1)), patient(Some(HOUR_MS)), patient(None)]).await;
-    let child = NewTask { parents: vec![Parent::Task(numbers[0])], ..NewTask::default() };
-    let child = floor.submit_one(child).await;
-    keeper.tend_until(|sum| sum.dead >= 1).await;
+    let numbers = test_queue.submit(vec![patient(Some(1)), patient(Some(HOUR_MS)), patient(None)]).await;
+    let child = NewTask { parents: vec![ParentRef::Task(numbers[0])], ..NewTask::default() };
+    let child = test_queue.submit_one(child).await;
+    maintenance.run_until(|sum| sum.dead >= 1).await;
     use TaskState::{Dead, Ready};
-    assert_eq!(floor.states(&numbers).await, [Dead, Ready, Ready]);
-    let view = floor.task(numbers[0]).await;
-    assert!(view.reason.is_some() && view.finished_at_ms.is_some() && view.attempt == 0);
-    assert_eq!(floor.state(child).await, Dead);
-    assert_eq!(floor.claim_all().await, numbers[1..]);
+    assert_eq!(test_queue.states(&numbers).await, [Dead, Ready, Ready]);
+    let view = test_queue.task(numbers[0]).await;
+    assert!(view.end_reason.is_some() && view.finished_at_ms.is_some() && view.attempt == 0);
+    assert_eq!(test_queue.state(child).await, Dead);
+    assert_eq!(test_queue.claim_all().await, numbers[1..]);
 }
 
-/// A wait is over when somebody claims it, and begins anew with the next attempt.
-pub async fn what_was_claimed_in_time_has_not_waited_too_long(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    let id = floor.submit_one(NewTask { max_wait_ms: Some(30), ..NewTask::default() }).await;
-    let task = floor.claim_one().await;
-    let ready_at = floor.task(id).await.ready_at_ms.expect("it was ready");
-    while keeper.tend().await.store_ms < ready_at + 35 {
+/// A wait ends with a claim and starts again with the next attempt.
+pub async fn a_claim_ends_the_maximum_wait(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    let id = test_queue.submit_one(NewTask { max_wait_ms: Some(30), ..NewTask::default() }).await;
+    let task = test_queue.claim_one().await;
+    let ready_at = test_queue.task(id).await.ready_at_ms.expect("it was ready");
+    while maintenance.run().await.store_now_at_ms < ready_at + 35 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(floor.state(id).await, TaskState::Claimed);
-    floor.complete(&task).await;
+    assert_eq!(test_queue.state(id).await, TaskState::Claimed);
+    test_queue.complete(&task).await;
 }
 
-/// Even if nobody asks.
-pub async fn what_is_due_becomes_ready(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    let now = floor.task(floor.submit_one(NewTask::default()).await).await.enqueued_at_ms;
+/// Also without a claim.
+pub async fn maintenance_makes_due_tasks_ready(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    let now = test_queue.task(test_queue.submit_one(NewTask::default()).await).await.submitted_at_ms;
     let at = |ms: i64| NewTask { run_at_ms: Some(now + ms), ..NewTask::default() };
-    let numbers = floor.submit(vec![at(30), at(HOUR_MS.cast_signed())]).await;
+    let numbers = test_queue.submit(vec![at(30), at(HOUR_MS.cast_signed())]).await;
     let mut due = 0;
-    // It may have been due before it was submitted, on a slow machine: then it was ready at once.
-    while floor.state(numbers[0]).await == TaskState::Scheduled {
-        let tended = keeper.tend().await;
-        due += tended.due;
-        if tended.due == 0 {
-            assert!(tended.next_in.is_some_and(|next| next <= Duration::from_millis(HOUR_MS)));
+    // On a slow machine it may have been due before it was submitted; then it was ready at once.
+    while test_queue.state(numbers[0]).await == TaskState::Scheduled {
+        let response = maintenance.run().await;
+        due += response.promoted;
+        if response.promoted == 0 {
+            assert!(response.next_in.is_some_and(|next| next <= Duration::from_millis(HOUR_MS)));
         }
     }
     assert!(due <= 1);
-    assert_eq!(floor.states(&numbers).await, [TaskState::Ready, TaskState::Scheduled]);
+    assert_eq!(test_queue.states(&numbers).await, [TaskState::Ready, TaskState::Scheduled]);
 }
 
-/// What is finished is remembered for as long as the queue says, and then gone.
-pub async fn finished_tasks_are_forgotten_in_time(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    let numbers = floor.submit(ordinary(4)).await;
-    let tasks = floor.claim(seat("w", 3)).await;
-    floor.complete(&tasks[0]).await;
-    floor.kill(&tasks[1]).await;
-    floor.order(tasks[2].id, Order::Cancel).await;
-    assert_eq!(keeper.tend().await.forgotten, 0);
-    floor.set(QueueSettings { keep_ms: 0, ..QueueSettings::default() }).await;
-    assert_eq!(keeper.tend_until(|sum| sum.forgotten >= 2).await.forgotten, 2);
-    let left = |n: usize| floor.store.task(&floor.key.namespace, numbers[n]);
+/// Finished tasks are pruned after the retention of the queue.
+pub async fn finished_tasks_are_pruned_after_their_retention(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    let numbers = test_queue.submit(ordinary(4)).await;
+    let tasks = test_queue.claim(claim_request("w", 3)).await;
+    test_queue.complete(&tasks[0]).await;
+    test_queue.kill(&tasks[1]).await;
+    test_queue.apply_action(tasks[2].id, TaskAction::Cancel).await;
+    assert_eq!(maintenance.run().await.pruned, 0);
+    test_queue.set(QueueSettings { retention_ms: 0, ..QueueSettings::default() }).await;
+    assert_eq!(maintenance.run_until(|sum| sum.pruned >= 2).await.pruned, 2);
+    let left = |n: usize| test_queue.store.task(&test_queue.key.namespace, numbers[n]);
     assert_eq!((left(0).await, left(2).await), (Ok(None), Ok(None)));
-    assert_eq!(floor.states(&[numbers[1], numbers[3]]).await, [TaskState::Dead, TaskState::Ready]);
-    floor.set(QueueSettings { keep_dead_ms: 0, ..QueueSettings::default() }).await;
-    assert_eq!(keeper.tend_until(|sum| sum.forgotten >= 1).await.forgotten, 1);
+    assert_eq!(test_queue.states(&[numbers[1], numbers[3]]).await, [TaskState::Dead, TaskState::Ready]);
+    test_queue.set(QueueSettings { dead_retention_ms: 0, ..QueueSettings::default() }).await;
+    assert_eq!(maintenance.run_until(|sum| sum.pruned >= 1).await.pruned, 1);
     assert_eq!(left(1).await, Ok(None));
-    assert_eq!(floor.settle(&tasks[0], Outcome::Complete(None)).await, Settled::Lost);
-    assert_eq!(floor.claim_all().await, [numbers[3]]);
+    assert_eq!(test_queue.settle(&tasks[0], ClaimOutcome::Complete(None)).await, SettleResult::ClaimLost);
+    assert_eq!(test_queue.claim_all().await, [numbers[3]]);
 }
 
-/// Its output is an input of what is not done yet.
-pub async fn a_parent_is_remembered_for_its_children(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    floor.set(QueueSettings { keep_ms: 0, ..QueueSettings::default() }).await;
-    let child = NewTask { parents: vec![Parent::Index(1)], ..NewTask::default() };
-    let numbers = floor.submit(vec![child, NewTask::default(), NewTask::default()]).await;
-    for task in floor.claim(seat("w", 9)).await {
-        let output = tenure_core::port::Json::of(&task.id.0).unwrap();
-        floor.settle(&task, Outcome::Complete(Some(output))).await;
+/// Its result is needed by unfinished children.
+pub async fn a_parent_is_kept_for_its_children(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    test_queue.set(QueueSettings { retention_ms: 0, ..QueueSettings::default() }).await;
+    let child = NewTask { parents: vec![ParentRef::Index(1)], ..NewTask::default() };
+    let numbers = test_queue.submit(vec![child, NewTask::default(), NewTask::default()]).await;
+    for task in test_queue.claim(claim_request("w", 9)).await {
+        let output = tenure_core::port::RawJson::of(&task.id.0).unwrap();
+        test_queue.settle(&task, ClaimOutcome::Complete(Some(output))).await;
     }
-    assert_eq!(keeper.tend_until(|sum| sum.forgotten >= 1).await.forgotten, 1);
-    assert_eq!(floor.state(numbers[1]).await, TaskState::Completed);
-    let child = floor.claim_one().await;
-    assert_eq!(child.inputs.keys().copied().collect::<Vec<_>>(), [numbers[1]]);
-    floor.complete(&child).await;
-    keeper.tend_until(|sum| sum.forgotten >= 2).await;
-    assert_eq!(floor.view().await.counts.values().sum::<u64>(), 0);
+    assert_eq!(maintenance.run_until(|sum| sum.pruned >= 1).await.pruned, 1);
+    assert_eq!(test_queue.state(numbers[1]).await, TaskState::Completed);
+    let child = test_queue.claim_one().await;
+    assert_eq!(child.parent_results.keys().copied().collect::<Vec<_>>(), [numbers[1]]);
+    test_queue.complete(&child).await;
+    maintenance.run_until(|sum| sum.pruned >= 2).await;
+    assert_eq!(test_queue.view().await.counts.values().sum::<u64>(), 0);
 }
 
-/// A key is remembered with its task.
-pub async fn a_key_is_free_when_its_task_is_forgotten(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    floor.set(QueueSettings { keep_ms: 0, ..QueueSettings::default() }).await;
-    let task = NewTask { key: Some("k".into()), ..NewTask::default() };
-    let submission = Submission { queue: floor.key.clone(), tasks: vec![task] };
-    let first = floor.store.submit(&submission).await.unwrap()[0];
-    let claimed = floor.claim_one().await;
-    floor.complete(&claimed).await;
-    keeper.tend_until(|sum| sum.forgotten >= 1).await;
-    let second = floor.store.submit(&submission).await.unwrap()[0];
-    assert!(second.new && second.id != first.id, "{second:?} after {first:?}");
+/// A key is kept as long as its task.
+pub async fn an_idempotency_key_is_free_after_its_task_is_pruned(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    test_queue.set(QueueSettings { retention_ms: 0, ..QueueSettings::default() }).await;
+    let task = NewTask { idempotency_key: Some("k".into()), ..NewTask::default() };
+    let submission = Submission { queue: test_queue.key.clone(), tasks: vec![task] };
+    let first = test_queue.store.submit(&submission).await.unwrap()[0];
+    let claimed = test_queue.claim_one().await;
+    test_queue.complete(&claimed).await;
+    maintenance.run_until(|sum| sum.pruned >= 1).await;
+    let second = test_queue.store.submit(&submission).await.unwrap()[0];
+    assert!(second.created && second.id != first.id, "{second:?} after {first:?}");
 }
 
-/// A little at a time, and it is said that there is more.
-pub async fn what_is_much_is_tended_in_parts(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
-    let actor = subject.actor("a").await;
-    floor.submit(ordinary(5)).await;
-    floor.claim(seat_on(&actor, 5)).await;
-    actor.store.end(&actor.id).await.unwrap();
-    let little = Tend { limit: 2, ..keeper.tending() };
+/// In parts, and the response says that more remains.
+pub async fn maintenance_works_in_limited_steps(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
+    let session = subject.session("a").await;
+    test_queue.submit(ordinary(5)).await;
+    test_queue.claim(claim_request_on(&session, 5)).await;
+    session.store.end_session(&session.id).await.unwrap();
+    let little = MaintenanceRequest { limit: 2, ..maintenance.request() };
     let mut returned = 0;
     for _ in 0..20 {
-        let tended = keeper.actor.store.tend(&little).await.unwrap();
-        assert!(tended.returned <= 2);
-        returned += tended.returned;
+        let response = maintenance.session.store.maintain(&little).await.unwrap();
+        assert!(response.recovered <= 2);
+        returned += response.recovered;
         if returned < 5 {
-            assert!(tended.more, "{returned} of 5 returned: {tended:?}");
+            assert!(response.has_more, "{returned} of 5 returned: {response:?}");
         }
-        if !tended.more {
+        if !response.has_more {
             break;
         }
     }
     assert_eq!(returned, 5);
-    assert_eq!(floor.view().await.count(TaskState::Ready), 5);
+    assert_eq!(test_queue.view().await.count(TaskState::Ready), 5);
 }
 
-/// Also when the keeper sends its request twice, because the first answer was late.
-pub async fn of_concurrent_tendings_each_claim_returns_once(subject: &Subject) {
-    let (floor, keeper) = (Floor::of(subject).await, Keeper::of(subject).await);
+/// Also if the leader repeats a request whose response was late.
+pub async fn concurrent_maintenance_recovers_each_claim_once(subject: &StoreUnderTest) {
+    let (test_queue, maintenance) = (TestQueue::of(subject).await, TestMaintenance::of(subject).await);
     for _ in 0..4 {
-        let actor = subject.actor("a").await;
-        floor.submit(ordinary(20)).await;
-        let lost = floor.claim(seat_on(&actor, 100)).await;
-        actor.store.end(&actor.id).await.unwrap();
-        let mut tendings = Vec::new();
+        let session = subject.session("a").await;
+        test_queue.submit(ordinary(20)).await;
+        let lost = test_queue.claim(claim_request_on(&session, 100)).await;
+        session.store.end_session(&session.id).await.unwrap();
+        let mut calls = Vec::new();
         for _ in 0..3 {
-            let (store, tend) = (subject.client().await, keeper.tending());
-            tendings.push(tokio::spawn(async move { store.tend(&tend).await.expect("tend").returned }));
+            let (store, request) = (subject.client().await, maintenance.request());
+            calls.push(tokio::spawn(
+                async move { store.maintain(&request).await.expect("maintain").recovered },
+            ));
         }
         let mut returned = 0;
-        for tending in tendings {
+        for tending in calls {
             returned += tending.await.expect("no panic");
         }
-        assert_eq!(returned + keeper.tend().await.returned, lost.len() as u64);
+        assert_eq!(returned + maintenance.run().await.recovered, lost.len() as u64);
         for task in &lost {
-            let view = floor.task(task.id).await;
+            let view = test_queue.task(task.id).await;
             assert_eq!(view.failures.len() as u32, view.attempt, "each loss is counted once: {view:?}");
         }
     }
 }
 
 /// A session that ended with one claim.
-async fn lost_claim(subject: &Subject, floor: &Floor) -> Actor {
-    let actor = subject.actor("gone").await;
-    floor.submit(ordinary(1)).await;
-    floor.claim(seat_on(&actor, 1)).await;
-    actor.store.end(&actor.id).await.unwrap();
-    actor
+async fn lost_claim(subject: &StoreUnderTest, test_queue: &TestQueue) -> TestSession {
+    let session = subject.session("gone").await;
+    test_queue.submit(ordinary(1)).await;
+    test_queue.claim(claim_request_on(&session, 1)).await;
+    session.store.end_session(&session.id).await.unwrap();
+    session
 }

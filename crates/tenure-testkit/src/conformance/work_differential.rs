@@ -1,37 +1,38 @@
-//! Work in memory and work in the store, call by call.
+//! Comparison of tasks and queues in a store with the model, call by call.
 //!
-//! A seed makes a sequence of calls; each goes to the store and to a [`Memory`], and the answers must be equal but for wall
-//! times and numbers: a task is the n-th that was submitted, whatever each store calls it, and a token counts grants. What a
-//! call left behind is compared too. Nothing in it hangs on the clock: what is for later is for an hour later.
-//! `TENURE_SEED` chooses another seed.
+//! A seed determines a sequence of calls. Each goes to the store and to a memory store, and the responses must be
+//! equal except for wall-clock times and numbers: a task is identified by its index of submission, and a token by the
+//! number of grants. The resulting state is compared too. Nothing depends on the clock: delays are one hour.
+//! `TENURE_SEED` selects another seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::backend::memory::Memory;
+use tenure::store::memory::MemoryStore;
 use tenure_core::port::{
-    Authority, Backend, ClaimAnswer, ClaimAsk, ClaimedTask, Fallback, Json, Mode, NewTask, NewWorker, Order,
-    Outcome, Parent, QueueKey, QueueSettings, QueueView, RateLimit, Seat, Settlement, Submission, Submitted,
-    TaskFilter, TaskId, TaskState, TaskView, Tend, Why, WorkerView, claims_election,
+    AssignmentMode, BrokerFallback, ClaimAuthority, ClaimBatchRequest, ClaimBatchResponse, ClaimOutcome,
+    ClaimRequest, ClaimedTask, MaintenanceRequest, NewTask, NewWorker, ParentRef, QueueKey, QueueSettings,
+    QueueView, RateLimit, RawJson, Settlement, Store, Submission, SubmitReceipt, TaskAction, TaskFilter,
+    TaskId, TaskState, TaskView, WaitReason, WorkerView, broker_election,
 };
 use tenure_core::{Entropy, Name, SessionId, SplitMix, Token};
 
-use super::floor::{HOUR_MS, pause, profile, queue, strings};
-use super::{Actor, Subject, new_id, new_session, seeded};
+use super::test_queue::{HOUR_MS, pause, profile, queue, strings};
+use super::{StoreUnderTest, TestSession, new_id, new_session, seeded};
 
-/// How many calls a sequence has.
+/// Number of calls.
 const CALLS: u32 = 300;
 
-/// See the module.
-pub async fn random_work_goes_as_it_goes_in_memory(subject: &Subject) {
-    let (seed, dice) = seeded(0x7e_0004);
-    let memory: Arc<dyn Backend> = Arc::new(Memory::new());
-    let mut pair = Pair {
+/// See the module documentation.
+pub async fn random_work_calls_match_the_model(subject: &StoreUnderTest) {
+    let (seed, rng) = seeded(0x7e_0004);
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mut pair = WorkDifferential {
         subject,
-        sides: [Side::of(subject.client().await).await, Side::of(memory).await],
-        dice,
+        sides: [WorkSide::of(subject.client().await).await, WorkSide::of(memory).await],
+        rng,
         sessions: Vec::new(),
         tasks: 0,
         claims: Vec::new(),
@@ -55,24 +56,24 @@ pub async fn random_work_goes_as_it_goes_in_memory(subject: &Subject) {
 }
 
 /// One of the two stores.
-struct Side {
-    store: Arc<dyn Backend>,
-    /// What the store calls the n-th task.
+struct WorkSide {
+    store: Arc<dyn Store>,
+    /// Task ids by index of submission.
     ids: Vec<TaskId>,
-    /// How far into the future an hour is, by its clock when it began.
+    /// An hour after the start, by its clock.
     later_ms: i64,
-    keeper: Option<(SessionId, Token)>,
+    maintenance: Option<(SessionId, Token)>,
     epoch: u32,
 }
 
-impl Side {
-    async fn of(store: Arc<dyn Backend>) -> Side {
+impl WorkSide {
+    async fn of(store: Arc<dyn Store>) -> WorkSide {
         let key = QueueKey::new("clock".parse().expect("a name"), "clock".parse().expect("a name"));
         let submission = Submission { queue: key.clone(), tasks: vec![NewTask::default()] };
         let id = store.submit(&submission).await.expect("submit")[0].id;
-        let view = store.task(&key.namespace, id).await.expect("task").expect("it is there");
-        let later_ms = view.enqueued_at_ms + HOUR_MS.cast_signed();
-        Side { store, ids: Vec::new(), later_ms, keeper: None, epoch: 0 }
+        let view = store.task(&key.namespace, id).await.expect("task").expect("it exists");
+        let later_ms = view.submitted_at_ms + HOUR_MS.cast_signed();
+        WorkSide { store, ids: Vec::new(), later_ms, maintenance: None, epoch: 0 }
     }
 
     fn place(&self, id: TaskId) -> usize {
@@ -85,80 +86,88 @@ impl Side {
         places
     }
 
-    /// Which task a claimed one is, and everything about it that is no time.
+    /// The task and all its fields that are no times.
     fn claimed(&self, task: &ClaimedTask) -> impl PartialEq + Debug + use<> {
-        let inputs: Vec<_> = task.inputs.iter().map(|(id, json)| (self.place(*id), json.clone())).collect();
+        let inputs: Vec<_> =
+            task.parent_results.iter().map(|(id, json)| (self.place(*id), json.clone())).collect();
         (
             (self.place(task.id), task.token.grant(), task.queue.clone(), task.kind.clone()),
             (task.payload.clone(), inputs, task.attempt, task.max_attempts),
-            (task.priority, task.max_run_ms, task.deadline_ms.is_some(), task.turn),
+            (task.priority, task.max_run_ms, task.claim_expires_at_ms.is_some(), task.claim_seq),
         )
     }
 
-    /// A task's view without times, in numbers of ours.
+    /// The view of a task without times and ids.
     fn view(&self, view: &TaskView) -> impl PartialEq + Debug + use<> {
         let some = |at: Option<i64>| at.is_some();
         let failures: Vec<_> =
             view.failures.iter().map(|it| (it.attempt, it.worker.clone(), it.error.clone())).collect();
         (
             (self.place(view.id), view.queue.clone(), view.kind.clone(), view.state, view.payload.clone()),
-            (view.output.clone(), view.attempt, view.token.grant(), view.turn, view.worker.clone()),
-            (view.session.clone(), view.progress.clone(), failures, view.reason.as_deref().map(numberless)),
-            (self.places(&view.parents), self.places(&view.children), view.key.clone()),
-            (view.effective_at_ms - view.enqueued_at_ms, some(view.run_at_ms), some(view.ready_at_ms)),
-            (some(view.claimed_at_ms), some(view.deadline_ms), some(view.finished_at_ms)),
+            (view.result.clone(), view.attempt, view.token.grant(), view.claim_seq, view.worker.clone()),
+            (
+                view.session.clone(),
+                view.progress.clone(),
+                failures,
+                view.end_reason.as_deref().map(numberless),
+            ),
+            (self.places(&view.parents), self.places(&view.children), view.idempotency_key.clone()),
+            (view.effective_at_ms - view.submitted_at_ms, some(view.run_at_ms), some(view.ready_at_ms)),
+            (some(view.claimed_at_ms), some(view.claim_expires_at_ms), some(view.finished_at_ms)),
         )
     }
 
-    fn why(&self, why: Why) -> Why {
+    fn why(&self, why: WaitReason) -> WaitReason {
         match why {
-            Why::Parents { tasks } => {
+            WaitReason::PendingParents { tasks } => {
                 let places = self.places(&tasks);
-                Why::Parents { tasks: places.into_iter().map(|place| TaskId(place as u64)).collect() }
+                WaitReason::PendingParents {
+                    tasks: places.into_iter().map(|place| TaskId(place as u64)).collect(),
+                }
             }
-            Why::NotDue { .. } => Why::NotDue { run_at_ms: 0 },
-            Why::Rate { .. } => Why::Rate { next_in_ms: 0 },
+            WaitReason::NotDue { .. } => WaitReason::NotDue { run_at_ms: 0 },
+            WaitReason::RateLimit { .. } => WaitReason::RateLimit { next_in_ms: 0 },
             why => why,
         }
     }
 }
 
-/// Numbers of tasks are each store's own.
+/// Task ids differ between stores.
 fn numberless(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>().replace("##", "#")
 }
 
 fn queue_view(view: QueueView) -> impl PartialEq + Debug {
     let counts: Vec<_> = view.counts.into_iter().filter(|(_, count)| *count > 0).collect();
-    let paused = view.paused.map(|pause| (pause.by, pause.reason));
-    (view.key, view.settings, paused, counts, view.oldest_ready_ms.is_some())
+    let paused = view.paused.map(|pause| (pause.paused_by, pause.reason));
+    (view.key, view.settings, paused, counts, view.oldest_ready_age_ms.is_some())
 }
 
 fn worker_view(view: WorkerView) -> impl PartialEq + Debug {
-    (view.worker, view.approved_by, view.live, view.claimed)
+    (view.worker, view.approved_by, view.online, view.claimed_count)
 }
 
-struct Pair<'a> {
-    subject: &'a Subject,
-    sides: [Side; 2],
-    dice: SplitMix,
+struct WorkDifferential<'a> {
+    subject: &'a StoreUnderTest,
+    sides: [WorkSide; 2],
+    rng: SplitMix,
     sessions: Vec<SessionId>,
-    /// How many tasks there are.
+    /// Number of tasks.
     tasks: usize,
-    /// Claims that were made, over or not: place and token's count.
+    /// Claims, finished or not: index of the task and number of the token.
     claims: Vec<(usize, u64)>,
     seed: u64,
     call: u32,
 }
 
-impl Pair<'_> {
+impl WorkDifferential<'_> {
     async fn step(&mut self) {
         match self.roll(100) {
             0..18 => self.submit().await,
             18..48 => self.claim().await,
             48..72 => self.settle().await,
             72..76 => self.order().await,
-            76..82 => self.tend().await,
+            76..82 => self.maintain().await,
             82..85 => self.open().await,
             85..89 => self.end().await,
             89..93 => self.set().await,
@@ -169,30 +178,30 @@ impl Pair<'_> {
         }
     }
 
-    fn same<T: PartialEq + Debug>(&self, what: &str, answers: [T; 2]) {
-        let [store, memory] = answers;
+    fn same<T: PartialEq + Debug>(&self, what: &str, responses: [T; 2]) {
+        let [store, memory] = responses;
         assert_eq!(
             store, memory,
-            "left the store, right the memory: {what}, call {}, TENURE_SEED={}",
+            "left: store, right: model: {what}, call {}, TENURE_SEED={}",
             self.call, self.seed
         );
     }
 
-    /// Opens the keeper's session on both sides.
+    /// Opens the session of the maintenance leader on both sides.
     async fn lead(&mut self) {
         for side in &mut self.sides {
-            let actor = Actor::open(side.store.clone(), "keeper").await;
-            actor.stand(&claims_election()).await;
-            let token = actor.take(&claims_election(), 0).await;
-            side.epoch = actor.epoch;
-            side.keeper = Some((actor.id, token));
+            let session = TestSession::open(side.store.clone(), "keeper").await;
+            session.join(&broker_election()).await;
+            let token = session.take(&broker_election(), 0).await;
+            side.epoch = session.epoch;
+            side.maintenance = Some((session.id, token));
         }
     }
 
     async fn open(&mut self) {
         let id = new_id();
         for side in &self.sides {
-            side.store.open(&new_session(&id, "s")).await.expect("open");
+            side.store.open_session(&new_session(&id, "s")).await.expect("open");
         }
         self.sessions.push(id);
         if self.sessions.len() > 4 {
@@ -203,7 +212,7 @@ impl Pair<'_> {
     async fn end(&mut self) {
         let id = self.session();
         for side in &self.sides {
-            side.store.end(&id).await.expect("end");
+            side.store.end_session(&id).await.expect("end");
         }
     }
 
@@ -214,17 +223,17 @@ impl Pair<'_> {
             drafts.push(self.draft(n, count));
         }
         let key = self.queue();
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for side in &mut self.sides {
             let tasks = drafts.iter().map(|draft| draft.on(side)).collect();
-            let answer = side.store.submit(&Submission { queue: key.clone(), tasks }).await;
-            answers.push(answer.map_err(|error| (error.kind, numberless(&error.message))));
+            let reply = side.store.submit(&Submission { queue: key.clone(), tasks }).await;
+            responses.push(reply.map_err(|error| (error.kind, numberless(&error.message))));
         }
-        if let [Ok(store), Ok(memory)] = &answers[..] {
-            let new = |answer: &[Submitted]| answer.iter().map(|it| it.new).collect::<Vec<_>>();
+        if let [Ok(store), Ok(memory)] = &responses[..] {
+            let new = |reply: &[SubmitReceipt]| reply.iter().map(|it| it.created).collect::<Vec<_>>();
             self.same("submit: new", [new(store), new(memory)]);
             for (store, memory) in store.iter().zip(memory) {
-                if store.new {
+                if store.created {
                     self.sides[0].ids.push(store.id);
                     self.sides[1].ids.push(memory.id);
                     self.tasks += 1;
@@ -234,18 +243,18 @@ impl Pair<'_> {
                 }
             }
         }
-        let outcome = |n: usize| answers[n].as_ref().map(|_| ()).map_err(Clone::clone);
+        let outcome = |n: usize| responses[n].as_ref().map(|_| ()).map_err(Clone::clone);
         self.same("submit", [outcome(0), outcome(1)]);
     }
 
-    fn draft(&mut self, n: u64, count: u64) -> Draft {
+    fn draft(&mut self, n: u64, count: u64) -> TaskPlan {
         let some = |this: &mut Self, percent, words: &[&str]| match this.chance(percent) {
             true => vec![words[this.roll(words.len() as u64) as usize].to_owned()],
             false => vec![],
         };
         let mut parents = Vec::new();
         while self.chance(15) && parents.len() < 3 {
-            // Later ones of the submission only, so that there is no cycle.
+            // Only later tasks of the submission, so that there is no cycle.
             parents.push(match self.chance(50) {
                 true if n + 1 < count => {
                     let later = n + 1 + self.roll(count - n - 1);
@@ -257,69 +266,83 @@ impl Pair<'_> {
         }
         let task = NewTask {
             kind: ["", "a", "b"][self.roll(3) as usize].into(),
-            payload: Json::of(&self.roll(1000)).expect("a number"),
+            payload: RawJson::of(&self.roll(1000)).expect("a number"),
             priority: i32::try_from(self.roll(7)).expect("small") - 3,
-            requires: some(self, 30, &["x", "y"]),
-            prefers: some(self, 20, &["x", "z"]),
-            workers: some(self, 15, &["w0", "w1", "*"]),
+            required_tags: some(self, 30, &["x", "y"]),
+            preferred_tags: some(self, 20, &["x", "z"]),
+            allowed_workers: some(self, 15, &["w0", "w1", "*"]),
             max_attempts: 1 + u32::try_from(self.roll(3)).expect("small"),
             max_run_ms: self.chance(20).then_some(HOUR_MS),
-            key: self.chance(20).then(|| format!("k{}", self.roll(6))),
+            idempotency_key: self.chance(20).then(|| format!("k{}", self.roll(6))),
             concurrency_key: self.chance(25).then(|| format!("c{}", self.roll(2))),
             concurrency_limit: 2,
             ..NewTask::default()
         };
-        Draft { task, parents, later: self.chance(10), past: self.chance(10) }
+        TaskPlan { task, parents, later: self.chance(10), past: self.chance(10) }
     }
 
     async fn claim(&mut self) {
         let (key, exclusive) = (self.queue(), self.chance(60));
-        let authority = |side: &Side| match (exclusive, &side.keeper) {
-            (true, Some((session, token))) => Authority::Leader { session: session.clone(), token: *token },
-            _ => Authority::Direct,
+        let authority = |side: &WorkSide| match (exclusive, &side.maintenance) {
+            (true, Some((session, token))) => {
+                ClaimAuthority::Leader { session: session.clone(), token: *token }
+            }
+            _ => ClaimAuthority::Direct,
         };
-        let mut seats = Vec::new();
+        let mut requests = Vec::new();
         for _ in 0..=self.roll(3) {
-            seats.push(self.seat());
+            requests.push(self.claim_request());
         }
-        // A client that has claimed before may begin where it ended: in a distributed queue, order is approximate.
+        // A client that has claimed before may continue where it ended, because the order of a distributed queue is
+        // approximate.
         let fresh = if exclusive { self.sides[0].store.clone() } else { self.subject.client().await };
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for (n, side) in self.sides.iter().enumerate() {
             let store = if n == 0 { &fresh } else { &side.store };
-            let ask = ClaimAsk { queue: key.clone(), authority: authority(side), seats: seats.clone() };
-            answers.push(store.claim(&ask).await.expect("claim"));
+            let query = ClaimBatchRequest {
+                queue: key.clone(),
+                authority: authority(side),
+                requests: requests.clone(),
+            };
+            responses.push(store.claim(&query).await.expect("claim"));
         }
-        let mut told = Vec::new();
-        for (side, answer) in self.sides.iter().zip(&answers) {
-            told.push(match answer {
-                ClaimAnswer::Served { tasks, .. } => {
-                    let seats = tasks.iter().map(|seat| seat.iter().map(|it| side.claimed(it)).collect());
-                    Ok(seats.collect::<Vec<Vec<_>>>())
+        let mut reported = Vec::new();
+        for (side, reply) in self.sides.iter().zip(&responses) {
+            reported.push(match reply {
+                ClaimBatchResponse::Served { tasks, .. } => {
+                    let requests = tasks
+                        .iter()
+                        .map(|claim_request| claim_request.iter().map(|it| side.claimed(it)).collect());
+                    Ok(requests.collect::<Vec<Vec<_>>>())
                 }
-                ClaimAnswer::Refused(refusal) => Err(refusal.clone()),
+                ClaimBatchResponse::Refused(refusal) => Err(refusal.clone()),
             });
         }
-        let [store, memory]: [_; 2] = told.try_into().unwrap_or_else(|_| unreachable!("two sides"));
-        self.same(&format!("claim of {key} for {seats:?}"), [store, memory]);
-        if let ClaimAnswer::Served { tasks, .. } = &answers[1] {
+        let [store, memory]: [_; 2] = reported.try_into().unwrap_or_else(|_| unreachable!("two sides"));
+        self.same(&format!("claim of {key} for {requests:?}"), [store, memory]);
+        if let ClaimBatchResponse::Served { tasks, .. } = &responses[1] {
             for task in tasks.iter().flatten() {
                 self.claims.push((self.sides[1].place(task.id), task.token.grant()));
             }
         }
     }
 
-    fn seat(&mut self) -> Seat {
+    fn claim_request(&mut self) -> ClaimRequest {
         let mut worker = profile(&format!("w{}", self.roll(3)));
         if self.chance(50) {
             worker.tags = strings([&["x"][..], &["y"], &["x", "y"], &["z"]][self.roll(4) as usize]);
         }
         if self.chance(30) {
-            worker.kinds = strings([&["a"][..], &["b"], &["a", "b"]][self.roll(3) as usize]);
+            worker.task_kinds = strings([&["a"][..], &["b"], &["a", "b"]][self.roll(3) as usize]);
         }
         let session = self.chance(60).then(|| self.session());
         let hold_ms = (session.is_none() || self.chance(30)).then_some(HOUR_MS);
-        Seat { worker, limit: u32::try_from(self.roll(4)).expect("small"), session, hold_ms }
+        ClaimRequest {
+            worker,
+            limit: u32::try_from(self.roll(4)).expect("small"),
+            session,
+            claim_timeout_ms: hold_ms,
+        }
     }
 
     async fn settle(&mut self) {
@@ -328,7 +351,7 @@ impl Pair<'_> {
         }
         let mut drafts = Vec::new();
         for _ in 0..=self.roll(3) {
-            // Mostly the last claims, which are likely to stand.
+            // Usually the latest claims, which are likely to be held.
             let back = self.roll(self.claims.len().min(12) as u64) as usize;
             let (place, mut grant) = self.claims[self.claims.len() - 1 - back];
             if self.chance(8) {
@@ -336,7 +359,7 @@ impl Pair<'_> {
             }
             drafts.push((place, grant, self.outcome()));
         }
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for side in &self.sides {
             let settlements: Vec<_> = drafts
                 .iter()
@@ -347,24 +370,26 @@ impl Pair<'_> {
                     outcome: outcome.clone(),
                 })
                 .collect();
-            answers.push(side.store.settle(&settlements).await.expect("settle"));
+            responses.push(side.store.settle(&settlements).await.expect("settle"));
         }
-        let [store, memory]: [_; 2] = answers.try_into().unwrap_or_else(|_| unreachable!("two sides"));
+        let [store, memory]: [_; 2] = responses.try_into().unwrap_or_else(|_| unreachable!("two sides"));
         self.same(&format!("settle of {drafts:?}"), [store, memory]);
     }
 
-    fn outcome(&mut self) -> Outcome {
+    fn outcome(&mut self) -> ClaimOutcome {
         match self.roll(10) {
-            0..5 => Outcome::Complete(self.chance(50).then(|| Json::of(&self.roll(9)).expect("a number"))),
-            5..8 => Outcome::Fail {
+            0..5 => {
+                ClaimOutcome::Complete(self.chance(50).then(|| RawJson::of(&self.roll(9)).expect("a number")))
+            }
+            5..8 => ClaimOutcome::Fail {
                 error: format!("e{}", self.roll(3)),
                 retry: self.chance(70),
-                after: if self.chance(50) { Duration::ZERO } else { Duration::from_millis(HOUR_MS) },
+                retry_in: if self.chance(50) { Duration::ZERO } else { Duration::from_millis(HOUR_MS) },
             },
-            8 => Outcome::Release,
-            _ => Outcome::Progress {
-                note: self.chance(50).then(|| format!("n{}", self.roll(3))),
-                hold: self.chance(50).then(|| Duration::from_millis(HOUR_MS)),
+            8 => ClaimOutcome::Release,
+            _ => ClaimOutcome::Heartbeat {
+                progress: self.chance(50).then(|| format!("n{}", self.roll(3))),
+                claim_timeout: self.chance(50).then(|| Duration::from_millis(HOUR_MS)),
             },
         }
     }
@@ -373,55 +398,62 @@ impl Pair<'_> {
         if self.tasks == 0 {
             return;
         }
-        let order = if self.chance(40) { Order::Cancel } else { Order::Retry };
+        let order = if self.chance(40) { TaskAction::Cancel } else { TaskAction::Retry };
         let places: BTreeSet<usize> =
             (0..=self.roll(2)).map(|_| self.roll(self.tasks as u64) as usize).collect();
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for side in &self.sides {
             let ids: Vec<_> = places.iter().map(|place| side.ids[*place]).collect();
-            let done = side.store.order(&Name::default_namespace(), &ids, order).await.expect("order");
-            answers.push(side.places(&done));
+            let done =
+                side.store.apply_task_action(&Name::default_namespace(), &ids, order).await.expect("order");
+            responses.push(side.places(&done));
         }
-        let [store, memory]: [_; 2] = answers.try_into().unwrap_or_else(|_| unreachable!("two sides"));
+        let [store, memory]: [_; 2] = responses.try_into().unwrap_or_else(|_| unreachable!("two sides"));
         self.same(&format!("{order:?} of {places:?}"), [store, memory]);
     }
 
-    async fn tend(&mut self) {
-        let mut answers = Vec::new();
+    async fn maintain(&mut self) {
+        let mut responses = Vec::new();
         for side in &self.sides {
-            let (session, token) = side.keeper.clone().expect("it leads");
-            let tend = Tend { session, token, clock_ms: Some(i64::MAX), limit: 1000 };
-            let tended = side.store.tend(&tend).await.expect("tend");
-            answers.push((tended.leads, tended.returned, tended.dead, tended.due, tended.forgotten));
+            let (session, token) = side.maintenance.clone().expect("it leads");
+            let request = MaintenanceRequest { session, token, clock_ms: Some(i64::MAX), limit: 1000 };
+            let response = side.store.maintain(&request).await.expect("maintain");
+            responses.push((
+                response.is_leader,
+                response.recovered,
+                response.dead,
+                response.promoted,
+                response.pruned,
+            ));
         }
-        let [store, memory]: [_; 2] = answers.try_into().unwrap_or_else(|_| unreachable!("two sides"));
-        self.same("tend", [store, memory]);
+        let [store, memory]: [_; 2] = responses.try_into().unwrap_or_else(|_| unreachable!("two sides"));
+        self.same("maintain", [store, memory]);
     }
 
-    /// What is finished is not remembered for a moment longer: the only call that waits for the clock.
+    /// Sets the retention of finished tasks to zero: the only call that waits for the clock.
     async fn forget(&mut self) {
         let key = self.queue();
         for side in &self.sides {
             let Some(view) = side.store.queue(&key).await.expect("queue") else { return };
             let (mut settings, kept) = (view.settings, view.settings);
-            (settings.keep_ms, settings.keep_dead_ms) = (0, 0);
+            (settings.retention_ms, settings.dead_retention_ms) = (0, 0);
             side.store.set_queue(&key, &settings).await.expect("set_queue");
             tokio::time::sleep(Duration::from_millis(2)).await;
-            let (session, token) = side.keeper.clone().expect("it leads");
-            let tend = Tend { session, token, clock_ms: Some(i64::MAX), limit: 1000 };
-            while side.store.tend(&tend).await.expect("tend").forgotten > 0 {}
+            let (session, token) = side.maintenance.clone().expect("it leads");
+            let request = MaintenanceRequest { session, token, clock_ms: Some(i64::MAX), limit: 1000 };
+            while side.store.maintain(&request).await.expect("maintain").pruned > 0 {}
             side.store.set_queue(&key, &kept).await.expect("set_queue");
         }
     }
 
     async fn set(&mut self) {
         let settings = QueueSettings {
-            mode: if self.chance(60) { Mode::Exclusive } else { Mode::Distributed },
-            fallback: Fallback::None,
-            approval: self.chance(15),
+            mode: if self.chance(60) { AssignmentMode::Exclusive } else { AssignmentMode::Distributed },
+            fallback: BrokerFallback::None,
+            require_approval: self.chance(15),
             rate: self.chance(10).then_some(RateLimit { count: 3, per_ms: HOUR_MS }),
             max_claimed: self.chance(25).then_some(6),
-            prefer_ms: if self.chance(50) { 0 } else { HOUR_MS },
+            preference_window_ms: if self.chance(50) { 0 } else { HOUR_MS },
             ..QueueSettings::default()
         };
         let key = self.queue();
@@ -433,12 +465,12 @@ impl Pair<'_> {
     async fn pause(&mut self) {
         let key = self.queue();
         let (name, on) = (self.chance(70).then_some(&key.name), self.chance(30).then(pause));
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for side in &self.sides {
             let set = side.store.set_queue_paused(&key.namespace, name, on.as_ref()).await;
-            answers.push(set.expect("set_queue_paused"));
+            responses.push(set.expect("set_queue_paused"));
         }
-        self.same("set_queue_paused", [answers[0], answers[1]]);
+        self.same("set_queue_paused", [responses[0], responses[1]]);
         // Not for long, or nothing happens any more.
         if on.is_some() && self.chance(80) {
             for side in &self.sides {
@@ -450,36 +482,38 @@ impl Pair<'_> {
     async fn register(&mut self) {
         let worker = NewWorker {
             name: format!("w{}", self.roll(3)),
-            kind: "k".into(),
+            description: "k".into(),
             tags: if self.chance(50) { strings(&["x"]) } else { vec![] },
-            kinds: if self.chance(30) { strings(&["a"]) } else { vec![] },
+            task_kinds: if self.chance(30) { strings(&["a"]) } else { vec![] },
             queues: vec![self.queue().name],
             location: String::new(),
             capacity: 3,
             session: Some(self.session()),
         };
         for side in &self.sides {
-            side.store.register(&Name::default_namespace(), &worker).await.expect("register");
+            side.store.register_worker(&Name::default_namespace(), &worker).await.expect("register");
         }
     }
 
     async fn approve(&mut self) {
         let (name, by) = (format!("w{}", self.roll(3)), self.chance(70).then_some("ops"));
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for side in &self.sides {
-            answers.push(side.store.approve(&Name::default_namespace(), &name, by).await.expect("approve"));
+            responses.push(
+                side.store.set_worker_approval(&Name::default_namespace(), &name, by).await.expect("approve"),
+            );
         }
-        self.same("approve", [answers[0], answers[1]]);
+        self.same("approve", [responses[0], responses[1]]);
     }
 
-    /// Everything that can be seen.
+    /// Compares the complete visible state.
     async fn compare(&mut self) {
         let namespace = Name::default_namespace();
         let mut queues = Vec::new();
         let mut tasks = Vec::new();
         for side in &self.sides {
             let views = side.store.queues(Some(&namespace)).await.expect("queues");
-            // One that was asked about and never used may be there, or not.
+            // A queue that was only read may exist or not.
             let used = |view: &QueueView| {
                 view.settings != QueueSettings::default()
                     || view.paused.is_some()
@@ -508,12 +542,12 @@ impl Pair<'_> {
             workers.push(views);
             let mut all = Vec::new();
             for session in &self.sessions {
-                let mut held: Vec<_> = side.store.held(session).await.expect("held");
+                let mut held: Vec<_> = side.store.held_claims(session).await.expect("held");
                 held.sort_unstable();
                 all.push(held.iter().map(|(id, token)| (side.place(*id), token.grant())).collect::<Vec<_>>());
             }
             held.push(all);
-            let states = [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Held];
+            let states = [TaskState::Waiting, TaskState::Scheduled, TaskState::Ready, TaskState::Blocked];
             let filter = TaskFilter {
                 namespace: Some(namespace.clone()),
                 states: states.into(),
@@ -522,7 +556,8 @@ impl Pair<'_> {
             };
             let mut whys = Vec::new();
             for view in side.store.tasks(&filter).await.expect("tasks") {
-                let why = side.store.why(&namespace, view.id).await.expect("why").expect("it is there");
+                let why =
+                    side.store.wait_reasons(&namespace, view.id).await.expect("why").expect("it exists");
                 let why: Vec<_> = why.into_iter().map(|why| side.why(why)).collect();
                 whys.push((side.place(view.id), why));
             }
@@ -546,7 +581,7 @@ impl Pair<'_> {
     }
 
     fn roll(&mut self, sides: u64) -> u64 {
-        self.dice.next_u64() % sides.max(1)
+        self.rng.next_u64() % sides.max(1)
     }
 
     fn chance(&mut self, percent: u64) -> bool {
@@ -554,8 +589,8 @@ impl Pair<'_> {
     }
 }
 
-/// A task to be submitted to both.
-struct Draft {
+/// A task to submit to both.
+struct TaskPlan {
     task: NewTask,
     parents: Vec<DraftParent>,
     later: bool,
@@ -567,11 +602,11 @@ enum DraftParent {
     Index(u32),
 }
 
-impl Draft {
-    fn on(&self, side: &Side) -> NewTask {
+impl TaskPlan {
+    fn on(&self, side: &WorkSide) -> NewTask {
         let parent = |parent: &DraftParent| match parent {
-            DraftParent::Place(place) => Parent::Task(side.ids[*place]),
-            DraftParent::Index(index) => Parent::Index(*index),
+            DraftParent::Place(place) => ParentRef::Task(side.ids[*place]),
+            DraftParent::Index(index) => ParentRef::Index(*index),
         };
         let run_at_ms = match (self.later, self.past) {
             (true, _) => Some(side.later_ms),

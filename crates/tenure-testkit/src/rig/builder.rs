@@ -1,4 +1,4 @@
-//! How a private cluster is to be, and its making.
+//! Options of a private cluster, and its creation.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::postgres::PgCluster;
 use super::process::{run, write};
 use super::{Result, tls};
 
-/// How a [`PgCluster`] is to be; see [`PgCluster::builder`].
+/// Options of a [`PgCluster`]; see [`PgCluster::builder`].
 #[derive(Debug, Clone, Default)]
 pub struct PgClusterBuilder {
     settings: Vec<(String, String)>,
@@ -21,49 +21,51 @@ pub struct PgClusterBuilder {
 }
 
 impl PgClusterBuilder {
-    /// Adds server settings, as in `postgresql.conf`; they win over the rig's own.
+    /// Adds server settings, as in `postgresql.conf`; they override the rig's own.
     pub fn settings(mut self, settings: &[(&str, &str)]) -> Self {
         self.settings.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         self
     }
 
-    /// Asks for this password over TCP. Without it everybody on this machine is let in.
+    /// Requires this password over TCP. Without it every local user is accepted.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// Accepts only TLS over TCP, with a certificate of an authority made for this cluster.
+    /// Accepts only TLS over TCP, with a certificate of an authority created for this cluster.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Syncs to disk as in production. Off by default: a test outlives a killed server, not a power cut.
+    /// Syncs to disk as in production. Off by default: tests survive a killed server, not a power failure.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// Has a wall clock that can be set while it runs ([`PgCluster::clock`]). Needs libfaketime.
+    /// Uses a wall clock that can be set while the server runs ([`PgCluster::clock`]). Needs libfaketime.
     pub fn settable_clock(mut self) -> Self {
         self.settable_clock = true;
         self
     }
 
-    /// Listens on this address too, such as a [`Namespace::host_address`](super::Namespace::host_address).
+    /// Also listens on this address, such as a
+    /// [`NetworkNamespace::host_address`](super::NetworkNamespace::host_address).
     pub fn listen_on(mut self, address: impl Into<IpAddr>) -> Self {
         self.addresses.push(address.into());
         self
     }
 
-    /// Lives below this folder, such as a [`SmallDisk`](super::SmallDisk)'s; as root, `postgres` must reach it.
+    /// Creates the cluster below this directory, such as that of a [`SmallDisk`](super::SmallDisk). As root,
+    /// `postgres` must have access to it.
     pub fn inside(mut self, parent: impl Into<PathBuf>) -> Self {
         self.parent = Some(parent.into());
         self
     }
 
-    /// Makes the cluster and starts it.
+    /// Creates and starts the cluster.
     pub fn start(self) -> Result<PgCluster> {
         let mut cluster = PgCluster::in_new_folder(self)?;
         let builder = cluster.how_built().clone();
@@ -81,7 +83,7 @@ impl PgClusterBuilder {
             run(cluster.user().command("mkdir", cluster.socket_folder()).arg(&folder))?;
             tls::make(cluster.user(), &folder)?;
         }
-        // Sample settings are all commented out, so the file holds nothing that we would miss.
+        // All sample settings are commented out, so the file contains nothing we need.
         write(&cluster.data().join("postgresql.conf"), "include 'tenure.conf'\n")?;
         write(&cluster.data().join("pg_hba.conf"), &builder.access())?;
         cluster.start_on_a_free_port()?;
@@ -91,7 +93,7 @@ impl PgClusterBuilder {
         Ok(cluster)
     }
 
-    /// Who is let in. `10.213.0.0/16` is where namespaces have their addresses.
+    /// The access rules. `10.213.0.0/16` holds the addresses of network namespaces.
     fn access(&self) -> String {
         let kind = if self.tls { "hostssl" } else { "host" };
         let method = if self.password.is_some() { "scram-sha-256" } else { "trust" };
@@ -109,16 +111,16 @@ impl PgClusterBuilder {
             ("port", port.to_string()),
             ("listen_addresses", format!("127.0.0.1{addresses}")),
             ("unix_socket_directories", folder.display().to_string()),
-            // The name under which a standby reports to its primary.
+            // Name under which a standby reports to its primary.
             ("cluster_name", format!("tenure_rig_{port}")),
             ("fsync", on(self.durable).to_owned()),
             ("full_page_writes", on(self.durable).to_owned()),
             ("wal_level", "replica".to_owned()),
             ("max_wal_senders", "8".to_owned()),
-            // How soon a standby looks again for its primary.
+            // How soon a standby looks for its primary again.
             ("wal_retrieve_retry_interval", "50ms".to_owned()),
             ("shared_buffers", "32MB".to_owned()),
-            // In the folder, not in /dev/shm: what a killed server leaves behind then goes with the folder.
+            // In the directory and not in /dev/shm, so that the remains of a killed server are removed with it.
             ("dynamic_shared_memory_type", "mmap".to_owned()),
             ("ssl", on(self.tls).to_owned()),
             ("ssl_cert_file", folder.join("tls/server.crt").display().to_string()),

@@ -1,22 +1,23 @@
-//! Clocks that run wrong for one process, and one clock that cannot be fooled.
+//! Wrong clocks for single processes, and one clock that is always right.
 //!
-//! [`FakeClock`] preloads libfaketime into a child process. What libfaketime 0.9.10 (Debian 12, x86-64, glibc) does
-//! was measured against [`true_boottime_ns`], with both `libfaketime.so.1` and `libfaketimeMT.so.1`, which agree:
+//! [`FakeClock`] preloads libfaketime into a child process. The behaviour of libfaketime 0.9.10 (Debian 12, x86-64,
+//! glibc) was measured against [`true_boottime_ns`], with both `libfaketime.so.1` and `libfaketimeMT.so.1`, which
+//! agree:
 //!
 //! - `clock_gettime` is faked for `CLOCK_REALTIME`, `CLOCK_MONOTONIC`, `CLOCK_MONOTONIC_RAW` **and `CLOCK_BOOTTIME`**:
 //!   a rate of 1.5 makes each of them advance 1.5 s per true second.
-//! - The monotonic clocks also change their origin: they then count from 1970, as the wall clock does. Never compare a
-//!   reading taken under libfaketime with one taken outside of it; compare what passed.
+//! - The monotonic clocks also change their origin: they then count from 1970, as the wall clock does. Never compare
+//!   a reading under libfaketime with one outside; compare differences.
 //! - Waits with a *relative* time are scaled by the rate: `nanosleep`, `clock_nanosleep`, `poll`, `epoll_wait` and
 //!   `timerfd_settime`.
 //! - `timerfd_settime` with an *absolute* time (`TFD_TIMER_ABSTIME`, `CLOCK_MONOTONIC` or `CLOCK_BOOTTIME`) never
 //!   fires: the kernel is handed a time counted from 1970.
-//! - Rust's own timed waits (`Condvar::wait_timeout`, `thread::park_timeout`, `Receiver::recv_timeout`) never time out
-//!   under it, at any rate or offset: std passes an absolute time to the futex system call, which is not intercepted.
-//!   `thread::sleep` works. So do tokio's timers in a runtime with the I/O driver (`enable_all` and the feature `net`),
-//!   which sleeps in `epoll_wait`; a runtime with `enable_time` alone sleeps in a `Condvar`, and for ever.
-//! - `FAKETIME_DONT_FAKE_MONOTONIC=1` leaves the monotonic and boot clocks true, yet still scales the waits.
-//! - Raw system calls are never faked, nor are programs that are linked statically.
+//! - Rust's own timed waits (`Condvar::wait_timeout`, `thread::park_timeout`, `Receiver::recv_timeout`) never time
+//!   out under it, at any rate or offset: std passes an absolute time to the futex system call, which is not
+//!   intercepted. `thread::sleep` works. So do tokio's timers in a runtime with the I/O driver (`enable_all` and the
+//!   feature `net`), which sleeps in `epoll_wait`; a runtime with only `enable_time` sleeps in a `Condvar`, forever.
+//! - `FAKETIME_DONT_FAKE_MONOTONIC=1` leaves the monotonic and boot clocks right, but still scales the waits.
+//! - Raw system calls and statically linked programs are not affected.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -26,7 +27,7 @@ use std::process::Command;
 use super::Context;
 use super::process::write;
 
-/// A clock that a child process believes: shifted, fast or slow.
+/// A wrong clock for a child process: shifted, fast or slow.
 ///
 /// ```no_run
 /// use std::process::Command;
@@ -34,7 +35,7 @@ use super::process::write;
 ///
 /// let mut date = Command::new("date");
 /// FakeClock::true_time().rate(1.5).offset_s(-3600).apply(&mut date)?;
-/// # Ok::<(), tenure_testkit::rig::Error>(())
+/// # Ok::<(), tenure_testkit::rig::RigError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FakeClock {
@@ -60,42 +61,45 @@ impl FakeClock {
     ///
     /// If `rate` is not a finite number above zero.
     pub fn rate(mut self, rate: f64) -> Self {
-        assert!(rate.is_finite() && rate > 0.0, "a clock's rate is a number above zero, not {rate}");
+        assert!(
+            rate.is_finite() && rate > 0.0,
+            "the rate of a clock must be a finite number above zero, not {rate}"
+        );
         self.rate = rate;
         self
     }
 
-    /// Whether libfaketime is here, or why a test that needs it must skip.
+    /// Whether libfaketime is installed, or why a test must skip.
     pub fn available() -> Result<(), String> {
         library().map(|_| ())
     }
 
-    /// Makes `command` and all that it starts believe this clock.
+    /// Makes `command` and its children use this clock.
     pub fn apply(&self, command: &mut Command) -> super::Result<()> {
-        let library = library().map_err(super::Error::new)?;
+        let library = library().map_err(super::RigError::new)?;
         command.env("LD_PRELOAD", library).env("FAKETIME", format!("{:+} x{}", self.offset_s, self.rate));
         Ok(())
     }
 }
 
-/// A wall clock that can be set while the processes run that believe it. What they measure for themselves stays true.
+/// A wall clock that can be set while processes use it. Their monotonic clocks stay right.
 #[derive(Debug, Clone)]
 pub struct SettableClock {
     file: PathBuf,
 }
 
 impl SettableClock {
-    /// A clock that shows the true time, kept in this folder.
+    /// A clock that shows the true time, stored in this directory.
     pub fn new(folder: &Path) -> super::Result<Self> {
-        library().map_err(super::Error::new)?;
+        library().map_err(super::RigError::new)?;
         let clock = Self { file: folder.join("clock") };
         clock.set(0)?;
         Ok(clock)
     }
 
-    /// Sets it to so many seconds ahead of the true time, or behind if negative. All see it at once.
+    /// Sets the clock to this many seconds ahead of the true time, or behind if negative. Takes effect at once.
     pub fn set(&self, offset_s: i64) -> super::Result<()> {
-        // In one step: nobody reads half of it.
+        // In one step, so that no process reads half of it.
         let new = self.file.with_extension("new");
         write(&new, &format!("{offset_s:+}\n"))?;
         let wrong = || format!("cannot set the clock {}", self.file.display());
@@ -103,24 +107,24 @@ impl SettableClock {
         fs::rename(&new, &self.file).context(wrong)
     }
 
-    /// Makes `command` and all that it starts believe this clock.
+    /// Makes `command` and its children use this clock.
     pub fn apply(&self, command: &mut Command) -> super::Result<()> {
-        let library = library().map_err(super::Error::new)?;
+        let library = library().map_err(super::RigError::new)?;
         command
             .env("LD_PRELOAD", library)
             .env("FAKETIME_TIMESTAMP_FILE", &self.file)
-            // Unless it is read at every call, a step is seen ten seconds later.
+            // Without this, a change takes effect up to ten seconds later.
             .env("FAKETIME_NO_CACHE", "1")
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         Ok(())
     }
 }
 
-/// Nanoseconds of `CLOCK_BOOTTIME` straight from the kernel, whatever is preloaded into this process.
+/// Nanoseconds of `CLOCK_BOOTTIME` directly from the kernel, independent of preloaded libraries.
 #[allow(unsafe_code)]
 pub fn true_boottime_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec to a place of that type which we own, and keeps no pointer to it.
+    // SAFETY: the kernel writes one timespec to a variable of that type that we own, and keeps no pointer to it.
     let result = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_BOOTTIME, &raw mut now) };
     assert_eq!(result, 0, "Linux has had CLOCK_BOOTTIME since 2.6.39");
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
@@ -132,5 +136,5 @@ fn library() -> Result<PathBuf, String> {
         .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
         .chain([PathBuf::from("/usr/lib/faketime/libfaketime.so.1")])
         .find(|library| library.exists())
-        .ok_or_else(|| "there is no libfaketime.so.1 under /usr/lib: install the package faketime".to_owned())
+        .ok_or_else(|| "libfaketime.so.1 not found under /usr/lib; install the package faketime".to_owned())
 }

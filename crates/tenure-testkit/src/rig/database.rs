@@ -1,20 +1,20 @@
-//! A database for each test, on a cluster that many tests share.
+//! A database per test, on a cluster that many tests share.
 //!
-//! A cluster takes about a second to make, a database a few hundredths. So most tests take a [`fresh_database`]: on the
-//! cluster that the variable [`SHARED_CLUSTER_VARIABLE`] points to, since nextest runs each test in a process of its own,
-//! or else on [`PgCluster::shared`]. A test that breaks the server starts its own. Tables take longer than the database
-//! that they are in: who wants some asks for a [`prepared_database`], which is a copy of one that the first such test made.
+//! Creating a cluster takes about a second, a database a few hundredths. Most tests therefore use a
+//! [`fresh_database`] on the cluster given by the variable [`SHARED_CLUSTER_VARIABLE`], because nextest runs each
+//! test in its own process, or else on [`PgCluster::shared`]. A test that breaks the server starts its own cluster.
+//! Creating tables takes longer than creating the database; a [`prepared_database`] is a copy of the one that the
+//! first such test created.
 
 use std::path::PathBuf;
 
 use super::pgtools::{find_binaries, psql};
-use super::{Error, PgCluster, Result, port};
+use super::{PgCluster, Result, RigError, port};
 
-/// The variable with the address of a superuser's database on a cluster that test processes share. `scripts/test` sets
-/// it.
+/// Environment variable with the URL of a superuser's database on a shared cluster. `scripts/test` sets it.
 pub const SHARED_CLUSTER_VARIABLE: &str = "TENURE_TEST_PG";
 
-/// A database with a name of its own, dropped with this value.
+/// A database with a unique name, dropped with this value.
 #[derive(Debug)]
 pub struct FreshDatabase {
     name: String,
@@ -36,7 +36,7 @@ pub fn prepared_database(script: &str) -> Result<FreshDatabase> {
         Err(error) if error.to_string().contains("does not exist") => {}
         copied => return copied,
     }
-    // Of those who find none at the same time, one gives its own the name; the others' are dropped.
+    // If several processes find no template at the same time, one renames its own; the others drop theirs.
     let draft = fresh_database()?;
     draft.psql(script)?;
     let named = psql(
@@ -50,7 +50,7 @@ pub fn prepared_database(script: &str) -> Result<FreshDatabase> {
     }
 }
 
-/// FNV-1a: the same in every process.
+/// FNV-1a, the same in every process.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
         (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -70,19 +70,19 @@ impl FreshDatabase {
         Ok(FreshDatabase { name, url, admin_url, binaries })
     }
 
-    /// The database's name: a plain identifier.
+    /// Name of the database, a plain identifier.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The database's address, over TCP.
+    /// URL of the database, over TCP.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The database's address for another role.
+    /// URL of the database for another role.
     pub fn url_as(&self, role: &str) -> String {
-        let (scheme, rest) = self.url.split_once("://").expect("it was made with one");
+        let (scheme, rest) = self.url.split_once("://").expect("the URL has a user");
         let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
         format!("{scheme}://{role}@{host}")
     }
@@ -92,7 +92,7 @@ impl FreshDatabase {
         psql(&self.binaries, &self.url_as(role), sql)
     }
 
-    /// What `pg_dump` writes of the database, as a script for [`psql`](Self::psql).
+    /// The output of `pg_dump`, as a script for [`psql`](Self::psql).
     pub fn dump(&self, options: &[&str]) -> Result<String> {
         super::pgtools::dump(&self.binaries, &self.url, options)
     }
@@ -105,12 +105,12 @@ impl FreshDatabase {
 
 impl Drop for FreshDatabase {
     fn drop(&mut self) {
-        // Whoever still holds a connection is cut off. If the cluster has gone, so has the database.
+        // Open connections are terminated. If the cluster is gone, so is the database.
         let _ = psql(&self.binaries, &self.admin_url, &format!("DROP DATABASE {} WITH (FORCE)", self.name));
     }
 }
 
-/// The same address with another database: `postgres://user@host:port/` *this* `?options`.
+/// The same URL with another database: `postgres://user@host:port/` *this* `?options`.
 fn with_database(url: &str, database: &str) -> Result<String> {
     let (rest, options) = url.split_once('?').map_or((url, None), |(rest, options)| (rest, Some(options)));
     let (scheme, rest) = rest.split_once("://").ok_or_else(|| not_an_address(url))?;
@@ -119,8 +119,8 @@ fn with_database(url: &str, database: &str) -> Result<String> {
     Ok(format!("{scheme}://{authority}/{database}{options}"))
 }
 
-fn not_an_address(url: &str) -> Error {
-    Error::new(format!(
+fn not_an_address(url: &str) -> RigError {
+    RigError::new(format!(
         "{SHARED_CLUSTER_VARIABLE} must look like postgres://user@host:port/database, not {url}"
     ))
 }

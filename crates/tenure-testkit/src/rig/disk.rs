@@ -1,23 +1,24 @@
-//! A disk so small that it can be filled.
+//! A disk so small that a test can fill it.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::guard::Guard;
+use super::guard::CleanupGuard;
 use super::process::{is_root, run};
-use super::{Context, Error, Result};
+use super::{Context, Result, RigError};
 
-/// A tmpfs of a given size in a folder of its own, writable by all, unmounted on drop.
+/// A tmpfs of a given size in its own directory, writable by all, unmounted on drop.
 #[derive(Debug)]
 pub struct SmallDisk {
     path: PathBuf,
-    _guard: Guard,
+    _guard: CleanupGuard,
 }
 
-/// Unmounts the disk `$1`. If the test process was killed, the guard of a server that lives there is at work now as well,
-/// and finds its processes by their folder: under an unmounted disk it would find none. So lazily only in the end.
+/// Unmounts the disk `$1`. If the test process was killed, the cleanup guard of a server on the disk runs at the same
+/// time and finds its processes by their directory, which would fail after a lazy unmount. So unmount lazily only as
+/// a last resort.
 const END_DISK: &str = r#"
 look=0
 until umount "$1"; do
@@ -29,7 +30,7 @@ rmdir "$1"
 "#;
 
 impl SmallDisk {
-    /// Whether we may mount, or why a test that needs a small disk must skip.
+    /// Whether this process may mount, or why a test must skip.
     pub fn available() -> std::result::Result<(), String> {
         if !is_root() {
             return Err("mounting a small disk needs root".to_owned());
@@ -42,9 +43,10 @@ impl SmallDisk {
         let folder = tempfile::Builder::new()
             .prefix("tenure-disk-")
             .tempdir_in("/tmp")
-            .context(|| "cannot make a folder in /tmp".to_owned())?;
-        let text = folder.path().to_str().ok_or_else(|| Error::new("the folder's name is not UTF-8"))?;
-        let guard = Guard::new(END_DISK, &[text])?;
+            .context(|| "cannot create a directory in /tmp".to_owned())?;
+        let text =
+            folder.path().to_str().ok_or_else(|| RigError::new("the name of the directory is not UTF-8"))?;
+        let guard = CleanupGuard::new(END_DISK, &[text])?;
         run(Command::new("mount").args([
             "-t",
             "tmpfs",
@@ -56,12 +58,12 @@ impl SmallDisk {
         Ok(Self { path: folder.keep(), _guard: guard })
     }
 
-    /// Where the disk is mounted.
+    /// Mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes until nothing more fits.
+    /// Fills the disk completely.
     pub fn fill(&self) -> Result<()> {
         let ballast = self.ballast();
         let mut file = File::options()
@@ -69,7 +71,7 @@ impl SmallDisk {
             .append(true)
             .open(&ballast)
             .context(|| format!("cannot open {}", ballast.display()))?;
-        // A page at a time, so that the last free page is taken too.
+        // A page at a time, so that the last free page is used too.
         let page = [0; 4096];
         loop {
             match file.write_all(&page) {
@@ -80,7 +82,7 @@ impl SmallDisk {
         }
     }
 
-    /// Gives back what [`fill`](Self::fill) took.
+    /// Frees the space that [`fill`](Self::fill) used.
     pub fn free(&self) -> Result<()> {
         let ballast = self.ballast();
         match fs::remove_file(&ballast) {

@@ -1,8 +1,8 @@
-//! The guard: whatever becomes of the test process, what it made is cleaned away.
+//! Cleanup guards: they remove what a test created, however the test process ends.
 //!
 //! A guard is a `sh` that blocks on its standard input. The test process holds the only other end (Rust's pipes are
-//! close-on-exec, so no child inherits it), and the kernel closes it however the process ends. The guard has a process
-//! group of its own: a runner that kills the test's group does not reach it.
+//! close-on-exec, so no child inherits it), and the kernel closes it however the process ends. The guard has its own
+//! process group, so a runner that kills the group of the test does not kill the guard.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::process::ServerUser;
-use super::{Context, Error, Result};
+use super::{Context, Result, RigError};
 
-/// Runs a piece of shell when dropped, or when this process ends in any way.
+/// Runs a shell script when dropped, or when this process ends in any way.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct CleanupGuard {
     shell: Child,
 }
 
-impl Guard {
-    /// `cleanup` is shell; `args` are its `$1`, `$2`, and so on.
+impl CleanupGuard {
+    /// `cleanup` is the script; `args` are its `$1`, `$2`, and so on.
     pub(crate) fn new(cleanup: &str, args: &[&str]) -> Result<Self> {
         let script = format!("trap '' HUP INT QUIT TERM\nread -r _\n{cleanup}");
         let shell = Command::new("sh")
@@ -36,17 +36,17 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for CleanupGuard {
     fn drop(&mut self) {
-        // `wait` closes our end of the pipe first.
+        // `wait` first closes our end of the pipe.
         let _ = self.shell.wait();
     }
 }
 
-/// Ends what works in the folder `$1`, then removes it.
+/// Ends the processes that run in the directory `$1`, then removes it.
 ///
-/// SIGQUIT comes first: it is PostgreSQL's immediate stop, after which no System V segment stays behind. Two empty
-/// looks in a row are asked for, since a child may be between its fork and its chdir during the first.
+/// SIGQUIT comes first: it is PostgreSQL's immediate shutdown, after which no System V segment remains. Two empty
+/// checks in a row are required, because a child may be between its fork and its chdir during the first.
 const END_FOLDER: &str = r#"
 those_inside() { find /proc/[0-9]*/cwd -prune \( -lname "$1" -o -lname "$1/*" \) 2>/dev/null | cut -d/ -f3; }
 empty=0; look=0
@@ -67,15 +67,15 @@ done
 rm -rf "$1"
 "#;
 
-/// A temporary folder that owns the processes that work in it.
+/// A temporary directory that owns the processes that run in it.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct TempDirectory {
     path: PathBuf,
-    _guard: Guard,
+    _guard: CleanupGuard,
 }
 
-impl Folder {
-    /// A new folder in `parent`, or where temporary files go, that belongs to `user`.
+impl TempDirectory {
+    /// Creates a directory in `parent`, or in the directory for temporary files, that belongs to `user`.
     pub(crate) fn new(user: &ServerUser, parent: Option<&Path>) -> Result<Self> {
         let parent = match parent {
             Some(parent) => parent.to_owned(),
@@ -84,12 +84,12 @@ impl Folder {
         let folder = tempfile::Builder::new()
             .prefix("tenure-rig-")
             .tempdir_in(&parent)
-            .context(|| format!("cannot make a folder in {}", parent.display()))?;
+            .context(|| format!("cannot create a directory in {}", parent.display()))?;
         // The kernel reports working directories without symbolic links.
         let path =
             folder.path().canonicalize().context(|| format!("cannot resolve {}", folder.path().display()))?;
-        let text = path.to_str().ok_or_else(|| Error::new(format!("{} is not UTF-8", path.display())))?;
-        let guard = Guard::new(END_FOLDER, &[text])?;
+        let text = path.to_str().ok_or_else(|| RigError::new(format!("{} is not UTF-8", path.display())))?;
+        let guard = CleanupGuard::new(END_FOLDER, &[text])?;
         // From here on the guard removes it.
         let _ = folder.keep();
         if let Some((uid, gid)) = user.ids() {

@@ -1,36 +1,37 @@
-//! The fault rig: real servers, networks, clocks and disks that belong to one test, and the ways to break them.
+//! Fault rig: real servers, networks, clocks and disks for a single test, with fault injection.
 //!
-//! **What it owns.** Each piece owns a temporary folder, the processes that work in that folder, and (for
-//! [`Namespace`] and [`SmallDisk`]) one kernel object. Nothing is shared with the machine: a PostgreSQL that Debian
-//! started by itself is never touched, ports are found free, names are unique, so tests run in parallel.
+//! **Ownership.** Each object owns a temporary directory, the processes that run in it, and (for [`NetworkNamespace`]
+//! and [`SmallDisk`]) one kernel object. Nothing is shared with the machine: a PostgreSQL server started by Debian is
+//! never touched, ports are free ones and names are unique, so tests run in parallel.
 //!
-//! **Who owns the truth.** The kernel and the server. The rig keeps a child's handle and a port, and asks for the
-//! rest each time: a backend that died under a fault is found dead, not remembered alive.
+//! **State.** The kernel and the server hold the state. The rig keeps a child handle and a port, and queries
+//! everything else when needed, so a backend that died under a fault is seen as dead.
 //!
-//! **What happens on drop.** Every piece has a *guard*: a small `sh` in a process group of its own that waits at the
-//! end of a pipe which only the test process holds. Drop closes the pipe and waits for the guard; a panic, an abort, a
-//! `SIGKILL` or a cluster in a `static` closes it as well. The guard then ends each process whose working directory
-//! lies in the folder, stopped ones included, and removes the folder, network or mount. A parent-death signal would not
-//! do: the kernel ties it to the *thread* that spawned the child, and test harnesses end threads all the time.
+//! **Cleanup.** Every object has a *guard*: a small `sh` in its own process group that waits at the end of a pipe
+//! that only the test process holds. Dropping the object closes the pipe and waits for the guard; a panic, an abort,
+//! a `SIGKILL` or the end of a process with a `static` cluster closes it as well. The guard then ends each process
+//! whose working directory is in the directory, including stopped ones, and removes the directory, network or mount.
+//! A parent-death signal would not work: the kernel ties it to the *thread* that spawned the child, and test
+//! harnesses end threads all the time.
 //!
-//! **As root.** PostgreSQL and PgBouncer refuse to run as root, so their processes run as the user `postgres`, which
-//! Debian's package creates, and own their folder. Everybody else runs them as themselves. Namespaces and small disks
-//! need root: ask their `available()` first, and print what it answers when a test skips.
+//! **Root.** PostgreSQL and PgBouncer refuse to run as root. As root, the rig runs them as the user `postgres`, which
+//! Debian's package creates; other users run them as themselves. Network namespaces and small disks need root: call
+//! `available()` first and print its message when a test skips.
 //!
-//! All calls block. From async tests use a multi-threaded runtime, or `spawn_blocking`.
+//! All calls block. In async tests use a multi-threaded runtime or `spawn_blocking`.
 //!
 //! ```no_run
 //! use tenure_testkit::rig::{PgCluster, fresh_database};
 //!
-//! // For most tests: a database of their own on a cluster that many share.
+//! // Most tests use their own database on a shared cluster.
 //! let database = fresh_database()?;
 //! assert_eq!(database.psql("SELECT 1")?, "1");
 //!
-//! // To break a server, own one.
+//! // A test that breaks a server starts its own.
 //! let cluster = PgCluster::start()?;
 //! cluster.kill9()?;
 //! cluster.start_again()?;
-//! # Ok::<(), tenure_testkit::rig::Error>(())
+//! # Ok::<(), tenure_testkit::rig::RigError>(())
 //! ```
 
 mod builder;
@@ -56,42 +57,42 @@ pub use database::{FreshDatabase, SHARED_CLUSTER_VARIABLE, fresh_database, prepa
 pub use disk::SmallDisk;
 pub use etcd::EtcdCluster;
 pub use kube::{KubeApi, KubeFault, real_kubernetes};
-pub use netns::Namespace;
+pub use netns::NetworkNamespace;
 pub use pgbouncer::PgBouncer;
 pub use port::free as free_port;
 pub use postgres::PgCluster;
 pub use standby::PgStandby;
-pub use switch::Switch;
+pub use switch::NetworkSwitch;
 
-/// What the rig could not do, on what, and what the tool it used said about it.
+/// An error of the rig: the failed operation, its object, and the message of the tool.
 ///
-/// `Debug` prints the message itself, so that `unwrap` in a test reads well.
+/// `Debug` prints the message itself, so that `unwrap` in a test is readable.
 #[derive(thiserror::Error)]
 #[error("{0}")]
-pub struct Error(String);
+pub struct RigError(String);
 
-/// The result of what the rig does.
-pub type Result<T> = std::result::Result<T, Error>;
+/// Result of a rig operation.
+pub type Result<T> = std::result::Result<T, RigError>;
 
-impl Error {
+impl RigError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 }
 
-impl std::fmt::Debug for Error {
+impl std::fmt::Debug for RigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// Puts what was being done in front of an error's text.
+/// Adds context to an error.
 pub(crate) trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
 impl<T, E: std::fmt::Display> Context<T> for std::result::Result<T, E> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|error| Error(format!("{}: {error}", what())))
+        self.map_err(|error| RigError(format!("{}: {error}", what())))
     }
 }

@@ -1,46 +1,46 @@
-//! PgBouncer in transaction mode: consecutive transactions of one client may run on different connections.
+//! PgBouncer in transaction mode: consecutive transactions of one client may use different server connections.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::guard::Folder;
+use super::guard::TempDirectory;
 use super::pgtools::percent_encoded;
 use super::process::{Server, ServerUser, run, wait_for, write};
-use super::{Error, PgCluster, Result, port};
+use super::{PgCluster, Result, RigError, port};
 
-/// A PgBouncer in front of a cluster, ended on drop.
+/// A PgBouncer in front of a cluster, stopped on drop.
 ///
-/// It lets everybody in as `postgres`, and goes to the cluster through its unix socket. Every database of the cluster is
-/// there under its own name. Of what clients ask for at the start it ignores `extra_float_digits` alone, as many
-/// drivers need; anything else that it does not know is refused.
+/// It accepts every client as `postgres` and connects to the cluster through its unix socket. Every database of the
+/// cluster is available under its own name. It ignores the startup parameter `extra_float_digits`, which many drivers
+/// send, and rejects other unknown parameters.
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,
-    _folder: Folder,
+    _folder: TempDirectory,
     _server: Server,
 }
 
 impl PgBouncer {
-    /// Starts one in transaction mode, with at most four connections to each database.
+    /// Starts PgBouncer in transaction mode with at most four connections per database.
     pub fn in_front_of(cluster: &PgCluster) -> Result<Self> {
         let user = ServerUser::find()?;
         let program = find_program()?;
-        let mut refused = Error::new("no port was tried");
+        let mut refused = RigError::new("no port was tried");
         for _ in 0..10 {
-            let folder = Folder::new(&user, None)?;
+            let folder = TempDirectory::new(&user, None)?;
             let port = port::free()?;
             let settings = folder.path().join("pgbouncer.ini");
             let log = folder.path().join("log");
             write(&settings, &configuration(cluster, port))?;
             let mut command = user.command(&program, folder.path());
-            // Not -q: what it says goes to its standard error, and so to the log.
-            let errors = std::fs::File::create(&log).map_err(|error| Error::new(error.to_string()))?;
+            // Without -q it logs to its standard error, and so to the log file.
+            let errors = std::fs::File::create(&log).map_err(|error| RigError::new(error.to_string()))?;
             command.arg(&settings).stdout(Stdio::null()).stderr(Stdio::from(errors));
             let mut server = Server::spawn(command)?;
-            let said = || std::fs::read_to_string(&log).unwrap_or_default();
+            let message = || std::fs::read_to_string(&log).unwrap_or_default();
             let up = wait_for("PgBouncer to be up", || match server.ended() {
-                Some(status) => Err(Error::new(format!("PgBouncer ended with {status}: {}", said()))),
-                None => Ok(said().contains("process up").then_some(())),
+                Some(status) => Err(RigError::new(format!("PgBouncer exited with {status}: {}", message()))),
+                None => Ok(message().contains("process up").then_some(())),
             });
             match up {
                 Ok(()) => return Ok(Self { port, _folder: folder, _server: server }),
@@ -50,12 +50,12 @@ impl PgBouncer {
         Err(refused)
     }
 
-    /// The address of a database through PgBouncer.
+    /// URL of a database through PgBouncer.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{}", self.port, percent_encoded(database))
     }
 
-    /// The port of 127.0.0.1 that it listens on.
+    /// Port of 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -85,5 +85,5 @@ fn find_program() -> Result<PathBuf> {
         .map(PathBuf::from)
         .into_iter()
         .find(here)
-        .ok_or_else(|| Error::new("there is no PgBouncer on this machine: install the package pgbouncer"))
+        .ok_or_else(|| RigError::new("PgBouncer is not installed; install the package pgbouncer"))
 }

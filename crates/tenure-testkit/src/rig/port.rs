@@ -1,4 +1,4 @@
-//! Free TCP ports for servers that come and go.
+//! Free TCP ports for servers that restart.
 
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -7,11 +7,11 @@ use std::net::TcpListener;
 
 use super::{Context, Result};
 
-/// A port of 127.0.0.1 that nobody listens on now.
+/// A port of 127.0.0.1 without a listener.
 ///
-/// It lies below the range from which the kernel takes ports for outgoing connections. A client that reconnects in a
-/// loop to a stopped server on a port *within* that range can connect to itself, and then the server cannot come back.
-/// Another process may still take the port before its server binds it: callers retry.
+/// The port is below the range that the kernel uses for outgoing connections. A client that reconnects in a loop to a
+/// stopped server on a port *within* that range can connect to itself, and then the server cannot restart. Another
+/// process may still take the port before the server binds it: callers retry.
 pub fn free() -> Result<u16> {
     let below = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
@@ -31,7 +31,7 @@ pub fn free() -> Result<u16> {
     Ok(any.local_addr().context(|| "cannot read a bound port".to_owned())?.port())
 }
 
-/// A number that differs between calls and processes. Only for names and ports.
+/// A number that differs between calls and processes, for names and ports only.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

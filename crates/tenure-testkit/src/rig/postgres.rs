@@ -1,11 +1,11 @@
 //! Private PostgreSQL clusters.
 //!
-//! A cluster lives in one folder: `data/` (the cluster), `log` (what the server said), `tls/` if asked for, and the
-//! unix socket. It also listens on a free port of 127.0.0.1, which it keeps over restarts. Its only role is the
-//! superuser `postgres`. The socket asks for no password, whatever the builder says, so the rig can always get in.
+//! A cluster uses one directory: `data/` (the cluster), `log` (the server log), `tls/` if requested, and the unix
+//! socket. It also listens on a free port of 127.0.0.1, which it keeps over restarts. Its only role is the superuser
+//! `postgres`. The socket never requires a password, so the rig can always connect.
 //!
-//! States: *running* (a postmaster of ours that said "ready") or *down*. [`PgCluster::stop`] and
-//! [`PgCluster::kill9`] lead down, [`PgCluster::start_again`] up. The settings live in `data/tenure.conf`.
+//! States: *running* (a postmaster that reported "ready") or *down*. [`PgCluster::stop`] and [`PgCluster::kill9`]
+//! stop it, [`PgCluster::start_again`] starts it. The settings are in `data/tenure.conf`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use super::builder::PgClusterBuilder;
 use super::clock::SettableClock;
 use super::database::SHARED_CLUSTER_VARIABLE;
-use super::guard::Folder;
+use super::guard::TempDirectory;
 use super::pgtools::{BINARIES_VARIABLE, find_binaries, percent_encoded, program, psql, quoted};
 use super::process::{Server, ServerUser, Signal, processes_in, send, stop, wait_for, write};
-use super::{Context, Error, Result, port};
+use super::{Context, Result, RigError, port};
 
-/// A private PostgreSQL cluster: stopped and removed on drop.
+/// A private PostgreSQL cluster, stopped and removed on drop.
 #[derive(Debug)]
 pub struct PgCluster {
     binaries: PathBuf,
@@ -28,44 +28,44 @@ pub struct PgCluster {
     port: u16,
     builder: PgClusterBuilder,
     clock: Option<SettableClock>,
-    /// Before the postmaster: its guard stops the cluster in its own way, and then there is one to reap.
-    folder: Folder,
+    /// Declared before the postmaster: its guard stops the cluster first, and the postmaster is reaped afterwards.
+    folder: TempDirectory,
     /// The postmaster, while it runs.
     postmaster: Mutex<Option<Server>>,
 }
 
 impl PgCluster {
-    /// A cluster with the rig's defaults.
+    /// A cluster with default options.
     pub fn start() -> Result<Self> {
         Self::builder().start()
     }
 
-    /// A cluster to your liking.
+    /// A builder of a cluster with other options.
     pub fn builder() -> PgClusterBuilder {
         PgClusterBuilder::default()
     }
 
-    /// The one cluster of this process, started at the first call. It is shared: do not break it.
+    /// The shared cluster of this process, started at the first call. Tests must not break it.
     pub fn shared() -> Result<&'static Self> {
         static SHARED: OnceLock<std::result::Result<PgCluster, String>> = OnceLock::new();
         let started = SHARED.get_or_init(|| {
             let settings = [("max_connections", "300")];
             Self::builder().settings(&settings).start().map_err(|error| error.to_string())
         });
-        started.as_ref().map_err(|error| Error::new(error.clone()))
+        started.as_ref().map_err(|error| RigError::new(error.clone()))
     }
 
-    /// The address of the database `postgres`, over TCP.
+    /// URL of the database `postgres`, over TCP.
     pub fn url(&self) -> String {
         self.url_for_db("postgres")
     }
 
-    /// The address of a database, over TCP. With TLS it asks for `verify-full` against this cluster's authority.
+    /// URL of a database, over TCP. With TLS it requires `verify-full` against the authority of this cluster.
     pub fn url_for_db(&self, database: &str) -> String {
         self.url_at("127.0.0.1", database)
     }
 
-    /// The address of a database under another name or address of this machine.
+    /// URL of a database under another host name or address of this machine.
     pub fn url_at(&self, host: &str, database: &str) -> String {
         let password = self
             .builder
@@ -81,60 +81,60 @@ impl PgCluster {
         url
     }
 
-    /// Lets the test processes that a command starts share this cluster.
+    /// Lets the test processes of a command share this cluster.
     pub fn share_with(&self, command: &mut Command) {
         command.env(SHARED_CLUSTER_VARIABLE, self.url()).env(BINARIES_VARIABLE, &self.binaries);
     }
 
-    /// The port of 127.0.0.1 that the cluster listens on.
+    /// Port of 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The folder with the cluster's unix socket.
+    /// Directory of the unix socket.
     pub fn socket_folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The certificate of the cluster's authority, if it speaks TLS.
+    /// Certificate of the authority, if the cluster uses TLS.
     pub fn ca_path(&self) -> Option<PathBuf> {
         self.builder.tls.then(|| self.folder.path().join("tls/ca.crt"))
     }
 
-    /// The server's wall clock, if it was built with one that can be set; it stays as it is over restarts.
+    /// The server's wall clock, if it can be set; unchanged by restarts.
     pub fn clock(&self) -> Option<&SettableClock> {
         self.clock.as_ref()
     }
 
-    /// What the server has said so far.
+    /// The server log so far.
     pub fn log(&self) -> String {
         fs::read(self.log_path()).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
 
-    /// Creates an empty database and returns its address.
+    /// Creates an empty database and returns its URL.
     pub fn create_database(&self, name: &str) -> Result<String> {
         self.psql("postgres", &format!("CREATE DATABASE \"{}\"", name.replace('"', "\"\"")))?;
         Ok(self.url_for_db(name))
     }
 
-    /// Runs SQL in a database and returns the rows: a line each, columns apart by `|`.
+    /// Runs SQL in a database and returns the rows, one per line with columns separated by `|`.
     ///
-    /// Each statement is a transaction of its own, and the first that fails ends it all.
+    /// Each statement is its own transaction. Stops at the first error.
     pub fn psql(&self, database: &str, sql: &str) -> Result<String> {
         psql(&self.binaries, &self.socket_conninfo(database), sql)
     }
 
-    /// What `pg_dump` writes of a database, as a script for [`psql`](Self::psql).
+    /// The output of `pg_dump` for a database, as a script for [`psql`](Self::psql).
     pub fn dump(&self, database: &str, options: &[&str]) -> Result<String> {
         super::pgtools::dump(&self.binaries, &self.socket_conninfo(database), options)
     }
 
-    /// The postmaster's process id, or nothing if the cluster is down.
+    /// Process id of the postmaster; `None` if the cluster is down.
     pub fn pid(&self) -> Option<u32> {
         self.postmaster().as_ref().map(Server::id)
     }
 
-    /// Stops the cluster in good order (mode *fast*): clients are cut off, what is committed is written.
+    /// Stops the cluster in *fast* mode: clients are disconnected, committed data is written.
     pub fn stop(&self) -> Result<()> {
         let mut postmaster = self.postmaster();
         let Some(server) = postmaster.as_mut() else { return Ok(()) };
@@ -144,27 +144,27 @@ impl PgCluster {
         Ok(())
     }
 
-    /// Kills the postmaster and every process of the cluster, as the end of its machine would.
+    /// Kills the postmaster and every process of the cluster, like a machine failure.
     pub fn kill9(&self) -> Result<()> {
         let mut postmaster = self.postmaster();
-        // The postmaster first: it would answer the death of a backend by starting over. Dropping kills it.
+        // The postmaster first, because it would restart its backends. Dropping it kills it.
         *postmaster = None;
-        wait_for("the killed cluster's processes to end", || {
+        wait_for("the killed processes of the cluster to exit", || {
             let left = processes_in(self.folder.path());
             for pid in &left {
-                // It may have gone by itself since we looked.
+                // It may have exited meanwhile.
                 let _ = send(*pid, Signal::Kill);
             }
             Ok(left.is_empty().then_some(()))
         })
     }
 
-    /// Starts a cluster that is down, on the port it had; crash recovery included. No effect if it runs.
+    /// Starts a cluster that is down on its previous port, including crash recovery. No effect if it runs.
     pub fn start_again(&self) -> Result<()> {
         if self.pid().is_some() {
             return Ok(());
         }
-        // The port may be busy for a moment: another test's look for a free one binds and lets go.
+        // The port may be busy for a moment while another test looks for a free one.
         let mut started = self.launch();
         for _ in 0..20 {
             if started.is_ok() || !self.port_was_taken() {
@@ -182,23 +182,23 @@ impl PgCluster {
         self.start_again()
     }
 
-    /// Stops one backend in its tracks (`SIGSTOP`): its locks stay, its client hears nothing.
+    /// Suspends one backend (`SIGSTOP`): its locks stay, and its client gets no response.
     ///
-    /// The id is what `pg_backend_pid()` answers. Only processes of this cluster are accepted.
+    /// The id is the result of `pg_backend_pid()`. Only processes of this cluster are accepted.
     pub fn sigstop_backend(&self, pid: u32) -> Result<()> {
         self.check_backend(pid)?;
         stop(pid)
     }
 
-    /// Lets a stopped backend go on.
+    /// Resumes a suspended backend.
     pub fn sigcont_backend(&self, pid: u32) -> Result<()> {
         self.check_backend(pid)?;
         send(pid, Signal::Continue)
     }
 
-    /// Stops every process of the cluster in its tracks: connections hang, and new ones too.
+    /// Suspends every process of the cluster: existing and new connections hang.
     pub fn freeze(&self) -> Result<()> {
-        // Until none is left that was started meanwhile; the postmaster is stopped in the first round.
+        // Repeats until no new process appears; the postmaster is stopped in the first round.
         let mut stopped = Vec::new();
         loop {
             let fresh: Vec<u32> =
@@ -207,14 +207,14 @@ impl PgCluster {
                 return Ok(());
             }
             for pid in fresh {
-                // It may have ended since we looked.
+                // It may have exited meanwhile.
                 let _ = stop(pid);
                 stopped.push(pid);
             }
         }
     }
 
-    /// Lets a frozen cluster go on.
+    /// Resumes a suspended cluster.
     pub fn thaw(&self) -> Result<()> {
         for pid in processes_in(&self.data()) {
             let _ = send(pid, Signal::Continue);
@@ -222,30 +222,30 @@ impl PgCluster {
         Ok(())
     }
 
-    /// Ends every client's connection to a database and returns how many there were.
+    /// Terminates all client connections to a database and returns their number.
     pub fn terminate_backends(&self, database: &str) -> Result<usize> {
         let sql = format!(
             "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity \
              WHERE datname = {} AND backend_type = 'client backend' AND pid <> pg_backend_pid()",
             quoted(database)
         );
-        // Asked from another database, so that it ends none of its own kind.
+        // From another database, so that the own connection is not affected.
         let asked_from = if database == "postgres" { "template1" } else { "postgres" };
         let count = self.psql(asked_from, &sql)?;
-        count.parse().context(|| format!("not a count: {count}"))
+        count.parse().context(|| format!("not a number: {count}"))
     }
 
-    /// A cluster's folder, before there is any data in it.
+    /// The directory of a cluster without data.
     pub(crate) fn in_new_folder(builder: PgClusterBuilder) -> Result<Self> {
         let user = ServerUser::find()?;
-        let folder = Folder::new(&user, builder.parent.as_deref())?;
+        let folder = TempDirectory::new(&user, builder.parent.as_deref())?;
         let clock = builder.settable_clock.then(|| SettableClock::new(folder.path())).transpose()?;
         let (binaries, postmaster) = (find_binaries()?, Mutex::new(None));
         Ok(Self { binaries, user, port: 0, builder, clock, folder, postmaster })
     }
 
     pub(crate) fn start_on_a_free_port(&mut self) -> Result<()> {
-        let mut refused = Error::new("no port was tried");
+        let mut refused = RigError::new("no port was tried");
         for _ in 0..10 {
             self.port = port::free()?;
             let configuration = self.builder.configuration(self.port, self.folder.path());
@@ -271,7 +271,7 @@ impl PgCluster {
         &self.user
     }
 
-    /// One of PostgreSQL's programs, as the user that owns the cluster.
+    /// A PostgreSQL program, as the user that owns the cluster.
     pub(crate) fn tool(&self, name: &str) -> Command {
         self.user.command(program(&self.binaries, name), self.folder.path())
     }
@@ -280,7 +280,7 @@ impl PgCluster {
         self.folder.path().join("data")
     }
 
-    /// How to reach a database through the socket, in libpq's words.
+    /// Connection string of a database through the socket, for libpq.
     pub(crate) fn socket_conninfo(&self, database: &str) -> String {
         format!(
             "host='{}' port={} user=postgres dbname={}",
@@ -300,14 +300,14 @@ impl PgCluster {
         }
         let mut server = Server::spawn(command)?;
         wait_for("the cluster to be ready", || match server.ended() {
-            Some(status) => Err(Error::new(format!("the cluster ended with {status}: {}", self.log()))),
+            Some(status) => Err(RigError::new(format!("the cluster exited with {status}: {}", self.log()))),
             None => Ok(self.is_ready(server.id()).then_some(())),
         })?;
         *self.postmaster() = Some(server);
         Ok(())
     }
 
-    /// The postmaster writes its state to the eighth line of its lock file; the first is its process id.
+    /// The postmaster writes its state to the eighth line of its lock file; the first line is its process id.
     fn is_ready(&self, pid: u32) -> bool {
         let lock = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         let mut lines = lock.lines();
@@ -323,7 +323,10 @@ impl PgCluster {
         if processes_in(&self.data()).contains(&pid) {
             return Ok(());
         }
-        Err(Error::new(format!("process {pid} is not of the cluster in {}", self.data().display())))
+        Err(RigError::new(format!(
+            "process {pid} does not belong to the cluster in {}",
+            self.data().display()
+        )))
     }
 
     fn postmaster(&self) -> MutexGuard<'_, Option<Server>> {

@@ -1,4 +1,4 @@
-//! Commands, signals and users: the few things that the rig asks of the operating system.
+//! Commands, signals and users.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,13 +8,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::{Context, Error, Result};
+use super::{Context, Result, RigError};
 
-/// How long the rig waits for a server before it gives up: far longer than any healthy one needs.
+/// Timeout of the rig for a server, far longer than a healthy server needs.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Who servers run as: `postgres` if we are root, since they refuse root, and else ourselves.
+/// User that runs the servers: `postgres` if this process is root, because servers refuse root; otherwise the current
+/// user.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerUser(Option<(u32, u32)>);
 
@@ -30,8 +31,9 @@ impl ServerUser {
         });
         match ids {
             Some(ids) => Ok(Self(Some(ids))),
-            None => Err(Error::new(
-                "we are root and there is no user `postgres` to run servers as: install the package postgresql",
+            None => Err(RigError::new(
+                "running as root, but there is no user `postgres` to run servers as; install the package \
+                 postgresql",
             )),
         }
     }
@@ -40,7 +42,7 @@ impl ServerUser {
         self.0
     }
 
-    /// A command that runs as this user in `folder`, without any `PG*` variable of ours.
+    /// A command that runs as this user in `folder`, without our `PG*` variables.
     pub(crate) fn command(&self, program: impl AsRef<Path>, folder: &Path) -> Command {
         let mut command = Command::new(program.as_ref());
         command.current_dir(folder).stdin(Stdio::null()).env("LC_ALL", "C").env("HOME", folder);
@@ -51,15 +53,15 @@ impl ServerUser {
         command
     }
 
-    /// Where temporary folders go: `TMPDIR` if this user can reach it, else `/tmp`.
+    /// Directory for temporary files: `TMPDIR` if this user has access to it, else `/tmp`.
     pub(crate) fn temporary_parent(&self) -> PathBuf {
-        let wanted = std::env::temp_dir();
+        let folder = std::env::temp_dir();
         let open = |folder: &Path| fs::metadata(folder).is_ok_and(|m| m.permissions().mode() & 0o001 != 0);
-        if self.0.is_none() || wanted.ancestors().all(open) { wanted } else { PathBuf::from("/tmp") }
+        if self.0.is_none() || folder.ancestors().all(open) { folder } else { PathBuf::from("/tmp") }
     }
 }
 
-/// Our own connection settings must not steer what a private cluster's tools do.
+/// Removes our own connection settings, which must not affect the tools of a private cluster.
 pub(crate) fn forget_postgres_variables(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("PG")) {
@@ -72,15 +74,20 @@ pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// Runs a command to its end. Its standard output, or an error with all that it said.
+/// Runs a command to completion. Returns its standard output, or an error with all its output.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let output = command.output().context(|| format!("cannot run {command:?}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(text);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::new(format!("{command:?} ended with {}: {}{}", output.status, said.trim(), text.trim())))
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(RigError::new(format!(
+        "{command:?} exited with {}: {}{}",
+        output.status,
+        message.trim(),
+        text.trim()
+    )))
 }
 
 /// Writes a whole file.
@@ -88,7 +95,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).context(|| format!("cannot write {}", path.display()))
 }
 
-/// A server's process: killed, and reaped, on drop.
+/// A server process; killed and reaped on drop.
 #[derive(Debug)]
 pub(crate) struct Server(Child);
 
@@ -101,7 +108,7 @@ impl Server {
         self.0.id()
     }
 
-    /// How it ended, if it did.
+    /// Exit status, if it has exited.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().ok().flatten()
     }
@@ -114,19 +121,19 @@ impl Drop for Server {
     }
 }
 
-/// Looks until `done` answers something, or gives up with an error that names `what`.
+/// Polls until `done` returns a value, or fails with an error that names `what`.
 pub(crate) fn wait_for<T>(what: &str, mut done: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    // Counting looks instead of reading a clock: a loaded machine only makes the rig more patient.
+    // Counts polls and does not read a clock: a loaded machine only extends the timeout.
     for _ in 0..PATIENCE.as_millis() / LOOK_EVERY.as_millis() {
         if let Some(value) = done()? {
             return Ok(value);
         }
         thread::sleep(LOOK_EVERY);
     }
-    Err(Error::new(format!("waited in vain for {what}")))
+    Err(RigError::new(format!("timed out waiting for {what}")))
 }
 
-/// The processes whose working directory lies in `folder`. Ended ones that nobody reaped yet have none.
+/// The processes whose working directory is in `folder`. Zombies have none.
 pub(crate) fn processes_in(folder: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -136,17 +143,17 @@ pub(crate) fn processes_in(folder: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Stops a process, and returns when it has stopped: the kernel does it some time after the signal.
+/// Suspends a process and returns when it has stopped, which happens some time after the signal.
 pub(crate) fn stop(pid: u32) -> Result<()> {
     send(pid, Signal::Stop)?;
     wait_for("a process to stop", || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-        let stat = stat.context(|| format!("process {pid} ended before it stopped"))?;
-        // The name before the state may hold anything, `)` too.
+        let stat = stat.context(|| format!("process {pid} exited before it stopped"))?;
+        // The name before the state may contain any character, including `)`.
         let state = stat.rsplit(") ").next().unwrap_or_default();
-        // Ended, and its parent is stopped already: nobody reaps it, and nothing stops it any more.
+        // A zombie whose parent is already suspended is not reaped and cannot be stopped.
         if state.starts_with('Z') {
-            return Err(Error::new(format!("process {pid} ended before it stopped")));
+            return Err(RigError::new(format!("process {pid} exited before it stopped")));
         }
         Ok(state.starts_with('T').then_some(()))
     })
@@ -161,7 +168,7 @@ pub(crate) enum Signal {
     Continue,
 }
 
-/// Sends `signal`. That the process is already gone is an error, since its fault was not applied.
+/// Sends a signal. A missing process is an error, because its fault was not applied.
 #[allow(unsafe_code)]
 pub(crate) fn send(pid: u32, signal: Signal) -> Result<()> {
     let number = match signal {
@@ -171,8 +178,9 @@ pub(crate) fn send(pid: u32, signal: Signal) -> Result<()> {
         Signal::Continue => libc::SIGCONT,
     };
     let target = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 1);
-    let target = target.ok_or_else(|| Error::new(format!("{pid} is not a process that can be signalled")))?;
-    // SAFETY: kill(2) touches no memory of ours, and `target` is a single process: neither 0, -1 nor a group.
+    let target =
+        target.ok_or_else(|| RigError::new(format!("{pid} is not a process id that can be signalled")))?;
+    // SAFETY: kill(2) does not access our memory, and `target` is a single process: neither 0, -1 nor a group.
     if unsafe { libc::kill(target, number) } == 0 {
         return Ok(());
     }

@@ -1,26 +1,26 @@
-//! A hot standby of a private cluster, to fail over to.
+//! A hot standby of a private cluster, for failover.
 //!
 //! It streams from its primary through the primary's unix socket. To lose the last commits in a failover,
 //! [`disconnect`](PgStandby::disconnect) it, commit on the primary, [`kill9`](PgCluster::kill9) the primary and
-//! [`promote`](PgStandby::promote) the standby. (Pausing the replay would not do: the WAL is received all the same, and
-//! a promotion replays it.) A synchronous standby makes the primary's commits wait for it, also while disconnected.
+//! [`promote`](PgStandby::promote) the standby. (Pausing the replay would not work: the WAL is received anyway, and a
+//! promotion replays it.) A synchronous standby makes the primary's commits wait for it, even while disconnected.
 
 use super::pgtools::quoted;
 use super::process::{run, wait_for};
 use super::{PgCluster, Result};
 
-/// A standby, until it is promoted; then a cluster like any other. Stopped and removed on drop.
+/// A standby until it is promoted, then an ordinary cluster. Stopped and removed on drop.
 #[derive(Debug)]
 pub struct PgStandby {
     cluster: PgCluster,
-    /// Where it streams from when connected.
+    /// Connection string of the primary.
     primary_conninfo: String,
-    /// The superuser's way into the primary, for the rig.
+    /// Superuser connection to the primary, for the rig.
     primary: (std::path::PathBuf, String),
 }
 
 impl PgStandby {
-    /// A standby that the primary does not wait for. It has caught up when this returns.
+    /// An asynchronous standby. It has caught up when this returns.
     pub fn of(primary: &PgCluster) -> Result<Self> {
         let mut cluster = PgCluster::in_new_folder(primary.how_built().clone())?;
         run(cluster
@@ -40,7 +40,7 @@ impl PgStandby {
         Ok(standby)
     }
 
-    /// A standby that every commit of the primary waits for, until the standby's WAL is flushed.
+    /// A synchronous standby: every commit of the primary waits until the standby has flushed its WAL.
     pub fn synchronous_of(primary: &PgCluster) -> Result<Self> {
         let standby = Self::of(primary)?;
         let name = standby.cluster.psql("postgres", "SHOW cluster_name")?;
@@ -55,17 +55,17 @@ impl PgStandby {
         Ok(standby)
     }
 
-    /// The standby as a cluster of its own, with all that can be done to one.
+    /// The standby as a cluster.
     pub fn cluster(&self) -> &PgCluster {
         &self.cluster
     }
 
-    /// The address of the standby's database `postgres`, over TCP.
+    /// URL of the standby's database `postgres`, over TCP.
     pub fn url(&self) -> String {
         self.cluster.url()
     }
 
-    /// Makes a primary of it, on a new timeline, with what it has received. The old primary is left as it is.
+    /// Promotes the standby to a primary on a new timeline, with what it has received. The old primary is unchanged.
     pub fn promote(&self) -> Result<()> {
         self.cluster.psql("postgres", "SELECT pg_promote(false)")?;
         wait_for("the standby to be promoted", || {
@@ -73,10 +73,10 @@ impl PgStandby {
         })
     }
 
-    /// Waits until the standby has replayed all that the primary had committed when this was called.
+    /// Waits until the standby has replayed everything that the primary had committed before this call.
     pub fn wait_caught_up(&self) -> Result<()> {
-        // Flushed, not inserted: at the start of a segment the latter is past a header that no standby is sent
-        // before the next record, which an idle server writes after 15 s.
+        // Flushed, not inserted: at the start of a segment the insert position is past a header that is sent only
+        // with the next record, which an idle server writes after 15 s.
         let flushed = self.on_primary("SELECT pg_current_wal_flush_lsn()")?;
         let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{flushed}'");
         wait_for("the standby to catch up", || {
@@ -84,13 +84,13 @@ impl PgStandby {
         })
     }
 
-    /// Cuts the stream: what the primary commits from now on does not reach the standby.
+    /// Cuts the stream: later commits of the primary do not reach the standby.
     pub fn disconnect(&self) -> Result<()> {
         self.stream_from("")?;
         wait_for("the standby to be disconnected", || Ok((!self.is_streaming()?).then_some(())))
     }
 
-    /// Joins the stream again, from where it was cut.
+    /// Resumes the stream where it was cut.
     pub fn reconnect(&self) -> Result<()> {
         self.stream_from(&self.primary_conninfo)?;
         wait_for("the standby to be connected", || Ok(self.is_streaming()?.then_some(())))

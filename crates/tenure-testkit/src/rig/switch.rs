@@ -1,23 +1,25 @@
-//! Several networks of their own, joined by a switch: each process can be cut off from each other one, in either direction.
+//! Several network namespaces connected by a switch. Each process can be cut off from each other one, in either
+//! direction.
 //!
-//! Each [`Switch`] is a bridge in a namespace of its own, and further namespaces that are plugged into it, `10.214.x.1` and up. The test's own network has
-//! no part in it. A cut is a route that swallows, in the namespace of who sends: what it says is lost without a word, what is said to it still arrives.
+//! A [`NetworkSwitch`] is a bridge in its own namespace with further namespaces connected to it, `10.214.x.1` and up.
+//! The test's own network is not involved. A cut is a route in the sender's namespace that drops packets silently;
+//! packets in the other direction still arrive.
 
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use super::guard::Guard;
+use super::guard::CleanupGuard;
 use super::process::{is_root, run};
-use super::{Error, Result, netns, port};
+use super::{Result, RigError, netns, port};
 
-/// Namespaces that see each other and nobody else; gone on drop.
+/// Namespaces that reach only each other; removed on drop.
 #[derive(Debug)]
-pub struct Switch {
+pub struct NetworkSwitch {
     name: String,
     third: u8,
     count: usize,
-    _guard: Guard,
+    _guard: CleanupGuard,
 }
 
 const END_SWITCH: &str = r#"
@@ -28,18 +30,20 @@ done
 ip netns del "$1"
 "#;
 
-impl Switch {
-    /// Whether we may make namespaces, or why a test that needs them must skip.
+impl NetworkSwitch {
+    /// Whether this process may create namespaces, or why a test must skip.
     pub fn available() -> std::result::Result<(), String> {
         if !is_root() {
             return Err("network namespaces need root".to_owned());
         }
-        Self::of(2).map(|_| ()).map_err(|error| format!("no switch of network namespaces here: {error}"))
+        Self::of(2)
+            .map(|_| ())
+            .map_err(|error| format!("a switch of network namespaces is not available: {error}"))
     }
 
-    /// A switch with so many namespaces plugged in.
+    /// A switch with this many namespaces.
     pub fn of(count: usize) -> Result<Self> {
-        let mut refused = Error::new("every name that was tried is in use");
+        let mut refused = RigError::new("every tried name is in use");
         for _ in 0..64 {
             // Named after its network: the kernel lets only one process create a name.
             let third = u8::try_from(port::random() % 256).unwrap_or(0);
@@ -53,7 +57,7 @@ impl Switch {
     }
 
     fn plug(name: String, third: u8, count: usize) -> Result<Self> {
-        let guard = Guard::new(END_SWITCH, &[&name])?;
+        let guard = CleanupGuard::new(END_SWITCH, &[&name])?;
         let switch = Self { name, third, count, _guard: guard };
         let hub = switch.name.as_str();
         ip(hub, &["link", "add", "hub", "type", "bridge"])?;
@@ -70,49 +74,49 @@ impl Switch {
         Ok(switch)
     }
 
-    /// The address of one namespace.
+    /// Address of one namespace.
     pub fn address(&self, node: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 214, self.third, u8::try_from(node + 1).unwrap_or(u8::MAX))
     }
 
-    /// A command that runs in one of them, with the test's own files and user.
+    /// A command that runs in one namespace, with the files and user of the test.
     pub fn command(&self, node: usize, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(node)]).arg(program);
         command
     }
 
-    /// Moves the calling thread into one of them, for good: what it opens from then on, and what threads that it starts open, is there.
+    /// Moves the calling thread into one namespace permanently, including threads that it starts later.
     pub fn enter(&self, node: usize) -> Result<()> {
         netns::enter(&self.namespace(node))
     }
 
-    /// What one says to another is lost from now on. Open connections stay open.
+    /// Drops all packets from one namespace to another from now on. Open connections stay open.
     pub fn cut(&self, from: usize, to: usize) -> Result<()> {
         let address = format!("{}/32", self.address(to));
         ip(&self.namespace(from), &["route", "replace", "blackhole", &address])
     }
 
-    /// Nobody hears one of them any more; it still hears the others.
+    /// Drops everything that one namespace sends; it still receives.
     pub fn mute(&self, node: usize) -> Result<()> {
         self.others(node).try_for_each(|other| self.cut(node, other))
     }
 
-    /// One of them hears nobody any more; the others still hear it.
+    /// Drops everything sent to one namespace; it can still send.
     pub fn deafen(&self, node: usize) -> Result<()> {
         self.others(node).try_for_each(|other| self.cut(other, node))
     }
 
-    /// Cuts one off, both ways.
+    /// Cuts one namespace off in both directions.
     pub fn isolate(&self, node: usize) -> Result<()> {
         self.mute(node)?;
         self.deafen(node)
     }
 
-    /// Mends all that was cut; what TCP sends again then arrives.
+    /// Restores all links; TCP retransmissions then arrive.
     pub fn heal(&self) -> Result<()> {
         for node in 0..self.count {
-            // It fails if there is nothing to mend.
+            // The command fails if nothing was cut.
             let _ = ip(&self.namespace(node), &["route", "flush", "type", "blackhole"]);
         }
         Ok(())

@@ -1,12 +1,13 @@
-//! A certificate authority for one test, made with `openssl`.
+//! A certificate authority for one test, created with `openssl`.
 
 use std::path::Path;
 
 use super::process::{ServerUser, run};
 use super::{Context, Result};
 
-/// Makes `ca.crt`, `server.crt` and `server.key` in `folder`, and `client.crt` and `client.key` for who asks. The server's
-/// certificate names `localhost` and `127.0.0.1`, so that `sslmode=verify-full` accepts it under either and under nothing else.
+/// Creates `ca.crt`, `server.crt` and `server.key` in `folder`, and `client.crt` and `client.key` for clients. The
+/// server's certificate names `localhost` and `127.0.0.1`, so that `sslmode=verify-full` accepts it under these names
+/// only.
 pub(crate) fn make(user: &ServerUser, folder: &Path) -> Result<()> {
     let names = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
     let extensions = folder.join("server.ext");
@@ -21,7 +22,8 @@ pub(crate) fn make(user: &ServerUser, folder: &Path) -> Result<()> {
     openssl(
         "x509 -req -days 2 -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile server.ext -out server.crt",
     )?;
-    // One authority for both: who has a certificate of it is let in. Without a common name: etcd's gateway refuses one that has it.
+    // One authority for both: a client with a certificate of it is accepted. The certificate has no common name,
+    // because etcd's gateway rejects one that has it.
     openssl(&format!("req -new {new_key} -subj /O=client -keyout client.key -out client.csr"))?;
     openssl(
         "x509 -req -days 2 -in client.csr -CA ca.crt -CAkey ca.key -CAcreateserial -extfile server.ext -out client.crt",

@@ -1,57 +1,57 @@
-//! What a failed day tells.
+//! Failures of simulation runs.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
 use super::invariants::Violation;
-use super::{Mistake, Scenario};
+use super::{InjectedBug, Scenario};
 
-/// How many steps of a failed day are told.
+/// Number of trace lines of a failed run.
 const LINES_KEPT: usize = 60;
 
-/// A day on which an invariant was broken.
+/// A run that violated an invariant.
 #[derive(Clone, Debug)]
-pub struct Failure {
-    /// Which kind of day.
+pub struct SimFailure {
+    /// Scenario of the run.
     pub scenario: Scenario,
-    /// Which day.
+    /// Seed of the run.
     pub seed: u64,
-    /// What was put in wrong, if anything.
-    pub mistake: Option<Mistake>,
-    /// What was broken.
+    /// Injected bug, if there was one.
+    pub bug: Option<InjectedBug>,
+    /// Violated invariant.
     pub violation: Violation,
-    /// When, in real (virtual) time.
+    /// Simulated time of the violation.
     pub at: Duration,
-    /// The last steps before it.
+    /// Last steps before it.
     pub trace: Vec<String>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for SimFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { scenario, seed, violation, at, .. } = self;
-        writeln!(f, "{} is broken at {:.3}s: {}", violation.invariant, at.as_secs_f64(), violation.what)?;
+        let SimFailure { scenario, seed, violation, at, .. } = self;
+        writeln!(f, "{} violated at {:.3}s: {}", violation.invariant, at.as_secs_f64(), violation.what)?;
         for line in &self.trace {
             writeln!(f, "  {line}")?;
         }
         writeln!(f, "scenario {scenario}, seed {seed}: sim::replay(Scenario::{scenario:?}, {seed})")?;
         write!(f, "or: tenure-sim --scenario {scenario} --from {seed} --seeds 1")?;
-        self.mistake.map_or(Ok(()), |mistake| write!(f, " --mistake {mistake}"))
+        self.bug.map_or(Ok(()), |bug| write!(f, " --bug {bug}"))
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for SimFailure {}
 
-/// The last steps, written down only on a day that is lived again.
+/// The last steps, recorded only when a run is replayed.
 #[derive(Debug, Default)]
-pub(super) struct Diary {
+pub(super) struct TraceLog {
     on: bool,
     lines: VecDeque<String>,
 }
 
-impl Diary {
+impl TraceLog {
     pub(super) fn new(on: bool) -> Self {
-        Diary { on, lines: VecDeque::new() }
+        TraceLog { on, lines: VecDeque::new() }
     }
 
     pub(super) fn note(&mut self, now: u64, line: impl FnOnce() -> String) {

@@ -1,23 +1,23 @@
-//! What goes wrong, and what people do, at random.
+//! Random faults and operator actions.
 
 use std::collections::VecDeque;
 
-use tenure_core::lease::Input;
-use tenure_core::port::{Ask, AskKind, Pause, Wake};
+use tenure_core::port::{LeaderRequest, LeaderRequestKind, Notification, Pause};
+use tenure_core::rules::lease::LeaseInput;
 
-use super::network::Draw as _;
-use super::node::{Arrival, Cut, State};
-use super::world::{Checked, What, World};
-use super::{Mistake, Scenario};
+use super::network::RandomExt as _;
+use super::node::{LinkCut, NodeInput, ProcessState};
+use super::simulation::{CheckResult, ElectionSimulation, SimStep};
+use super::{InjectedBug, Scenario};
 
-impl World {
-    /// One fault of today's kinds, and when the next one comes.
-    pub(super) fn fault(&mut self) -> Checked {
+impl ElectionSimulation {
+    /// Injects one fault of the scenario and schedules the next.
+    pub(super) fn fault(&mut self) -> CheckResult {
         if self.quiet {
             return Ok(());
         }
         let next = self.now + self.rng.below(self.plan.fault_every * 2);
-        self.at(next, What::Fault);
+        self.at(next, SimStep::Fault);
         let node = self.rng.below(self.nodes.len() as u64) as usize;
         let kinds: Vec<Scenario> = Scenario::ALL.into_iter().filter(|&kind| self.plan.has(kind)).collect();
         match kinds[self.rng.below(kinds.len() as u64) as usize] {
@@ -58,42 +58,42 @@ impl World {
 
     fn cut(&mut self, node: usize) {
         self.stats.cuts += 1;
-        self.nodes[node].cut = if self.rng.chance(500) { Cut::Requests } else { Cut::Answers };
-        self.diary.note(self.now, || format!("n{node} is cut off"));
+        self.nodes[node].cut = if self.rng.chance(500) { LinkCut::Requests } else { LinkCut::Answers };
+        self.trace_log.note(self.now, || format!("n{node} is cut off"));
         let at = self.a_while();
-        self.at(at, What::Mend(node));
+        self.at(at, SimStep::Mend(node));
     }
 
     fn pause(&mut self, node: usize) {
-        if self.nodes[node].state != State::Up {
+        if self.nodes[node].state != ProcessState::Up {
             return;
         }
         self.stats.pauses += 1;
-        self.diary.note(self.now, || format!("n{node} stops"));
+        self.trace_log.note(self.now, || format!("n{node} stops"));
         let it = &mut self.nodes[node];
-        it.state = State::Stopped;
-        if self.mistake == Some(Mistake::ClockStopsInSuspend) {
+        it.state = ProcessState::Stopped;
+        if self.bug == Some(InjectedBug::ClockStopsInSuspend) {
             it.clock.stop(self.now);
         }
         let epoch = it.epoch;
         let at = self.a_while();
-        self.at(at, What::GoOn { node, epoch });
+        self.at(at, SimStep::GoOn { node, epoch });
     }
 
     fn crash(&mut self, node: usize) {
-        if self.nodes[node].state == State::Down {
+        if self.nodes[node].state == ProcessState::Down {
             return;
         }
         self.stats.crashes += 1;
-        self.diary.note(self.now, || format!("n{node} crashes"));
+        self.trace_log.note(self.now, || format!("n{node} crashes"));
         let session = self.nodes[node].machine.session().cloned();
-        self.nodes[node].clock.go_on(self.now);
-        self.nodes[node].state = State::Down;
+        self.nodes[node].clock.resume(self.now);
+        self.nodes[node].state = ProcessState::Down;
         self.nodes[node].epoch += 1;
         if let Some(session) = session.filter(|_| self.plan.certain_death) {
             for other in 0..self.nodes.len() {
                 if self.nodes[other].watched.contains(&session) {
-                    self.hint(other, &Wake::Died(session.clone()));
+                    self.notification(other, &Notification::SessionExpired(session.clone()));
                 }
             }
             self.dead.push(session);
@@ -103,79 +103,85 @@ impl World {
         if self.rng.chance(800) {
             self.nodes[node].starting = true;
             let at = self.a_while();
-            self.at(at, What::Start(node));
+            self.at(at, SimStep::Start(node));
         }
     }
 
     fn outage(&mut self) {
         if self.store_up {
             self.stats.outages += 1;
-            self.diary.note(self.now, || "the store goes away".into());
+            self.trace_log.note(self.now, || "the store is down".into());
             self.store_up = false;
             let at = self.a_while();
-            self.at(at, What::StoreBack);
+            self.at(at, SimStep::StoreBack);
         }
     }
 
     pub(super) fn store_back(&mut self) {
         self.store_up = true;
-        self.diary.note(self.now, || "the store is back".into());
+        self.trace_log.note(self.now, || "the store is up".into());
         for node in 0..self.nodes.len() {
             if self.rng.chance(500) {
-                self.hint(node, &Wake::Resync);
+                self.notification(node, &Notification::Resync);
             }
         }
     }
 
     fn promote(&mut self) {
         self.stats.promotions += 1;
-        self.diary.note(self.now, || "an older copy of the store is promoted".into());
+        self.trace_log.note(self.now, || "an older copy of the store is promoted".into());
         self.store.promote();
         self.promoted_at = Some(self.now);
         self.store_back();
     }
 
-    /// An operator asks for something. Operators sit next to the store.
+    /// An operator sends a request, directly to the store.
     fn operate(&mut self) {
         let key = self.keys[self.rng.below(self.keys.len() as u64) as usize].clone();
-        let Some(view) = self.store.book.election(&key).filter(|_| self.store_up) else { return };
-        self.stats.operator_asks += 1;
+        let Some(view) = self.store.elections.election(&key).filter(|_| self.store_up) else { return };
+        self.stats.operator_requests += 1;
         if self.rng.chance(300) || view.paused.is_some() {
-            let pause = Pause { by: "operator".into(), reason: String::new(), at_ms: 0 };
+            let pause = Pause { paused_by: "operator".into(), reason: String::new(), paused_at_ms: 0 };
             let pause = view.paused.is_none().then_some(pause);
-            self.diary.note(self.now, || format!("operator: paused = {}", pause.is_some()));
-            self.store.book.set_paused(&key, pause.as_ref());
+            self.trace_log.note(self.now, || format!("operator: paused = {}", pause.is_some()));
+            self.store.elections.set_election_paused(&key, pause.as_ref());
         } else if let Some((lease, _)) = view.holders().nth(self.rng.below(u64::from(view.slots)) as usize) {
             let to = self.rng.below(view.candidates.len() as u64 + 1) as usize;
             let kind = match view.candidates.get(to) {
-                Some(candidate) => AskKind::Transfer(candidate.session.id.clone()),
-                None => AskKind::Resign,
+                Some(candidate) => LeaderRequestKind::Transfer(candidate.session.id.clone()),
+                None => LeaderRequestKind::Resign,
             };
-            self.diary.note(self.now, || format!("operator: {}/{} {kind:?}", key, lease.slot));
+            self.trace_log.note(self.now, || format!("operator: {}/{} {kind:?}", key, lease.slot));
             let (slot, token) = (lease.slot, lease.token);
-            self.store.book.ask(&Ask { election: key, slot, token, kind, by: "operator".into() });
+            self.store.elections.request_leader(&LeaderRequest {
+                election: key,
+                slot,
+                token,
+                kind,
+                requested_by: "operator".into(),
+            });
         }
-        self.pass_on_hints();
+        self.deliver_notifications();
     }
 
-    /// A candidate goes, comes back, changes; a process resigns or ends in order.
-    fn churn(&mut self, node: usize) -> Checked {
+    /// A candidate leaves, rejoins or changes; a process resigns or shuts down.
+    fn churn(&mut self, node: usize) -> CheckResult {
         let election = self.rng.below(self.keys.len() as u64) as usize;
         let key = self.keys[election].clone();
-        if self.nodes[node].state != State::Up || self.nodes[node].ending {
+        if self.nodes[node].state != ProcessState::Up || self.nodes[node].ending {
             return Ok(());
         }
         self.stats.withdrawals += 1;
         let Some(mut stand) = self.nodes[node].stands[election].clone() else { return Ok(()) };
         stand.priority = self.rng.below(3) as i32;
         match self.rng.below(5) {
-            // Changes how it stands.
+            // Changes its options.
             0 => {
                 self.nodes[node].stands[election] = Some(stand.clone());
-                self.feed(node, Input::Campaign(stand))
+                self.feed(node, LeaseInput::Campaign(stand))
             }
-            // Wants a rest from leading.
-            1 => self.feed(node, Input::Resign(key)),
+            // Resigns.
+            1 => self.feed(node, LeaseInput::Resign(key)),
             2 => {
                 self.stats.ends += 1;
                 self.nodes[node].ending = true;
@@ -186,38 +192,38 @@ impl World {
             }
             _ => {
                 self.nodes[node].stands[election] = None;
-                self.feed(node, Input::Withdraw(key))?;
+                self.feed(node, LeaseInput::Withdraw(key))?;
                 let mut inputs = VecDeque::new();
                 self.finish(node, election, &mut inputs);
                 while let Some(input) = inputs.pop_front() {
                     self.feed(node, input)?;
                 }
-                // And comes back: at once, or later.
+                // Rejoins at once or later.
                 let epoch = self.nodes[node].epoch;
                 let at = if self.rng.chance(300) { self.now } else { self.a_while() };
                 self.nodes[node].returning[election] = Some(stand);
-                self.at(at, What::Arrive { node, epoch, arrival: Box::new(Arrival::Rejoin(election)) });
+                self.at(at, SimStep::Arrive { node, epoch, arrival: Box::new(NodeInput::Rejoin(election)) });
                 Ok(())
             }
         }
     }
 
-    /// The faults end: what is stopped goes on, what is cut is mended, and some of the dead come back.
-    pub(super) fn end_of_faults(&mut self) -> Checked {
-        self.diary.note(self.now, || "the faults end".into());
+    /// Ends the faults: suspended processes resume, links are restored, and some crashed processes restart.
+    pub(super) fn end_of_faults(&mut self) -> CheckResult {
+        self.trace_log.note(self.now, || "the faults end".into());
         self.calm_down();
         if !self.store_up {
             self.store_back();
         }
         for key in self.keys.clone() {
-            self.store.book.set_paused(&key, None);
+            self.store.elections.set_election_paused(&key, None);
         }
-        self.pass_on_hints();
+        self.deliver_notifications();
         for node in 0..self.nodes.len() {
-            self.nodes[node].cut = Cut::None;
+            self.nodes[node].cut = LinkCut::None;
             let epoch = self.nodes[node].epoch;
-            self.go_on(node, epoch)?;
-            if self.nodes[node].state == State::Down && self.rng.chance(600) {
+            self.resume(node, epoch)?;
+            if self.nodes[node].state == ProcessState::Down && self.rng.chance(600) {
                 self.start(node)?;
             }
         }

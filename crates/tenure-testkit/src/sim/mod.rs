@@ -1,16 +1,17 @@
-//! Days in the life of a few processes and one store, thousands of them a second.
+//! Deterministic simulation of several processes and one store.
 //!
-//! **What is real.** The rules: every process runs the [`Machine`](tenure_core::lease::Machine) that ships, and the store
-//! is the [`Book`](tenure_core::book::Book) that every backend must agree with.
+//! **Real.** The rules: every process runs the shipped [`LeaseMachine`](tenure_core::rules::lease::LeaseMachine), and
+//! the store is the [`Elections`](tenure_core::model::Elections) model that every store must match.
 //!
-//! **What is simulated.** Everything else, from one seed: clocks of different rates, a network that delays, loses and
-//! reorders, hints that are lost or doubled, processes that stop, crash and restart, a store that goes away or is promoted
-//! from an older copy, operators who ask for things, and leaders who write through the guard and under a fence.
+//! **Simulated.** Everything else, from one seed: clocks of different rates, a network that delays, loses and
+//! reorders, lost or duplicated notifications, processes that are suspended, crash and restart, a store that is
+//! unavailable or promoted from an older copy, operators that send requests, and leaders that write through the guard
+//! and under a fence.
 //!
-//! **What is checked.** The [`invariants`], one per file, at every step; and, once the faults have ended, that the right
+//! **Checked.** The [`invariants`], one per file, at every step; and, once the faults have ended, that the right
 //! candidates lead and nothing is left behind.
 //!
-//! **When it fails.** The day is lived again with its diary on: the same seed is always the same day.
+//! **Failures.** A failed run is replayed with a trace. The same seed always gives the same run.
 //!
 //! ```
 //! use tenure_testkit::sim::{self, Scenario};
@@ -19,57 +20,57 @@
 //! assert!(stats.elected > 0);
 //! ```
 
-mod brief;
 mod clock;
+mod convergence;
+mod delivery;
 mod failure;
 mod faults;
+mod injected_bugs;
 pub mod invariants;
-mod mistakes;
+mod leader_work;
 mod network;
 mod node;
-mod office;
 mod processes;
 #[cfg(feature = "raft")]
 pub mod raft;
 mod resource;
 mod scenario;
+mod simulation;
 pub mod soft;
 mod stats;
 mod store;
-mod tail;
-mod wire;
-mod world;
+mod trace_format;
 
-pub use failure::Failure;
-pub use mistakes::Mistake;
+pub use failure::SimFailure;
+pub use injected_bugs::InjectedBug;
 pub use scenario::Scenario;
 pub use stats::Stats;
 
-use world::World;
+use simulation::ElectionSimulation;
 
-/// Lives one day.
-pub fn run(scenario: Scenario, seed: u64) -> Result<Stats, Box<Failure>> {
+/// Runs one seed of a scenario.
+pub fn run(scenario: Scenario, seed: u64) -> Result<Stats, Box<SimFailure>> {
     run_with(scenario, seed, None)
 }
 
-/// Lives one day with a mistake put back in.
-pub fn run_with(scenario: Scenario, seed: u64, mistake: Option<Mistake>) -> Result<Stats, Box<Failure>> {
-    match World::new(scenario, seed, mistake, false).live() {
+/// Runs one seed with an injected bug.
+pub fn run_with(scenario: Scenario, seed: u64, bug: Option<InjectedBug>) -> Result<Stats, Box<SimFailure>> {
+    match ElectionSimulation::new(scenario, seed, bug, false).run() {
         (Ok(stats), _) => Ok(stats),
-        (Err(_), _) => Err(replay_with(scenario, seed, mistake).expect_err("a seed is always the same day")),
+        (Err(_), _) => Err(replay_with(scenario, seed, bug).expect_err("the same seed gives the same run")),
     }
 }
 
-/// Lives one day with its diary on; the failure, if any, tells the last steps.
-pub fn replay(scenario: Scenario, seed: u64) -> Result<Stats, Box<Failure>> {
+/// Runs one seed with a trace; a failure contains the last steps.
+pub fn replay(scenario: Scenario, seed: u64) -> Result<Stats, Box<SimFailure>> {
     replay_with(scenario, seed, None)
 }
 
-fn replay_with(scenario: Scenario, seed: u64, mistake: Option<Mistake>) -> Result<Stats, Box<Failure>> {
-    match World::new(scenario, seed, mistake, true).live() {
+fn replay_with(scenario: Scenario, seed: u64, bug: Option<InjectedBug>) -> Result<Stats, Box<SimFailure>> {
+    match ElectionSimulation::new(scenario, seed, bug, true).run() {
         (Ok(stats), _) => Ok(stats),
-        (Err((violation, at)), diary) => {
-            Err(Box::new(Failure { scenario, seed, mistake, violation, at, trace: diary.into_lines() }))
+        (Err((violation, at)), trace_log) => {
+            Err(Box::new(SimFailure { scenario, seed, bug, violation, at, trace: trace_log.into_lines() }))
         }
     }
 }

@@ -1,18 +1,18 @@
-//! The network between the processes and the store, and the dice for everything.
+//! The simulated network, and random numbers.
 
 use tenure_core::{Entropy, SplitMix, Timing};
 
-/// Draws from a seed.
-pub(super) trait Draw {
-    /// Less than `n`.
+/// Random numbers from a seed.
+pub(super) trait RandomExt {
+    /// A number less than `n`.
     fn below(&mut self, n: u64) -> u64;
-    /// True so many times in a thousand.
+    /// True with this probability in thousandths.
     fn chance(&mut self, permille: u64) -> bool;
-    /// At least `a`, less than `b`.
+    /// A number from `a` to below `b`.
     fn between(&mut self, a: u64, b: u64) -> u64;
 }
 
-impl Draw for SplitMix {
+impl RandomExt for SplitMix {
     fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
@@ -26,52 +26,59 @@ impl Draw for SplitMix {
     }
 }
 
-/// How bad the network is today; chances in a thousand.
+/// Fault rates of the network, in thousandths.
 #[derive(Clone, Debug)]
-pub(super) struct Weather {
-    /// A message takes up to a little longer than a request may.
+pub(super) struct NetworkFaultRates {
+    /// A message takes slightly longer than the request timeout.
     slow: u64,
     /// A message takes up to two leases.
     stuck: u64,
-    /// A request is lost before the store sees it.
+    /// A request is lost before the store receives it.
     pub(super) request_lost: u64,
-    /// The store did it, and the answer is lost.
+    /// The store applies the call, and the response is lost.
     pub(super) answer_lost: u64,
-    /// A hint is lost.
-    pub(super) hint_lost: u64,
-    /// A hint comes twice.
-    pub(super) hint_doubled: u64,
+    /// A notification is lost.
+    pub(super) notification_lost: u64,
+    /// A notification is duplicated.
+    pub(super) notification_doubled: u64,
 }
 
-impl Weather {
+impl NetworkFaultRates {
     pub(super) fn fair(rng: &mut SplitMix) -> Self {
-        Weather {
+        NetworkFaultRates {
             slow: rng.below(20),
             stuck: rng.below(3),
             request_lost: rng.below(4),
             answer_lost: rng.below(4),
-            hint_lost: rng.below(100),
-            hint_doubled: rng.below(50),
+            notification_lost: rng.below(100),
+            notification_doubled: rng.below(50),
         }
     }
 
     pub(super) fn rough(rng: &mut SplitMix) -> Self {
-        Weather {
+        NetworkFaultRates {
             slow: rng.below(300),
             stuck: rng.below(80),
             request_lost: rng.below(200),
             answer_lost: rng.below(200),
-            hint_lost: rng.below(1000),
-            hint_doubled: rng.below(300),
+            notification_lost: rng.below(1000),
+            notification_doubled: rng.below(300),
         }
     }
 
-    /// After the faults have ended.
+    /// The network without faults.
     pub(super) fn calm() -> Self {
-        Weather { slow: 0, stuck: 0, request_lost: 0, answer_lost: 0, hint_lost: 0, hint_doubled: 0 }
+        NetworkFaultRates {
+            slow: 0,
+            stuck: 0,
+            request_lost: 0,
+            answer_lost: 0,
+            notification_lost: 0,
+            notification_doubled: 0,
+        }
     }
 
-    /// How long one message takes.
+    /// Delay of one message.
     pub(super) fn delay(&self, rng: &mut SplitMix, timing: &Timing) -> u64 {
         let roll = rng.below(1000);
         if roll < self.stuck {

@@ -1,93 +1,98 @@
-//! One process: a machine, its clock, and the work it does while it leads.
+//! A simulated process: its lease machine, its clock and its work as a leader.
 
-use tenure_core::lease::{CommandId, Config, Input, Machine, Stand};
-use tenure_core::port::Takeover;
-use tenure_core::{ElectionKey, Entropy as _, Moment, SessionId, SplitMix, Timing, Token};
+use tenure_core::port::TakeoverMode;
+use tenure_core::rules::lease::{CandidateOptions, CommandId, LeaseInput, LeaseMachine, LeaseMachineConfig};
+use tenure_core::{BootInstant, ElectionKey, Entropy as _, SessionId, SplitMix, Timing, Token};
 
-use super::Mistake;
-use super::clock::Clock;
-use super::network::Draw as _;
-use super::resource::Place;
+use super::InjectedBug;
+use super::clock::SimClock;
+use super::network::RandomExt as _;
+use super::resource::SlotId;
 
-/// Later than everything.
-pub(super) const NEVER: Moment = Moment::from_nanos(u64::MAX);
+/// Later than every instant.
+pub(super) const NEVER: BootInstant = BootInstant::from_nanos(u64::MAX);
 
-/// What a process is doing.
+/// State of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ProcessState {
     Up,
-    /// Stopped by a signal, or its machine is suspended: what arrives waits.
+    /// Suspended by a signal or with its machine; inputs wait.
     Stopped,
     Down,
 }
 
-/// Which way a process is cut off from the store.
+/// Direction in which a process is cut off from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cut {
+pub(super) enum LinkCut {
     None,
     Requests,
     Answers,
 }
 
-/// Work under one term.
+/// Work of one term.
 #[derive(Clone, Debug)]
-pub(super) struct Work {
-    pub(super) place: Place,
+pub(super) struct SimWork {
+    pub(super) place: SlotId,
     pub(super) token: Token,
     pub(super) session: SessionId,
-    /// It is being brought to an end.
+    /// The work is being ended.
     pub(super) finishing: bool,
     pub(super) lost: bool,
 }
 
-/// Something for a process to take in.
+/// An input for a process.
 #[derive(Clone, Debug)]
-pub(super) enum Arrival {
-    Input(Input),
-    Answer { id: CommandId, sent_at: Moment, answer: tenure_core::lease::Answer },
+pub(super) enum NodeInput {
+    Input(LeaseInput),
+    Answer { id: CommandId, sent_at: BootInstant, answer: tenure_core::rules::lease::StoreResponse },
     WorkDone(usize, Token),
     Rejoin(usize),
 }
 
-pub(super) struct Node {
-    pub(super) machine: Machine,
-    pub(super) clock: Clock,
+pub(super) struct SimProcess {
+    pub(super) machine: LeaseMachine,
+    pub(super) clock: SimClock,
     pub(super) entropy: SplitMix,
-    pub(super) state: State,
-    /// Counts starts: what was meant for an earlier one does not arrive.
+    pub(super) state: ProcessState,
+    /// Number of starts: inputs for an earlier start are dropped.
     pub(super) epoch: u32,
-    pub(super) inbox: Vec<Arrival>,
-    /// What the queued tick is for, and the real time at which it comes.
-    pub(super) tick_for: Moment,
+    pub(super) inbox: Vec<NodeInput>,
+    /// The instant of the scheduled tick, and the real time at which it comes.
+    pub(super) tick_for: BootInstant,
     pub(super) tick_at: u64,
-    /// How it wants to stand, by election.
-    pub(super) stands: Vec<Option<Stand>>,
-    /// How it will stand when it comes back.
-    pub(super) returning: Vec<Option<Stand>>,
-    pub(super) works: Vec<Option<Work>>,
+    /// Campaign options per election.
+    pub(super) stands: Vec<Option<CandidateOptions>>,
+    /// Campaign options after the next rejoin.
+    pub(super) returning: Vec<Option<CandidateOptions>>,
+    pub(super) works: Vec<Option<SimWork>>,
     pub(super) watched: Vec<SessionId>,
-    pub(super) cut: Cut,
+    pub(super) cut: LinkCut,
     pub(super) ending: bool,
-    /// A start is due.
+    /// A start is scheduled.
     pub(super) starting: bool,
-    /// Calls to the store since the last start, and when that was.
+    /// Store calls since the last start, and the time of that start.
     pub(super) calls: u64,
     pub(super) started_at: u64,
     name: String,
     timing: Timing,
 }
 
-impl Node {
-    pub(super) fn new(number: usize, timing: Timing, stands: Vec<Option<Stand>>, rng: &mut SplitMix) -> Self {
+impl SimProcess {
+    pub(super) fn new(
+        number: usize,
+        timing: Timing,
+        stands: Vec<Option<CandidateOptions>>,
+        rng: &mut SplitMix,
+    ) -> Self {
         let name = format!("n{number}");
-        // Any two rates are within 1.2 of each other.
-        let clock = Clock::new(rng.below(1 << 40), rng.between(920_000, 1_090_000));
+        // Any two rates differ by a factor of less than 1.2.
+        let clock = SimClock::new(rng.below(1 << 40), rng.between(920_000, 1_090_000));
         let (works, returning) = (vec![None; stands.len()], vec![None; stands.len()]);
-        Node {
+        SimProcess {
             machine: machine(&name, timing),
             clock,
             entropy: SplitMix::new(rng.next_u64()),
-            state: State::Down,
+            state: ProcessState::Down,
             epoch: 0,
             inbox: Vec::new(),
             tick_for: NEVER,
@@ -96,7 +101,7 @@ impl Node {
             returning,
             works,
             watched: Vec::new(),
-            cut: Cut::None,
+            cut: LinkCut::None,
             ending: false,
             starting: true,
             calls: 0,
@@ -106,7 +111,7 @@ impl Node {
         }
     }
 
-    /// As new, but for the clock.
+    /// Resets everything but the clock.
     pub(super) fn reset(&mut self) {
         self.machine = machine(&self.name, self.timing);
         self.come_back();
@@ -120,51 +125,53 @@ impl Node {
         self.epoch += 1;
     }
 
-    /// What it believes at this real time to lead in this election.
-    pub(super) fn believes(
+    /// The lease that it trusts in this election at this real time.
+    pub(super) fn trusts_leadership(
         &self,
         election: usize,
         key: &ElectionKey,
         now: u64,
-        mistake: Option<Mistake>,
-    ) -> Option<(Place, Token)> {
-        let work = self.works[election].as_ref().filter(|_| self.state != State::Down)?;
-        if mistake == Some(Mistake::TrustKeptAsAFlag) {
+        bug: Option<InjectedBug>,
+    ) -> Option<(SlotId, Token)> {
+        let work = self.works[election].as_ref().filter(|_| self.state != ProcessState::Down)?;
+        if bug == Some(InjectedBug::TrustWithoutDeadline) {
             return (!work.lost).then_some((work.place, work.token));
         }
         self.machine.leads(key, self.clock.at(now)).map(|token| (work.place, token))
     }
 
-    /// A process that starts anew stands wherever it meant to.
+    /// A restarted process campaigns again in its elections.
     pub(super) fn come_back(&mut self) {
         for (stand, returning) in self.stands.iter_mut().zip(&mut self.returning) {
             *stand = stand.take().or(returning.take());
         }
     }
 
-    /// Whether it is about to do something of its own accord.
+    /// Whether it is about to act by itself.
     pub(super) fn is_restless(&self) -> bool {
         self.starting || self.ending || self.returning.iter().any(Option::is_some)
     }
 
-    /// Whether it is up and stands in this election.
+    /// Whether it runs and is a candidate in this election.
     pub(super) fn stands(&self, election: usize) -> bool {
-        self.state == State::Up && !self.ending && self.stands[election].is_some()
+        self.state == ProcessState::Up && !self.ending && self.stands[election].is_some()
     }
 
-    /// Whether it is up and stands in this election as one that may lead.
+    /// Whether it runs and is an eligible candidate in this election.
     pub(super) fn may_lead(&self, election: usize) -> bool {
-        let able = |s: &Stand| !s.observer && s.requires.iter().all(|need| s.capabilities.contains(need));
+        let able = |s: &CandidateOptions| {
+            !s.observer && s.required_capabilities.iter().all(|need| s.capabilities.contains(need))
+        };
         self.stands(election) && self.stands[election].as_ref().is_some_and(able)
     }
 
-    /// Whether its machine trusts its session at this real time.
+    /// The session that its machine trusts at this real time.
     pub(super) fn trusts(&self, now: u64) -> Option<&SessionId> {
-        let trusts = self.state != State::Down && self.clock.at(now) < self.machine.trusted_until();
+        let trusts = self.state != ProcessState::Down && self.clock.at(now) < self.machine.trusted_until();
         self.machine.session().filter(|_| trusts)
     }
 }
 
-fn machine(name: &str, timing: Timing) -> Machine {
-    Machine::new(Config { name: name.into(), timing, takeover: Takeover::Lease })
+fn machine(name: &str, timing: Timing) -> LeaseMachine {
+    LeaseMachine::new(LeaseMachineConfig { name: name.into(), timing, takeover: TakeoverMode::Lease })
 }

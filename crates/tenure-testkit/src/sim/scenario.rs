@@ -1,4 +1,4 @@
-//! Kinds of days, and what one seed makes of them.
+//! Scenarios, and the parameters that one seed gives them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,31 +6,31 @@ use std::time::Duration;
 
 use tenure_core::{SplitMix, Timing};
 
-use super::network::{Draw as _, Weather};
+use super::network::{NetworkFaultRates, RandomExt as _};
 
-/// A kind of day: which faults there are.
+/// A scenario: the kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scenario {
-    /// No faults: candidates of different priority come up one after the other.
+    /// No faults: candidates of different priority start one after the other.
     Calm,
-    /// Slow, lossy, reordering network; processes are cut off.
+    /// A slow, lossy, reordering network; processes are cut off.
     Network,
-    /// Processes stop, are suspended, crash and restart.
+    /// Processes are suspended, crash and restart.
     Processes,
-    /// The store goes away and comes back.
+    /// The store becomes unavailable and returns.
     Store,
     /// Operators resign, transfer, pause and resume.
     Operators,
-    /// Candidates withdraw, come back at once or later, change their priority; processes end in order.
+    /// Candidates leave, rejoin at once or later, and change their priority; processes shut down gracefully.
     Churn,
     /// All of the above.
     Everything,
-    /// An older copy of the store is promoted, and the last grants with it lost; the old one is gone.
+    /// An older copy of the store is promoted and the last grants are lost; the old store is gone.
     Promotion,
 }
 
 impl Scenario {
-    /// All kinds of days.
+    /// All scenarios.
     pub const ALL: [Scenario; 8] = [
         Scenario::Calm,
         Scenario::Network,
@@ -69,37 +69,37 @@ impl FromStr for Scenario {
         Self::ALL
             .into_iter()
             .find(|scenario| scenario.as_str() == s)
-            .ok_or_else(|| format!("there is no scenario {s:?}; choose one of {}, or all", known()))
+            .ok_or_else(|| format!("unknown scenario {s:?}; use one of {}, or all", known()))
     }
 }
 
-/// What one seed makes of a scenario.
+/// The parameters that one seed gives a scenario.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct SimPlan {
     pub(super) scenario: Scenario,
     pub(super) nodes: usize,
     pub(super) elections: usize,
     pub(super) timing: Timing,
-    /// The lease, in nanoseconds: the unit of everything.
+    /// The lease in nanoseconds, the unit of all other times.
     pub(super) lease: u64,
-    /// How long the faults go on.
+    /// Duration of the faults.
     pub(super) chaos: u64,
     /// Mean time between two faults.
     pub(super) fault_every: u64,
-    pub(super) weather: Weather,
-    /// Whether the store knows a dead process when it sees one.
+    pub(super) weather: NetworkFaultRates,
+    /// Whether the store detects dead processes.
     pub(super) certain_death: bool,
 }
 
-impl Plan {
-    pub(super) fn draw(scenario: Scenario, rng: &mut SplitMix) -> Plan {
+impl SimPlan {
+    pub(super) fn draw(scenario: Scenario, rng: &mut SplitMix) -> SimPlan {
         let lease_ms = [1000, 1500, 3000][rng.below(3) as usize];
         let lease = Duration::from_millis(lease_ms);
         let timing = Timing::new(lease, Some(lease / [5, 5, 4, 3][rng.below(4) as usize])).expect("in range");
         let lease = lease.as_nanos() as u64;
         let rough = matches!(scenario, Scenario::Network | Scenario::Everything | Scenario::Promotion);
         let chaos = if scenario == Scenario::Calm { 2 } else { 4 + rng.below(5) };
-        Plan {
+        SimPlan {
             scenario,
             nodes: 2 + (rng.below(5) * rng.below(5) / 4) as usize,
             elections: 1 + usize::from(rng.chance(250)),
@@ -107,7 +107,7 @@ impl Plan {
             lease,
             chaos: chaos * lease,
             fault_every: lease / (1 + rng.below(4)),
-            weather: if rough { Weather::rough(rng) } else { Weather::fair(rng) },
+            weather: if rough { NetworkFaultRates::rough(rng) } else { NetworkFaultRates::fair(rng) },
             certain_death: rng.chance(300),
         }
     }

@@ -1,6 +1,6 @@
-//! What happened on one day, or on many.
+//! Statistics of simulation runs.
 
-/// A structure of counts, each with the words for it.
+/// A struct of counters, each with a description.
 macro_rules! stats {
     ($(#[$about:meta])* $Stats:ident: $($name:ident: $words:literal,)*) => {
         $(#[$about])*
@@ -11,12 +11,12 @@ macro_rules! stats {
         }
 
         impl $Stats {
-            /// Adds another day's counts.
+            /// Adds the counters of another run.
             pub fn add(&mut self, other: &$Stats) {
                 $(self.$name += other.$name;)*
             }
 
-            /// Each count with what it counts.
+            /// Each counter with its description.
             pub fn rows(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($words, self.$name),)*]
             }
@@ -32,34 +32,34 @@ macro_rules! stats {
 pub(super) use stats;
 
 stats! {
-    /// Counts of what happened.
+    /// Counters of election simulations.
     Stats:
-    days: "days lived",
+    run_count: "runs",
     virtual_ms: "virtual milliseconds",
-    steps: "steps of machines",
-    commands: "calls to the store",
+    steps: "steps of lease machines",
+    commands: "store calls",
     requests_lost: "requests lost",
-    answers_lost: "answers lost",
-    applied_late: "requests applied after their time-out",
-    hints_lost: "hints lost",
-    cuts: "processes cut off",
-    pauses: "processes stopped or suspended",
+    answers_lost: "responses lost",
+    applied_late: "requests applied after their timeout",
+    notifications_lost: "notifications lost",
+    cuts: "processes cut off from the store",
+    pauses: "processes suspended",
     crashes: "crashes",
-    restarts: "starts after a crash or an end",
-    ends: "orderly ends",
+    restarts: "restarts",
+    ends: "graceful shutdowns",
     outages: "store outages",
-    promotions: "promotions of an older copy",
-    operator_asks: "operators' requests",
-    withdrawals: "withdrawals and changes of candidacy",
-    elected: "terms begun",
+    promotions: "promotions of a lagging standby",
+    operator_requests: "operators' requests",
+    withdrawals: "withdrawals and changes of candidates",
+    elected: "terms started",
     granted_late: "leases granted after their take timed out",
-    takeovers: "take-overs from the silent",
+    takeovers: "takeovers from silent leaders",
     sessions_expired: "sessions expired",
     lost: "terms lost",
-    asked: "leaders asked to finish",
+    leader_requests: "requests to leaders",
     released: "leases released",
     guarded_writes: "guarded writes committed",
-    guarded_refused: "guarded writes refused",
+    guarded_refused: "guarded writes rejected",
     fenced_writes: "fenced writes accepted",
-    stale_refused: "stale writes refused",
+    stale_refused: "stale writes rejected",
 }

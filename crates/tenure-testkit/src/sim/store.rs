@@ -1,151 +1,161 @@
-//! The reference store behind the network, with copies of its past to promote.
+//! The reference store behind the simulated network, with an asynchronous standby.
 
-use tenure_core::book::Book;
-use tenure_core::lease::{Answer, Command};
-use tenure_core::port::{Expire, Pulse, StoreError, Take, Trouble};
+use tenure_core::model::elections::Elections;
+use tenure_core::port::{ErrorKind, ExpireSessionRequest, HeartbeatResponse, StoreError, TakeLeaseRequest};
+use tenure_core::rules::lease::{StoreCommand, StoreResponse};
 use tenure_core::{ElectionKey, SessionId, Token};
 
-use super::Mistake;
+use super::InjectedBug;
 
-pub(super) struct Store {
-    pub(super) book: Book,
-    /// What an asynchronous standby has received.
-    standby: Book,
-    mistake: Option<Mistake>,
+pub(super) struct SimStore {
+    pub(super) elections: Elections,
+    /// Data that the standby has received.
+    standby: Elections,
+    bug: Option<InjectedBug>,
     epochs_forgotten: u32,
 }
 
-impl Store {
-    pub(super) fn new(mistake: Option<Mistake>) -> Self {
-        // A server's first epoch is 1.
-        let mut book = Book::default();
-        book.promote();
-        Store { standby: book.clone(), book, mistake, epochs_forgotten: 0 }
+impl SimStore {
+    pub(super) fn new(bug: Option<InjectedBug>) -> Self {
+        // The first epoch of a server is 1.
+        let mut elections = Elections::default();
+        elections.promote();
+        SimStore { standby: elections.clone(), elections, bug, epochs_forgotten: 0 }
     }
 
     /// The standby catches up.
     pub(super) fn replicate(&mut self) {
-        self.standby = self.book.clone();
-        self.standby.drain_wakes();
+        self.standby = self.elections.clone();
+        self.standby.drain_notifications();
     }
 
-    /// The standby takes over, with what it has.
+    /// The standby is promoted with the data it has.
     pub(super) fn promote(&mut self) {
-        self.book = self.standby.clone();
-        if self.mistake == Some(Mistake::TokensForgetTheEpoch) {
+        self.elections = self.standby.clone();
+        if self.bug == Some(InjectedBug::TokensForgetTheEpoch) {
             self.epochs_forgotten += 1;
         } else {
-            self.book.promote();
+            self.elections.promote();
         }
-        self.standby = self.book.clone();
+        self.standby = self.elections.clone();
     }
 
-    /// Does what a process asks, at one moment. `None`: a command without an answer.
-    pub(super) fn call(&mut self, command: &Command, wall_ms: i64) -> Option<Answer> {
-        let book = &mut self.book;
-        let answer = match command {
-            Command::Open(session) => {
-                let known = book.session(&session.id).is_some_and(|session| session.live);
-                if known && self.mistake == Some(Mistake::HostnameAsSessionId) {
-                    Answer::Pulse(Ok(book.beat(&session.id, wall_ms)))
+    /// Applies a command. `None` for a command without a response.
+    pub(super) fn call(&mut self, command: &StoreCommand, wall_ms: i64) -> Option<StoreResponse> {
+        let elections = &mut self.elections;
+        let response = match command {
+            StoreCommand::Open(session) => {
+                let known = elections.session(&session.id).is_some_and(|session| session.live);
+                if known && self.bug == Some(InjectedBug::HostnameAsSessionId) {
+                    StoreResponse::Heartbeat(Ok(elections.heartbeat(&session.id, wall_ms)))
                 } else {
-                    Answer::Pulse(Ok(book.open(session, wall_ms)))
+                    StoreResponse::Heartbeat(Ok(elections.open_session(session, wall_ms)))
                 }
             }
-            Command::Beat(id) => Answer::Pulse(Ok(match book.beat(id, wall_ms) {
-                Pulse::Gone if self.mistake == Some(Mistake::BeatRevivesAnExpiredSession) => {
-                    Pulse::Alive { epoch: book.epoch(), asks: Vec::new() }
-                }
-                pulse => pulse,
-            })),
-            Command::End(id) => {
-                book.end(id, wall_ms);
-                Answer::Done(Ok(()))
+            StoreCommand::Heartbeat(id) => {
+                StoreResponse::Heartbeat(Ok(match elections.heartbeat(id, wall_ms) {
+                    HeartbeatResponse::SessionEnded
+                        if self.bug == Some(InjectedBug::HeartbeatRevivesAnExpiredSession) =>
+                    {
+                        HeartbeatResponse::Live { epoch: elections.epoch(), leader_requests: Vec::new() }
+                    }
+                    other => other,
+                }))
             }
-            Command::Join(candidacy) => Answer::Joined(Ok(book.join(candidacy, wall_ms))),
-            Command::Leave(id, key) => {
-                book.leave(id, key);
-                Answer::Done(Ok(()))
+            StoreCommand::End(id) => {
+                elections.end_session(id, wall_ms);
+                StoreResponse::Done(Ok(()))
             }
-            Command::Observe(id, scope) => Answer::Observed(Ok(book.observe(id, scope))),
-            Command::Take(take) => Answer::Taken(Ok(self.take(take, wall_ms))),
-            Command::Release(release) => {
-                book.release(release, wall_ms);
-                Answer::Done(Ok(()))
+            StoreCommand::Join(candidacy) => {
+                StoreResponse::Joined(Ok(elections.join_election(candidacy, wall_ms)))
             }
-            Command::Expire(expire) => {
+            StoreCommand::Leave(id, key) => {
+                elections.leave_election(id, key);
+                StoreResponse::Done(Ok(()))
+            }
+            StoreCommand::Observe(id, scope) => StoreResponse::Observed(Ok(elections.observe(id, scope))),
+            StoreCommand::Take(take) => StoreResponse::Taken(Ok(self.take(take, wall_ms))),
+            StoreCommand::Release(release) => {
+                elections.release_lease(release, wall_ms);
+                StoreResponse::Done(Ok(()))
+            }
+            StoreCommand::Expire(expire) => {
                 let expire = self.careless(expire);
-                self.book.expire(&expire, wall_ms);
-                Answer::Done(Ok(()))
+                self.elections.expire_session(&expire, wall_ms);
+                StoreResponse::Done(Ok(()))
             }
-            Command::Ask(ask) => Answer::Asked(Ok(book.ask(ask))),
-            Command::Watch(_) => return None,
+            StoreCommand::RequestLeader(request) => {
+                StoreResponse::LeaderRequested(Ok(elections.request_leader(request)))
+            }
+            StoreCommand::Watch(_) => return None,
         };
-        Some(self.with_epoch(answer))
+        Some(self.with_epoch(response))
     }
 
-    fn take(&mut self, take: &Take, wall_ms: i64) -> Option<Token> {
+    fn take(&mut self, take: &TakeLeaseRequest, wall_ms: i64) -> Option<Token> {
         let mut take = take.clone();
         take.epoch -= self.epochs_forgotten.min(take.epoch);
         take.expire = take.expire.map(|expire| self.careless(&expire));
-        if self.mistake == Some(Mistake::TakeWithoutCompareAndSwap) {
-            let view = self.book.election(&take.election)?;
+        if self.bug == Some(InjectedBug::TakeWithoutCompareAndSwap) {
+            let view = self.elections.election(&take.election)?;
             let lease = view.leases.get(take.slot as usize)?;
             let holder = lease.holder.as_ref().map(|holder| holder.id.clone());
             take.token = lease.token;
-            take.expire = holder.clone().filter(|holder| *holder != take.session).map(|session| Expire {
-                session,
-                epoch: take.epoch,
-                beat: None,
-            });
+            take.expire = holder
+                .clone()
+                .filter(|holder| *holder != take.session)
+                .map(|session| ExpireSessionRequest { session, epoch: take.epoch, heartbeat_count: None });
             take.holder = holder;
         }
-        self.book.take(&take, wall_ms)
+        self.elections.take_lease(&take, wall_ms)
     }
 
-    fn careless(&self, expire: &Expire) -> Expire {
+    fn careless(&self, expire: &ExpireSessionRequest) -> ExpireSessionRequest {
         let mut expire = expire.clone();
         expire.epoch -= self.epochs_forgotten.min(expire.epoch);
-        if self.mistake == Some(Mistake::ExpiryIgnoresTheBeat) {
-            expire.beat = None;
+        if self.bug == Some(InjectedBug::ExpiryIgnoresTheHeartbeat) {
+            expire.heartbeat_count = None;
         }
         expire
     }
 
-    /// Where tokens forget the epoch, the answers still tell it: only the tokens are wrong.
-    fn with_epoch(&self, mut answer: Answer) -> Answer {
-        match &mut answer {
-            Answer::Pulse(Ok(Pulse::Alive { epoch, .. })) => *epoch += self.epochs_forgotten,
-            Answer::Observed(Ok(seen)) => seen.epoch += self.epochs_forgotten,
+    /// If the injected bug drops the epoch from tokens, responses still carry it, so that only the tokens are wrong.
+    fn with_epoch(&self, mut response: StoreResponse) -> StoreResponse {
+        match &mut response {
+            StoreResponse::Heartbeat(Ok(HeartbeatResponse::Live { epoch, .. })) => {
+                *epoch += self.epochs_forgotten
+            }
+            StoreResponse::Observed(Ok(seen)) => seen.epoch += self.epochs_forgotten,
             _ => {}
         }
-        answer
+        response
     }
 
-    /// Whether this session holds this slot under this token: what the guard asks.
+    /// Whether this session holds this slot under this token, as the guard checks.
     pub(super) fn holds(&self, key: &ElectionKey, slot: u32, token: Token, session: &SessionId) -> bool {
-        let Some(view) = self.book.election(key) else { return false };
+        let Some(view) = self.elections.election(key) else { return false };
         let lease = view.leases.get(slot as usize).filter(|lease| lease.token == token);
         lease.is_some_and(|l| l.holder.as_ref().is_some_and(|holder| holder.live && holder.id == *session))
     }
 
     pub(super) fn is_live(&self, session: &SessionId) -> bool {
-        self.book.session(session).is_some_and(|session| session.live)
+        self.elections.session(session).is_some_and(|session| session.live)
     }
 }
 
-/// The answer that says that there was none.
-pub(super) fn no_answer(command: &Command, kind: Trouble) -> Option<Answer> {
+/// The response that means "no response".
+pub(super) fn no_answer(command: &StoreCommand, kind: ErrorKind) -> Option<StoreResponse> {
     let error = StoreError::new(kind, "");
     Some(match command {
-        Command::Open(_) | Command::Beat(_) => Answer::Pulse(Err(error)),
-        Command::Join(_) => Answer::Joined(Err(error)),
-        Command::Observe(..) => Answer::Observed(Err(error)),
-        Command::Take(_) => Answer::Taken(Err(error)),
-        Command::End(_) | Command::Leave(..) | Command::Release(_) | Command::Expire(_) => {
-            Answer::Done(Err(error))
-        }
-        Command::Ask(_) => Answer::Asked(Err(error)),
-        Command::Watch(_) => return None,
+        StoreCommand::Open(_) | StoreCommand::Heartbeat(_) => StoreResponse::Heartbeat(Err(error)),
+        StoreCommand::Join(_) => StoreResponse::Joined(Err(error)),
+        StoreCommand::Observe(..) => StoreResponse::Observed(Err(error)),
+        StoreCommand::Take(_) => StoreResponse::Taken(Err(error)),
+        StoreCommand::End(_)
+        | StoreCommand::Leave(..)
+        | StoreCommand::Release(_)
+        | StoreCommand::Expire(_) => StoreResponse::Done(Err(error)),
+        StoreCommand::RequestLeader(_) => StoreResponse::LeaderRequested(Err(error)),
+        StoreCommand::Watch(_) => return None,
     })
 }

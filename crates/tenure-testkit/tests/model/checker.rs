@@ -1,35 +1,35 @@
-//! Every step that the world can take, and what must hold after each.
+//! All steps of the model, and the properties checked after each.
 
 use stateright::{Model, Property};
 
 use crate::node;
-use crate::rules::{Clocks, FAST, Mistake, Rules, SLOW};
+use crate::rules::{Bug, Clocks, FAST, Rules, SLOW};
 use crate::state::{Envelope, Life, MAX_NODES, Node, Request, Session, World};
 use crate::store;
 
-/// What becomes of a request, as its node knows it.
+/// What happens to a request, as its node knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Answered,
     /// It was applied, and the node does not know.
     AnswerLost,
-    /// It was not applied when the node gave up, and may be yet.
+    /// It was not applied when the node gave up, and may still be.
     Late,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// True time advances, and each local clock by its rate.
+    /// Real time advances, and each local clock by its rate.
     Tick([u8; MAX_NODES]),
-    /// A request whose fate is decided in this step.
+    /// A request that is decided in this step.
     Ask(usize, Request, Fate),
-    /// A request that time passes over, from here.
+    /// A request that takes time.
     Send(usize, Request),
     Serve(usize),
     Receive(usize),
-    /// Time out: before the request was served, or after, with the answer lost.
+    /// A timeout: before the request was served, or after it with the response lost.
     GiveUp(usize),
-    /// A request that was given up arrives after all. If this never happens, it was lost.
+    /// A request that was given up arrives late. If this never happens, it was lost.
     ServeLate(usize),
     Crash(usize),
     Leave(usize),
@@ -42,7 +42,7 @@ pub(crate) enum Step {
     DeliverWrite(usize),
     /// From here on the standby receives nothing.
     StandbyLags,
-    /// The primary is gone, and with it what the standby had not received.
+    /// The primary is gone, and with it everything the standby had not received.
     Promote,
 }
 
@@ -58,7 +58,7 @@ impl Rules {
     fn steps_of(&self, world: &World, n: usize, steps: &mut Vec<Step>) {
         let node = &world.nodes[n];
         let blocked = |envelope: &Envelope| store::is_blocked(world, self, envelope);
-        // Nodes begin alike, so whoever is granted the lease first is called node 0.
+        // Nodes start identical, so the first one that is granted the lease is called node 0.
         let may_take = world.granted.serial < self.grants && (world.granted.serial > 0 || n == 0);
         for request in node::may_send(node, self) {
             if may_take || !matches!(request, Request::Take { .. }) {
@@ -87,19 +87,19 @@ impl Rules {
     }
 
     fn send(&self, n: usize, request: Request, blocked: bool, steps: &mut Vec<Step>) {
-        let ask = |fate| Step::Ask(n, request, fate);
+        let query = |outcome| Step::Ask(n, request, outcome);
         match request {
             Request::Beat if self.slow.beats => steps.push(Step::Send(n, request)),
             Request::Observe if self.slow.reads => steps.push(Step::Send(n, request)),
             Request::Take { .. } if self.slow.takes => steps.push(Step::Send(n, request)),
-            Request::Beat => steps.extend([ask(Fate::Answered), ask(Fate::AnswerLost)]),
-            Request::Observe => steps.push(ask(Fate::Answered)),
-            Request::Take { .. } if blocked => steps.push(ask(Fate::Late)),
+            Request::Beat => steps.extend([query(Fate::Answered), query(Fate::AnswerLost)]),
+            Request::Observe => steps.push(query(Fate::Answered)),
+            Request::Take { .. } if blocked => steps.push(query(Fate::Late)),
             Request::Take { .. } => {
-                steps.extend([ask(Fate::Answered), ask(Fate::AnswerLost), ask(Fate::Late)]);
+                steps.extend([query(Fate::Answered), query(Fate::AnswerLost), query(Fate::Late)]);
             }
-            // Nobody waits for the answers of these.
-            Request::Release { .. } | Request::End => steps.push(ask(Fate::Late)),
+            // The nodes do not wait for these responses.
+            Request::Release { .. } | Request::End => steps.push(query(Fate::Late)),
         }
     }
 
@@ -148,7 +148,7 @@ fn start_again(world: &mut World, n: usize, gracefully: bool) {
 
 fn deliver_write(world: &mut World, rules: &Rules, n: usize) {
     let Some(write) = world.nodes[n].write.take() else { return };
-    if write.token >= world.accepted.token || rules.makes(Mistake::NoFence) {
+    if write.token >= world.accepted.token || rules.has_bug(Bug::NoFence) {
         world.harm.stale_write_accepted |= write.serial < world.accepted.serial;
         world.accepted = write;
     }
@@ -190,12 +190,12 @@ impl Model for Rules {
                     node.advance(self, rate);
                 }
             }
-            Step::Ask(n, request, fate) => {
+            Step::Ask(n, request, outcome) => {
                 node::send(&mut world.nodes[n], self, request);
-                if fate != Fate::Late {
+                if outcome != Fate::Late {
                     serve(&mut world, self, n)?;
                 }
-                match fate {
+                match outcome {
                     Fate::Answered => node::receive(&mut world.nodes[n], self),
                     Fate::AnswerLost | Fate::Late => node::give_up(&mut world.nodes[n]),
                 }

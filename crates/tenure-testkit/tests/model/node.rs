@@ -1,9 +1,9 @@
-//! What a node may send, and what it makes of an answer.
+//! Requests of a node, and how it handles responses.
 
-use crate::rules::{LEASE, Mistake, Rules};
+use crate::rules::{Bug, LEASE, Rules};
 use crate::state::{Answer, Envelope, Flight, Node, Request, View};
 
-/// Every request that this node may send now. It waits for one answer at a time.
+/// All requests that this node may send now. It waits for one response at a time.
 pub(crate) fn may_send(node: &Node, rules: &Rules) -> Vec<Request> {
     if node.flight.is_some() {
         return Vec::new();
@@ -12,20 +12,20 @@ pub(crate) fn may_send(node: &Node, rules: &Rules) -> Vec<Request> {
     if let Some(held) = node.held {
         requests.push(Request::Beat);
         let busy = node.transaction.is_some() || node.working;
-        if !busy || rules.makes(Mistake::ReleaseBeforeWorkEnded) {
+        if !busy || rules.has_bug(Bug::ReleaseBeforeWorkEnded) {
             requests.push(Request::Release { token: held.token });
         }
     } else {
         requests.push(Request::Observe);
         if let Some(take) = node.view.and_then(|view| take(node, rules, view)) {
-            // Earlier beats of a candidate matter to nobody: trust from a later one lasts longer.
+            // Earlier heartbeats of a candidate do not matter: trust from a later one lasts longer.
             requests.extend([Request::Beat, take]);
         }
     }
     requests
 }
 
-/// The take-over rule: at once if the lease is free, or after a lease of seeing it unchanged.
+/// The takeover rule: at once if the lease is free, or after it was unchanged for a lease.
 fn take(node: &Node, rules: &Rules, view: View) -> Option<Request> {
     let free = view.is_free_for(node.session, rules);
     let expire = view.live && view.holder != Some(node.session);
@@ -36,10 +36,10 @@ fn take(node: &Node, rules: &Rules, view: View) -> Option<Request> {
 pub(crate) fn send(node: &mut Node, rules: &Rules, request: Request) {
     match request {
         Request::Take { .. } => forget_view(node),
-        // Not a leader from here on, whatever becomes of the request.
+        // It does not lead from here on, whatever happens to the request.
         Request::Release { .. } => {
             node.held = None;
-            node.working &= rules.makes(Mistake::ReleaseBeforeWorkEnded);
+            node.working &= rules.has_bug(Bug::ReleaseBeforeWorkEnded);
         }
         Request::Beat | Request::Observe | Request::End => {}
     }
@@ -47,7 +47,7 @@ pub(crate) fn send(node: &mut Node, rules: &Rules, request: Request) {
     node.flight = Some(Flight { envelope, age: 0, answer: None });
 }
 
-/// A timeout: what became of the request is unknown, and it may arrive yet. Nobody cares for a read that does.
+/// A timeout: the outcome of the request is unknown, and it may still arrive. A late read does not matter.
 pub(crate) fn give_up(node: &mut Node) {
     if let Some(Flight { envelope, answer: None, .. }) = node.flight.take()
         && envelope.request != Request::Observe
@@ -56,7 +56,7 @@ pub(crate) fn give_up(node: &mut Node) {
     }
 }
 
-/// A new process on the same machine. Only what was on the wire outlives the old one.
+/// A new process on the same machine. Only messages on the wire outlive the old one.
 pub(crate) fn restart(node: &mut Node, session: u8, gracefully: bool) {
     let mut after = Node::new(session);
     after.epoch = node.epoch;
@@ -67,12 +67,12 @@ pub(crate) fn restart(node: &mut Node, session: u8, gracefully: bool) {
     *node = after;
 }
 
-/// Takes the answer of the request in flight.
+/// Handles the response of the request in flight.
 pub(crate) fn receive(node: &mut Node, rules: &Rules) {
     let Some(Flight { envelope, age, answer: Some((epoch, answer)) }) = node.flight.take() else { return };
     if epoch != node.epoch {
         node.epoch = epoch;
-        if !rules.makes(Mistake::BeatIgnoresEpoch) {
+        if !rules.has_bug(Bug::HeartbeatIgnoresEpoch) {
             node.lose();
             node.trust = 0;
             forget_view(node);
@@ -80,7 +80,7 @@ pub(crate) fn receive(node: &mut Node, rules: &Rules) {
     }
     match (envelope.request, answer) {
         (Request::Beat, Answer::Done) => {
-            let spent = if rules.makes(Mistake::ClockReadAfterAnswer) { 0 } else { age };
+            let spent = if rules.has_bug(Bug::ClockReadAfterResponse) { 0 } else { age };
             node.trust = node.trust.max(rules.trust() - spent);
         }
         (Request::Beat, _) => {
@@ -90,8 +90,8 @@ pub(crate) fn receive(node: &mut Node, rules: &Rules) {
         (_, Answer::Seen(view)) => see(node, rules, view, age),
         (_, Answer::Granted(grant)) => {
             node.held = Some(grant);
-            node.remembered = if rules.makes(Mistake::TokenFromMemoryOnly) { grant.token } else { 0 };
-            if rules.makes(Mistake::TakeExtendsTrust) {
+            node.remembered = if rules.has_bug(Bug::TokenFromMemoryOnly) { grant.token } else { 0 };
+            if rules.has_bug(Bug::TakeExtendsTrust) {
                 node.trust = rules.trust();
             }
         }
@@ -99,19 +99,19 @@ pub(crate) fn receive(node: &mut Node, rules: &Rules) {
     }
 }
 
-/// The wait begins when the first read has returned, and begins anew with whatever has changed.
+/// The wait starts when the first read has returned, and restarts with every change.
 fn see(node: &mut Node, rules: &Rules, view: View, age: u8) {
-    if rules.makes(Mistake::AdoptsOwnLeaseAsFound) && view.holder == Some(node.session) && view.live {
+    if rules.has_bug(Bug::AdoptsOwnLeaseAsFound) && view.holder == Some(node.session) && view.live {
         node.held = Some(view.lease);
         return forget_view(node);
     }
-    // Whoever takes a lease and gives it back and takes it again has not beaten: the same beat is the same wait.
+    // Releasing a lease and taking it again is no heartbeat: the same heartbeat continues the wait.
     let same = node.view.is_some_and(|before| {
         (before.epoch, before.holder, before.live, before.beat)
             == (view.epoch, view.holder, view.live, view.beat)
     });
     if !same {
-        node.watched = if rules.makes(Mistake::ExpiryCountedFromBeforeRead) { age } else { 0 };
+        node.watched = if rules.has_bug(Bug::ExpiryCountedFromBeforeRead) { age } else { 0 };
     }
     node.view = Some(view);
 }

@@ -1,11 +1,11 @@
-//! What must always hold, and what must happen at least once for that to mean anything.
+//! Invariants, and situations that must occur for the check to be meaningful.
 
 use stateright::Property;
 
 use crate::rules::Rules;
 use crate::state::{Life, Node, World};
 
-pub(crate) const ONE_LEADER: &str = "at most one node believes it leads";
+pub(crate) const ONE_LEADER: &str = "at most one node trusts that it leads";
 pub(crate) const ONE_WORKER: &str = "at most one node works";
 pub(crate) const TOKENS_GROW: &str = "every grant has a greater token";
 pub(crate) const WRITES_IN_ORDER: &str = "no write is accepted after one of a later grant";
@@ -27,23 +27,23 @@ pub(crate) fn all(rules: &Rules) -> Vec<Property<Rules>> {
             }) == 0
         }),
         Property::sometimes("a node leads", |rules, world| leaders(rules, world) == 1),
-        Property::sometimes("a take-over happens", |rules, world: &World| {
+        Property::sometimes("a takeover happens", |rules, world: &World| {
             world.store.sessions.iter().any(|session| session.life == Life::Expired)
                 && leaders(rules, world) == 1
         }),
-        Property::sometimes("a hand-over happens", |rules, world: &World| {
+        Property::sometimes("a handover happens", |rules, world: &World| {
             let all_live =
                 world.store.sessions[..rules.nodes].iter().all(|session| session.life == Life::Live);
             world.granted.serial == 2 && all_live && leaders(rules, world) == 1
         }),
-        Property::sometimes("a take is applied and its answer lost", |rules, world: &World| {
+        Property::sometimes("a take is applied and its response is lost", |rules, world: &World| {
             count(rules, world, |node| {
                 world.store.holder == Some(node.session) && node.held.is_none() && node.flight.is_none()
             }) > 0
         }),
     ];
     if rules.fenced {
-        all.push(Property::sometimes("a stale write arrives and is refused", |rules, world: &World| {
+        all.push(Property::sometimes("a stale write arrives and is rejected", |rules, world: &World| {
             count(rules, world, |node| node.write.is_some_and(|write| write.token < world.accepted.token)) > 0
         }));
     }
@@ -53,7 +53,7 @@ pub(crate) fn all(rules: &Rules) -> Vec<Property<Rules>> {
         }));
     }
     if rules.promotion {
-        all.push(Property::sometimes("a promotion loses a grant that was answered", |_, world: &World| {
+        all.push(Property::sometimes("a promotion loses a grant that was confirmed", |_, world: &World| {
             world.store.epoch > 0 && world.store.lease.serial < world.granted.serial
         }));
         all.push(Property::sometimes("a node leads in the new epoch", |rules, world: &World| {
@@ -68,8 +68,8 @@ pub(crate) fn all(rules: &Rules) -> Vec<Property<Rules>> {
     all
 }
 
-/// Leaders of different epochs may overlap, unless the rule is in force that prevents it: a promoted standby may
-/// not know of the last grant. Leaders of one epoch never do.
+/// Leaders of different epochs may overlap, because a promoted standby may not know the last grant, unless the
+/// stronger rule applies. Leaders of one epoch never overlap.
 fn one_leader(rules: &Rules, world: &World) -> bool {
     let epochs = if rules.promotion_waited_out { 0..1 } else { 0..2 };
     epochs.into_iter().all(|epoch| {

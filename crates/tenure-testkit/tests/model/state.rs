@@ -1,9 +1,9 @@
-//! The world at one moment: a store, its standby, the nodes and what is on the wire.
+//! A state of the model: a store, its standby, the nodes and the messages on the wire.
 //!
-//! Nothing holds an absolute time. A deadline is what is left of it, a wait is what has passed, and both stop at
-//! their limits: so the state space is finite although time is not bounded.
+//! No state has an absolute time. A deadline is stored as the remaining time, a wait as the elapsed time, and both
+//! are bounded, so the state space is finite although time is not.
 
-use crate::rules::{EPOCH_BIT, LEASE, Mistake, Rules};
+use crate::rules::{Bug, EPOCH_BIT, LEASE, Rules};
 
 pub(crate) const MAX_NODES: usize = 3;
 pub(crate) const MAX_SESSIONS: usize = 6;
@@ -22,7 +22,7 @@ pub(crate) struct Session {
     pub(crate) beat: u8,
 }
 
-/// A token, and the place of its grant in the order of all grants, which no store knows.
+/// A token, and the number of its grant in the order of all grants, which no store knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) token: u8,
@@ -49,7 +49,7 @@ impl Store {
     }
 }
 
-/// What one read of the lease and of its holder's session returned.
+/// The result of one read of the lease and its holder's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct View {
     pub(crate) epoch: u8,
@@ -63,7 +63,7 @@ pub(crate) struct View {
 pub(crate) enum Request {
     Beat,
     Observe,
-    /// Take what was viewed; with `expire`, its live session is expired in the same step.
+    /// Take the lease as observed; with `expire`, its live session is expired in the same step.
     Take {
         view: View,
         expire: bool,
@@ -75,7 +75,7 @@ pub(crate) enum Request {
     End,
 }
 
-/// A request on the wire. It names the session that sent it, which may be of a process that is gone.
+/// A request on the wire, with the session that sent it, whose process may be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Envelope {
     pub(crate) session: u8,
@@ -92,37 +92,37 @@ pub(crate) enum Answer {
     Granted(Grant),
 }
 
-/// A request whose answer its node waits for.
+/// A request whose response its node waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight {
     pub(crate) envelope: Envelope,
     /// How long ago the clock was read before sending. Counted only where a rule uses it.
     pub(crate) age: u8,
-    /// Once served: the epoch it was served on, and the answer.
+    /// Once served: the epoch it was served in, and the response.
     pub(crate) answer: Option<(u8, Answer)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Node {
     pub(crate) session: u8,
-    /// The epoch of the last answer.
+    /// The epoch of the last response.
     pub(crate) epoch: u8,
-    /// The grant that this node knows it was given.
+    /// The grant that this node knows.
     pub(crate) held: Option<Grant>,
-    /// What is left of the time that the session's last answered beat is trusted for.
+    /// Remaining trust from the last confirmed heartbeat.
     pub(crate) trust: u8,
     pub(crate) working: bool,
     pub(crate) view: Option<View>,
-    /// For how long the view was seen unchanged, counted from when its first read returned.
+    /// How long the observation was unchanged, counted from when its first read returned.
     pub(crate) watched: u8,
     pub(crate) flight: Option<Flight>,
-    /// A request that nobody waits for any more, and that may still arrive.
+    /// A request whose response is no longer awaited and that may still arrive.
     pub(crate) orphan: Option<Envelope>,
     /// An open transaction that has passed the guard.
     pub(crate) transaction: Option<Grant>,
     /// A write on its way to another database.
     pub(crate) write: Option<Grant>,
-    /// A token counter in the process: used by one mistake only.
+    /// A token counter in the process, used by one bug only.
     pub(crate) remembered: u8,
 }
 
@@ -146,7 +146,7 @@ impl Node {
 
     /// `is_leader()`: a comparison at every call.
     pub(crate) fn believes(&self, rules: &Rules) -> bool {
-        self.held.is_some() && (self.trust > 0 || rules.makes(Mistake::TrustIsAFlag))
+        self.held.is_some() && (self.trust > 0 || rules.has_bug(Bug::TrustIsAFlag))
     }
 
     pub(crate) fn lose(&mut self) {
@@ -154,7 +154,7 @@ impl Node {
         self.working = false;
     }
 
-    /// Local time passes; work is ended with the trust it runs under.
+    /// Advances local time; work ends with its trust.
     pub(crate) fn advance(&mut self, rules: &Rules, rate: u8) {
         let (deadline, wait) = rules.advance(rate);
         let believed = self.believes(rules);
@@ -168,7 +168,7 @@ impl Node {
         if let Some(flight) = &mut self.flight {
             match flight.envelope.request {
                 Request::Beat => flight.age = (flight.age + deadline).min(rules.trust()),
-                Request::Observe if rules.makes(Mistake::ExpiryCountedFromBeforeRead) => {
+                Request::Observe if rules.has_bug(Bug::ExpiryCountedFromBeforeRead) => {
                     flight.age = (flight.age + wait).min(LEASE);
                 }
                 _ => {}
@@ -178,14 +178,14 @@ impl Node {
 }
 
 impl View {
-    /// Whether this lease may be taken with no wait: it has no holder, a holder that is not live, or it is the
-    /// candidate's own, from a grant whose answer was lost.
+    /// Whether this lease may be taken without waiting: it has no holder or a holder that is not live, or it is the
+    /// candidate's own from a grant without a response.
     pub(crate) fn is_free_for(&self, session: u8, rules: &Rules) -> bool {
         let granted_since = self.lease.epoch() == self.epoch || !rules.promotion_waited_out;
         granted_since && (self.holder.is_none() || !self.live || self.holder == Some(session))
     }
 
-    /// Whether what was seen is so, or may become so.
+    /// Whether the observed state is current, or may become current.
     fn may_hold(&self, store: &Store, reader: u8) -> bool {
         match self.holder {
             Some(holder) if self.live && holder != reader => {
@@ -196,7 +196,7 @@ impl View {
     }
 }
 
-/// Things that must never happen, remembered once they have.
+/// Violations, recorded once they occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Harm {
     pub(crate) token_did_not_grow: bool,
@@ -207,11 +207,11 @@ pub(crate) struct Harm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) store: Store,
-    /// What an asynchronous standby has received, once it lags.
+    /// Data that an asynchronous standby has received, once it lags.
     pub(crate) standby: Option<Store>,
     pub(crate) nodes: [Node; MAX_NODES],
     pub(crate) next_session: u8,
-    /// The last grant ever made, in whatever epoch.
+    /// The last grant in any epoch.
     pub(crate) granted: Grant,
     /// The last write that the other database accepted.
     pub(crate) accepted: Grant,
@@ -225,7 +225,7 @@ impl World {
         let mut nodes = [Node::new(0); MAX_NODES];
         for n in 0..rules.nodes {
             sessions[n].life = Life::Live;
-            if !rules.makes(Mistake::SameIdentityEverywhere) {
+            if !rules.has_bug(Bug::SameIdentityEverywhere) {
                 nodes[n].session = n as u8;
             }
         }
@@ -240,8 +240,8 @@ impl World {
         }
     }
 
-    /// Renames beats, which otherwise grow for ever. Beats are only ever compared for equality, so per session the
-    /// values in use become 1, 2, … in their order, and those older than any that a store has become 0.
+    /// Renumbers heartbeats, which otherwise grow without bound. Heartbeats are only compared for equality, so per
+    /// session the values in use become 1, 2, … in order, and older values than any in a store become 0.
     pub(crate) fn rename_beats(&mut self) {
         for id in 0..self.next_session {
             let at = usize::from(id);
@@ -249,21 +249,21 @@ impl World {
             let oldest = self.standby.map_or(now, |standby| standby.sessions[at].beat.min(now));
             let mut used = 0_u32;
             self.each_beat(id, |beat| used |= u32::from(*beat >= oldest) << *beat);
-            // A beat's name is how many values in use there are up to it.
+            // The new number of a heartbeat is the number of values in use up to it.
             self.each_beat(id, |beat| *beat = (used & ((2 << *beat) - 1)).count_ones() as u8);
         }
     }
 
-    /// Forgets what can have no effect any more: a late request whose comparison fails for good, and a view of a beat
-    /// that has passed. Neither tokens nor beats come back, but from a standby.
+    /// Removes what cannot have an effect any more: a late request whose comparison always fails, and an observation
+    /// of an outdated heartbeat. Tokens and heartbeats never return, except from a standby.
     pub(crate) fn forget_hopeless(&mut self, rules: &Rules) {
         let compared = [
-            Mistake::TokenFromMemoryOnly,
-            Mistake::TokenForgetsEpoch,
-            Mistake::TakeWithoutCas,
-            Mistake::ExpireWithoutBeatCas,
+            Bug::TokenFromMemoryOnly,
+            Bug::TokenForgetsEpoch,
+            Bug::TakeWithoutCas,
+            Bug::ExpireWithoutHeartbeatCas,
         ];
-        if compared.into_iter().any(|mistake| rules.makes(mistake)) {
+        if compared.into_iter().any(|bug| rules.has_bug(bug)) {
             return;
         }
         let stores = [Some(self.store), self.standby];

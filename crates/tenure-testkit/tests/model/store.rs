@@ -1,11 +1,11 @@
-//! What the store does with a request, in one atomic step.
+//! Atomic steps of the store.
 
-use crate::rules::{EPOCH_BIT, Mistake, Rules};
+use crate::rules::{Bug, EPOCH_BIT, Rules};
 use crate::state::{Answer, Envelope, Grant, Life, Request, Session, Store, View, World};
 
-/// Whether a row lock keeps this request waiting: guarded transactions lock the lease, shared.
+/// Whether a row lock delays this request: guarded transactions hold a shared lock on the lease.
 pub(crate) fn is_blocked(world: &World, rules: &Rules, envelope: &Envelope) -> bool {
-    let locked = !rules.makes(Mistake::GuardTakesNoLock)
+    let locked = !rules.has_bug(Bug::GuardTakesNoLock)
         && world.nodes[..rules.nodes].iter().any(|node| node.transaction.is_some());
     match envelope.request {
         Request::Take { .. } => locked || world.granted.serial >= rules.grants,
@@ -44,7 +44,7 @@ pub(crate) fn serve(world: &mut World, rules: &Rules, envelope: &Envelope) -> An
 }
 
 fn beat(session: &mut Session, rules: &Rules) -> Answer {
-    if rules.makes(Mistake::BeatRevivesExpired) && session.life == Life::Expired {
+    if rules.has_bug(Bug::HeartbeatRevivesExpired) && session.life == Life::Expired {
         session.life = Life::Live;
     }
     if session.life != Life::Live {
@@ -61,18 +61,18 @@ fn view(store: &Store, reader: u8) -> View {
         lease: store.lease,
         holder: store.holder,
         live: session.is_some_and(|session| session.life == Life::Live),
-        // One's own beats say nothing that one does not know.
+        // A session's own heartbeats tell it nothing new.
         beat: session.filter(|_| store.holder != Some(reader)).map_or(0, |session| session.beat),
     }
 }
 
-/// The conditions of a take-over, compared in the same transaction that changes the rows.
+/// The conditions of a takeover, compared in the transaction that changes the rows.
 fn may_take(store: &Store, rules: &Rules, taker: u8, seen: &View, expire: bool) -> bool {
-    if rules.makes(Mistake::TakeWithoutCas) {
+    if rules.has_bug(Bug::TakeWithoutCas) {
         return true;
     }
     let now = view(store, taker);
-    let same_beat = rules.makes(Mistake::ExpireWithoutBeatCas) || now.beat == seen.beat;
+    let same_beat = rules.has_bug(Bug::ExpireWithoutHeartbeatCas) || now.beat == seen.beat;
     store.is_live(taker)
         && now.lease.token == seen.lease.token
         && now.holder == seen.holder
@@ -85,9 +85,9 @@ fn grant(world: &mut World, rules: &Rules, taker: u8, expire: bool, remembered: 
     if let Some(holder) = store.holder.filter(|holder| expire && *holder != taker) {
         store.sessions[usize::from(holder)].life = Life::Expired;
     }
-    let token = if rules.makes(Mistake::TokenFromMemoryOnly) {
+    let token = if rules.has_bug(Bug::TokenFromMemoryOnly) {
         remembered + 1
-    } else if rules.makes(Mistake::TokenForgetsEpoch) {
+    } else if rules.has_bug(Bug::TokenForgetsEpoch) {
         store.lease.token + 1
     } else {
         store.lease.token.max(store.epoch << EPOCH_BIT) + 1

@@ -1,143 +1,147 @@
-//! Negative controls: each known mistake, put back in, must be reported by the oracle that is there for it.
+//! Negative controls for elections: each known bug, injected on purpose, must be reported by its oracle.
 //!
-//! Each is a short script in an election of its own, run twice over the same code: as it is, where the oracle must stay
-//! silent, and with the mistake, where it must not. The mistakes of the store are scripted at the port, where a session
-//! believes exactly as the rule of trust says: for two thirds of a lease from *before* a beat or a grant was sent, if
-//! the store said yes. Trust kept as a flag takes two worker processes and a cable whose answers are withheld.
+//! Each control is a short script with an election of its own. It runs twice over the same code: without the bug, where
+//! the oracle must be silent, and with the bug, where it must report it. Bugs of the store are scripted at the port,
+//! where a session believes as the trust rule says: for two thirds of a lease from *before* a heartbeat or a grant was
+//! sent, if the store confirmed it. Trust kept as a flag needs two worker processes and a proxy that withholds
+//! responses.
 
 use std::time::Duration;
 
 use tenure::Token;
-use tenure::backend::postgres::{Postgres, PostgresOptions};
-use tenure::port::{Expire, Pulse, Release, Store, StoreError, Take, Via};
+use tenure::port::{
+    ElectionStore, ExpireSessionRequest, HeartbeatResponse, ReleaseLeaseRequest, StartReason, StoreError,
+    TakeLeaseRequest,
+};
+use tenure::store::postgres::{PostgresOptions, PostgresStore};
 use tenure_testkit::rig::{PgCluster, true_boottime_ns};
 use tokio::runtime::Handle;
 
 use crate::Failed;
-use crate::crew::{Crew, Hand};
-use crate::forward::Forwarder;
-use crate::ledger::{Entry, Ledger, POSTGRES_TABLES};
+use crate::control_runner::Control;
+use crate::evaluation::terms;
 use crate::operator::key;
 use crate::oracles::{overlaps, stale_rows, tokens_that_did_not_grow};
+use crate::postgres::{migrate, plan};
+use crate::proxy::Proxy;
 use crate::report::Progress;
-use crate::script::{LEASE, belief, free_take, journal, lead, stand, take_over, until};
-use crate::servers::{migrate, plan};
-use crate::theatre::Control;
-use crate::verdict::terms;
+use crate::script::{LEASE, belief, free_lease_request, join, journal, lead, takeover_request, until};
+use crate::tables::{Entry, POSTGRES_TABLES, WriteTables};
 use crate::worker::Election;
+use crate::worker_processes::{WorkerProcesses, WorkerSlot};
 
-/// Runs all controls on a server of their own.
+/// Run all controls on a PostgreSQL server of their own.
 pub(crate) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Control>, Failed> {
-    progress.stage("controls", 20.0);
+    progress.scenario("controls", 20.0);
     let cluster = PgCluster::start()?;
     cluster.psql("postgres", POSTGRES_TABLES)?;
     runtime.block_on(migrate(&cluster.url()))?;
-    let forwarder = Forwarder::to(cluster.port(), runtime)?;
-    let scene = Scene { cluster, forwarder, runtime: runtime.clone() };
-    type Script = fn(&Scene, bool) -> Result<bool, Failed>;
+    let proxy = Proxy::to(cluster.port(), runtime)?;
+    let control = ControlContext { cluster, proxy, runtime: runtime.clone() };
+    type Script = fn(&ControlContext, bool) -> Result<bool, Failed>;
     let scripts: [(&str, Script); 7] = [
         ("trust kept as a flag", trust_as_a_flag),
-        ("clock read after the answer", |scene, sabotaged| scene.play(clock_after_answer(scene, sabotaged))),
-        ("a guard that takes no lock", |scene, sabotaged| scene.play(guard_without_lock(scene, sabotaged))),
-        ("a fence that forgets", |scene, sabotaged| scene.play(fence_that_forgets(scene, sabotaged))),
-        ("a beat that revives", |scene, sabotaged| scene.play(beat_that_revives(scene, sabotaged))),
-        ("a take without compare-and-swap", |scene, sabotaged| {
-            scene.play(take_without_cas(scene, sabotaged))
+        ("clock read after the response", |control, buggy| control.run(clock_after_answer(control, buggy))),
+        ("a guard that takes no lock", |control, buggy| control.run(guard_without_lock(control, buggy))),
+        ("a fence that forgets", |control, buggy| control.run(fence_that_forgets(control, buggy))),
+        ("a heartbeat that revives an expired session", |control, buggy| {
+            control.run(heartbeat_that_revives(control, buggy))
         }),
-        ("a restore that keeps its epoch", |scene, sabotaged| {
-            scene.play(restore_without_epoch(scene, sabotaged))
+        ("a take without compare-and-swap", |control, buggy| control.run(take_without_cas(control, buggy))),
+        ("a restore that keeps its epoch", |control, buggy| {
+            control.run(restore_without_epoch(control, buggy))
         }),
     ];
     let mut controls = Vec::new();
-    for (mistake, script) in scripts {
-        progress.doing(mistake);
-        let silent_without = !script(&scene, false)?;
-        controls.push(Control { mistake, caught: script(&scene, true)?, silent_without });
+    for (bug, script) in scripts {
+        progress.doing(bug);
+        let silent_without = !script(&control, false)?;
+        controls.push(Control { bug, caught: script(&control, true)?, silent_without });
     }
     Ok(controls)
 }
 
-struct Scene {
-    forwarder: Forwarder,
+struct ControlContext {
+    proxy: Proxy,
     cluster: PgCluster,
     runtime: Handle,
 }
 
-impl Scene {
-    fn play(&self, script: impl Future<Output = Result<bool, Failed>>) -> Result<bool, Failed> {
+impl ControlContext {
+    fn run(&self, script: impl Future<Output = Result<bool, Failed>>) -> Result<bool, Failed> {
         self.runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), script).await? })
     }
 
-    async fn store(&self) -> Result<Postgres, StoreError> {
-        Postgres::connect(PostgresOptions::new(self.cluster.url())).await
+    async fn store(&self) -> Result<PostgresStore, StoreError> {
+        PostgresStore::connect(PostgresOptions::new(self.cluster.url())).await
     }
 }
 
-/// A leader that believes until it is told is cut off from its answers; another takes over.
-fn trust_as_a_flag(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
-    let mut crew = Crew::new()?;
-    let election = Election { index: 0, name: format!("flag-{sabotaged}"), slots: 1 };
-    for (worker, url) in [scene.forwarder.url("postgres"), scene.cluster.url()].into_iter().enumerate() {
+/// A leader that believes until the store says otherwise stops receiving responses; another candidate takes over.
+fn trust_as_a_flag(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
+    let mut workers = WorkerProcesses::new()?;
+    let election = Election { index: 0, name: format!("flag-{buggy}"), slots: 1 };
+    for (worker, url) in [control.proxy.url("postgres"), control.cluster.url()].into_iter().enumerate() {
         let mut plan = plan(worker, url);
         plan.lease_ms = u64::try_from(LEASE.as_millis())?;
         plan.elections = vec![election.clone()];
-        plan.trust_is_a_flag = sabotaged;
-        crew.hands.push(Hand::new(plan));
+        plan.trust_is_a_flag = buggy;
+        workers.slots.push(WorkerSlot::new(plan));
     }
-    crew.start(0)?;
-    until(|| Ok(!terms(&crew)?.is_empty()))?;
-    crew.start(1)?;
-    // The second must stand before the first falls silent.
+    workers.start(0)?;
+    until(|| Ok(!terms(&workers)?.is_empty()))?;
+    workers.start(1)?;
+    // The second worker must be a candidate before the first falls silent.
     std::thread::sleep(LEASE);
-    scene.forwarder.withhold_answers(true);
-    let taken = until(|| Ok(terms(&crew)?.iter().any(|term| term.worker == 1)));
+    control.proxy.withhold_responses(true);
+    let taken = until(|| Ok(terms(&workers)?.iter().any(|term| term.worker == 1)));
     std::thread::sleep(LEASE / 3);
-    scene.forwarder.withhold_answers(false);
+    control.proxy.withhold_responses(false);
     taken?;
-    (0..2).for_each(|worker| crew.kill(worker));
-    Ok(!overlaps(&terms(&crew)?).is_empty())
+    (0..2).for_each(|worker| workers.kill(worker));
+    Ok(!overlaps(&terms(&workers)?).is_empty())
 }
 
-/// A leader whose answer comes late counts its trust from then.
-async fn clock_after_answer(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
-    let near = scene.store().await?;
-    let far = Postgres::connect(PostgresOptions::new(scene.forwarder.url("postgres"))).await?;
-    let election = key(&format!("late-{sabotaged}"));
+/// A leader whose response is delayed counts its trust from the response.
+async fn clock_after_answer(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
+    let near = control.store().await?;
+    let far = PostgresStore::connect(PostgresOptions::new(control.proxy.url("postgres"))).await?;
+    let election = key(&format!("late-{buggy}"));
     let a = lead(&far, "late-a", &election).await?;
-    let b = stand(&near, "late-b", &election).await?;
-    far.beat(&a.session).await?;
-    scene.forwarder.withhold_answers(true);
+    let b = join(&near, "late-b", &election).await?;
+    far.heartbeat(&a.session).await?;
+    control.proxy.withhold_responses(true);
     let (sent, session) = (true_boottime_ns(), a.session.clone());
-    let beating = tokio::spawn(async move { (far.beat(&session).await, true_boottime_ns()) });
+    let beating = tokio::spawn(async move { (far.heartbeat(&session).await, true_boottime_ns()) });
     tokio::time::sleep(LEASE.mul_f64(1.05)).await;
     let from_ns = true_boottime_ns();
-    let taken = near.take(&take_over(&near, &b, &a, &election).await?).await?;
-    scene.forwarder.withhold_answers(false);
-    let (pulse, answered) = beating.await?;
+    let taken = near.take_lease(&takeover_request(&near, &b, &a, &election).await?).await?;
+    control.proxy.withhold_responses(false);
+    let (response, answered) = beating.await?;
     let mut believed = vec![belief(1, taken, from_ns)];
-    if matches!(pulse, Ok(Pulse::Alive { .. })) {
-        let counted_from = if sabotaged { answered } else { sent };
+    if matches!(response, Ok(HeartbeatResponse::Live { .. })) {
+        let counted_from = if buggy { answered } else { sent };
         believed.push(belief(0, Some(a.token), counted_from));
     }
     Ok(!overlaps(&believed.into_iter().flatten().collect::<Vec<_>>()).is_empty())
 }
 
-/// A transaction under a guard is held open over a take-over, and then committed.
-async fn guard_without_lock(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
-    let mut store = scene.store().await?;
-    if sabotaged {
-        store.sabotage("lease_guard", "FOR SHARE", "");
+/// A guarded transaction stays open during a takeover and then commits.
+async fn guard_without_lock(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
+    let mut store = control.store().await?;
+    if buggy {
+        store.inject_bug("lease_guard", "FOR SHARE", "");
     }
-    let name = format!("guard-{sabotaged}");
+    let name = format!("guard-{buggy}");
     let election = key(&name);
     let a = lead(&store, "guard-a", &election).await?;
-    let b = stand(&store, "guard-b", &election).await?;
+    let b = join(&store, "guard-b", &election).await?;
     let mut old = store.pool().begin().await?;
     store.guard(&mut old, &election, 0, a.token, &a.session, Duration::from_secs(5)).await?;
-    let take = take_over(&store, &b, &a, &election).await?;
-    let taken = match tokio::time::timeout(Duration::from_millis(600), store.take(&take)).await {
+    let take = takeover_request(&store, &b, &a, &election).await?;
+    let taken = match tokio::time::timeout(Duration::from_millis(600), store.take_lease(&take)).await {
         Ok(Ok(taken)) => taken,
-        // It waits for the old leader's commit, as it must.
+        // The takeover waits for the commit of the old leader, as it must.
         _ => None,
     };
     if let Some(token) = taken {
@@ -148,107 +152,109 @@ async fn guard_without_lock(scene: &Scene, sabotaged: bool) -> Result<bool, Fail
     }
     journal(&mut old, &name, a.token).await?;
     old.commit().await?;
-    let rows = Ledger::open(&scene.cluster.url())?.rows("journal").await?;
+    let rows = WriteTables::open(&control.cluster.url())?.rows("journal").await?;
     let rows: Vec<_> = rows.into_iter().filter(|(lease, _)| lease.starts_with(&name)).collect();
     Ok(!stale_rows(&rows).is_empty())
 }
 
-/// The fence's memory is wiped between a new leader's write and an old one's.
-async fn fence_that_forgets(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
-    let ledger = Ledger::open(&scene.cluster.url())?;
-    let election = format!("fence-{sabotaged}");
+/// The state of the fence is deleted between the writes of a new leader and an old one.
+async fn fence_that_forgets(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
+    let tables = WriteTables::open(&control.cluster.url())?;
+    let election = format!("fence-{buggy}");
     for token in [7, 5] {
         let entry = Entry { election: election.clone(), slot: 0, token: Token::from_u64(token), worker: 0 };
-        ledger.careless(&entry).await;
-        if sabotaged {
-            ledger.execute("DELETE FROM tenure.fences").await?;
+        tables.write_with_token(&entry).await;
+        if buggy {
+            tables.execute("DELETE FROM tenure.fences").await?;
         }
     }
-    let rows = ledger.rows("fenced").await?;
+    let rows = tables.rows("fenced").await?;
     let rows: Vec<_> = rows.into_iter().filter(|(lease, _)| lease.starts_with(&election)).collect();
     Ok(!stale_rows(&rows).is_empty())
 }
 
-/// A leader that was expired beats again.
-async fn beat_that_revives(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
-    let mut store = scene.store().await?;
-    if sabotaged {
-        store.sabotage("session_beat", " AND state = 'live'", "");
+/// An expired leader sends another heartbeat.
+async fn heartbeat_that_revives(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
+    let mut store = control.store().await?;
+    if buggy {
+        store.inject_bug("session_heartbeat", " AND state = 'live'", "");
     }
-    let election = key(&format!("revive-{sabotaged}"));
+    let election = key(&format!("revive-{buggy}"));
     let a = lead(&store, "revive-a", &election).await?;
-    let b = stand(&store, "revive-b", &election).await?;
+    let b = join(&store, "revive-b", &election).await?;
     let from_ns = true_boottime_ns();
-    let taken = store.take(&take_over(&store, &b, &a, &election).await?).await?;
+    let taken = store.take_lease(&takeover_request(&store, &b, &a, &election).await?).await?;
     let sent = true_boottime_ns();
-    let alive = matches!(store.beat(&a.session).await?, Pulse::Alive { .. });
-    let believed = [belief(1, taken, from_ns), belief(0, alive.then_some(a.token), sent)];
+    let is_live = matches!(store.heartbeat(&a.session).await?, HeartbeatResponse::Live { .. });
+    let believed = [belief(1, taken, from_ns), belief(0, is_live.then_some(a.token), sent)];
     Ok(!overlaps(&believed.into_iter().flatten().collect::<Vec<_>>()).is_empty())
 }
 
-/// Two candidates saw the same free lease, and both take it.
-async fn take_without_cas(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
-    let mut store = scene.store().await?;
-    if sabotaged {
-        store.sabotage(
+/// Two candidates observed the same free lease, and both take it.
+async fn take_without_cas(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
+    let mut store = control.store().await?;
+    if buggy {
+        store.inject_bug(
             "lease_take",
             "AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6",
             "AND ($5::bigint IS NULL OR $6::text IS NULL OR true)",
         );
         let holder_is_dead =
             "AND NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live')";
-        store.sabotage("lease_take", holder_is_dead, "");
+        store.inject_bug("lease_take", holder_is_dead, "");
     }
-    let election = key(&format!("take-{sabotaged}"));
+    let election = key(&format!("take-{buggy}"));
     let mut believed = Vec::new();
-    let a = stand(&store, "take-a", &election).await?;
-    let b = stand(&store, "take-b", &election).await?;
+    let a = join(&store, "take-a", &election).await?;
+    let b = join(&store, "take-b", &election).await?;
     for (process, candidate) in [a, b].into_iter().enumerate() {
         let from_ns = true_boottime_ns();
-        let taken = store.take(&free_take(&candidate, &election)).await?;
+        let taken = store.take_lease(&free_lease_request(&candidate, &election)).await?;
         believed.extend(belief(process, taken, from_ns));
     }
     Ok(!overlaps(&believed).is_empty())
 }
 
-/// A database is dumped, more is granted, and the dump is restored beside it: the epoch of the WAL is the same.
-async fn restore_without_epoch(scene: &Scene, sabotaged: bool) -> Result<bool, Failed> {
-    let [first, second] = ["first", "second"].map(|name| format!("restore_{name}_{sabotaged}"));
-    let url = scene.cluster.create_database(&first)?;
+/// A database is dumped, more leases are granted, and the dump is restored in the same cluster: the WAL timeline is the
+/// same.
+async fn restore_without_epoch(control: &ControlContext, buggy: bool) -> Result<bool, Failed> {
+    let [first, second] = ["first", "second"].map(|name| format!("restore_{name}_{buggy}"));
+    let url = control.cluster.create_database(&first)?;
     migrate(&url).await?;
-    if sabotaged {
+    if buggy {
         let by_timeline = "CREATE OR REPLACE FUNCTION tenure.current_epoch() RETURNS bigint LANGUAGE sql \
                            AS 'SELECT tenure.timeline()'";
-        scene.cluster.psql(&first, by_timeline)?;
+        control.cluster.psql(&first, by_timeline)?;
     }
-    let store = Postgres::connect(PostgresOptions::new(&url)).await?;
+    let store = PostgresStore::connect(PostgresOptions::new(&url)).await?;
     let election = key("restored");
     let a = lead(&store, "restore-a", &election).await?;
-    let dump = scene.cluster.dump(&first, &[])?;
-    let release = Release {
+    let dump = control.cluster.dump(&first, &[])?;
+    let release = ReleaseLeaseRequest {
         session: a.session.clone(),
         election: election.clone(),
         slot: 0,
         token: a.token,
         successor: None,
-        via: Via::Release,
+        start_reason: StartReason::Release,
         leave: false,
     };
-    store.release(&release).await?;
+    store.release_lease(&release).await?;
     let from_ns = true_boottime_ns();
-    let again = store.take(&Take { token: a.token, ..free_take(&a, &election) }).await?;
+    let again =
+        store.take_lease(&TakeLeaseRequest { token: a.token, ..free_lease_request(&a, &election) }).await?;
     let mut believed = vec![belief(0, again, from_ns)];
-    let url = scene.cluster.create_database(&second)?;
-    scene.cluster.psql(&second, &dump)?;
-    let store = Postgres::connect(PostgresOptions::new(&url)).await?;
-    let b = stand(&store, "restore-b", &election).await?;
-    // Until whoever believes must have stopped.
+    let url = control.cluster.create_database(&second)?;
+    control.cluster.psql(&second, &dump)?;
+    let store = PostgresStore::connect(PostgresOptions::new(&url)).await?;
+    let b = join(&store, "restore-b", &election).await?;
+    // Wait until the trust of the last leader has expired.
     tokio::time::sleep(LEASE.mul_f64(1.05)).await;
-    let epoch = store.observe(&b.session, &tenure::port::Scope::Standing).await?.epoch;
-    let take = take_over(&store, &b, &a, &election).await?;
-    let expire = take.expire.clone().map(|expire| Expire { epoch, ..expire });
+    let epoch = store.observe(&b.session, &tenure::port::ObserveScope::Own).await?.epoch;
+    let take = takeover_request(&store, &b, &a, &election).await?;
+    let expire = take.expire.clone().map(|expire| ExpireSessionRequest { epoch, ..expire });
     let from_ns = true_boottime_ns();
-    believed.push(belief(1, store.take(&Take { epoch, expire, ..take }).await?, from_ns));
+    believed.push(belief(1, store.take_lease(&TakeLeaseRequest { epoch, expire, ..take }).await?, from_ns));
     let believed: Vec<_> = believed.into_iter().flatten().collect();
     Ok(!tokens_that_did_not_grow(&believed).is_empty() || believed.len() < 2)
 }

@@ -1,25 +1,25 @@
-//! What is broken the same way everywhere, processes and servers; and who breaks one thing after the other while work goes on.
+//! Faults of processes and servers, and the fault injector of the queue, event and schedule scenarios.
 
 use tenure_core::SplitMix;
 use tenure_testkit::rig::{PgCluster, true_boottime_ns};
 
 use crate::Failed;
-use crate::crew::{Crew, Job};
-use crate::deck::{Deck, MORE, between, wait};
+use crate::fault_deck::{Deck, EXTRA_FAULTS, between, wait};
 use crate::oracles::Injected;
+use crate::postgres::LEASE;
 use crate::report::Progress;
-use crate::servers::LEASE;
-use crate::site::Site;
+use crate::scenario_context::ScenarioContext;
+use crate::worker_processes::{Job, WorkerProcesses};
 
-/// For how many milliseconds a fault lasts, at least and at most.
-pub(crate) type Hold = (u64, u64);
+/// Minimum and maximum duration of a fault in milliseconds.
+pub(crate) type FaultDuration = (u64, u64);
 
-/// The lease, by which it goes how long faults last.
+/// The lease in milliseconds; durations of faults depend on it.
 pub(crate) const LEASE_MS: u64 = LEASE.as_millis() as u64;
 
-/// What is done to a process. Wherever each has a name, the names are in this order.
+/// A fault of a process. Arrays of fault names have this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blow {
+pub(crate) enum ProcessFault {
     /// `kill -9`.
     Kill,
     /// SIGSTOP.
@@ -28,153 +28,164 @@ pub(crate) enum Blow {
     End,
 }
 
-impl Blow {
-    /// Hits a process, of a crew whose members are called `who`.
-    pub(crate) fn hit<J>(self, crew: &mut Crew<J>, hand: usize, who: &str, progress: &mut Progress) {
+impl ProcessFault {
+    /// Apply the fault to a process; `kind` names it in messages.
+    pub(crate) fn apply<J>(
+        self,
+        workers: &mut WorkerProcesses<J>,
+        process: usize,
+        kind: &str,
+        progress: &mut Progress,
+    ) {
         match self {
-            Blow::Kill => crew.kill(hand),
-            Blow::Stop => crew.stop(hand),
-            Blow::End => {
-                if !crew.end(hand) {
-                    progress.note(&format!("a {who} did not end within 5 s of SIGTERM"));
+            ProcessFault::Kill => workers.kill(process),
+            ProcessFault::Stop => workers.stop(process),
+            ProcessFault::End => {
+                if !workers.end(process) {
+                    progress.note(&format!("a {kind} did not end within 5 s of SIGTERM"));
                 }
             }
         }
     }
 }
 
-/// What is done to a server.
+/// A fault of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outage {
+pub(crate) enum ServerFault {
     Restart,
     Kill,
     Freeze,
     EndConnections,
 }
 
-impl Outage {
-    pub(crate) const ALL: [Outage; 4] =
-        [Outage::Restart, Outage::Kill, Outage::Freeze, Outage::EndConnections];
+impl ServerFault {
+    pub(crate) const ALL: [ServerFault; 4] =
+        [ServerFault::Restart, ServerFault::Kill, ServerFault::Freeze, ServerFault::EndConnections];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Outage::Restart => "restart server",
-            Outage::Kill => "kill -9 server",
-            Outage::Freeze => "freeze server",
-            Outage::EndConnections => "end connections",
+            ServerFault::Restart => "restart server",
+            ServerFault::Kill => "kill -9 server",
+            ServerFault::Freeze => "freeze server",
+            ServerFault::EndConnections => "end connections",
         }
     }
 
     pub(crate) fn begin(self, cluster: &PgCluster) -> Result<(), Failed> {
         match self {
-            Outage::Restart => cluster.restart()?,
-            Outage::Kill => cluster.kill9()?,
-            Outage::Freeze => cluster.freeze()?,
-            Outage::EndConnections => drop(cluster.terminate_backends("postgres")?),
+            ServerFault::Restart => cluster.restart()?,
+            ServerFault::Kill => cluster.kill9()?,
+            ServerFault::Freeze => cluster.freeze()?,
+            ServerFault::EndConnections => drop(cluster.terminate_backends("postgres")?),
         }
         Ok(())
     }
 
     pub(crate) fn end(self, cluster: &PgCluster) -> Result<(), Failed> {
         match self {
-            Outage::Kill => cluster.start_again()?,
-            Outage::Freeze => cluster.thaw()?,
-            Outage::Restart | Outage::EndConnections => {}
+            ServerFault::Kill => cluster.start_again()?,
+            ServerFault::Freeze => cluster.thaw()?,
+            ServerFault::Restart | ServerFault::EndConnections => {}
         }
         Ok(())
     }
 
-    pub(crate) fn hold(self) -> Hold {
+    pub(crate) fn duration(self) -> FaultDuration {
         match self {
-            Outage::Freeze => (LEASE_MS / 3, LEASE_MS * 3 / 2),
+            ServerFault::Freeze => (LEASE_MS / 3, LEASE_MS * 3 / 2),
             _ => (50, 300),
         }
     }
 }
 
-/// A way to break something while work goes on.
+/// A fault during a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault<W, O> {
-    /// A process of this sort is hit.
-    Hit(Blow, W),
-    Server(Outage),
-    /// One that only this stage knows.
+    /// A process of this kind is affected.
+    Hit(ProcessFault, W),
+    Server(ServerFault),
+    /// A fault specific to the scenario.
     Own(O),
 }
 
 impl<W, O> Fault<W, O> {
-    /// How long it lasts, unless the stage knows better.
-    pub(crate) fn hold(&self) -> Hold {
+    /// Default duration of the fault.
+    pub(crate) fn duration(&self) -> FaultDuration {
         match self {
-            Fault::Hit(Blow::Stop, _) => (LEASE_MS * 6 / 5, LEASE_MS * 2),
-            Fault::Hit(Blow::Kill | Blow::End, _) => (100, LEASE_MS),
-            Fault::Server(outage) => outage.hold(),
+            Fault::Hit(ProcessFault::Stop, _) => (LEASE_MS * 6 / 5, LEASE_MS * 2),
+            Fault::Hit(ProcessFault::Kill | ProcessFault::End, _) => (100, LEASE_MS),
+            Fault::Server(server_fault) => server_fault.duration(),
             Fault::Own(_) => (50, 300),
         }
     }
 }
 
-/// What a stage knows itself of what is broken in it.
-pub(crate) trait Mischief {
+/// Scenario-specific parts of the fault injection.
+pub(crate) trait FaultSource {
     type Job: Job;
-    /// Sorts of processes.
-    type Whom: Copy;
-    /// Faults of its own.
+    /// Kinds of processes.
+    type ProcessKind: Copy;
+    /// Scenario-specific faults.
     type Own: Copy;
 
-    /// What a process is called.
+    /// Name of a process in messages.
     const PROCESS: &'static str;
-    /// How long nothing is broken between two faults, in milliseconds.
-    const PAUSE: Hold = (150, 750);
-    /// What strikes somebody in the midst of something. It is done when the time is over, until the stage has put to the test what it is about.
-    const TEST: Fault<Self::Whom, Self::Own>;
+    /// Pause between two faults in milliseconds.
+    const PAUSE: FaultDuration = (150, 750);
+    /// Fault that hits a process in the middle of its work. Repeated at the end until the tested situation has
+    /// occurred.
+    const TEST: Fault<Self::ProcessKind, Self::Own>;
 
-    /// What is in a deck, besides what a server adds.
-    fn kinds(&self) -> Vec<Fault<Self::Whom, Self::Own>>;
+    /// Faults of the deck, without those of a server.
+    fn kinds(&self) -> Vec<Fault<Self::ProcessKind, Self::Own>>;
 
-    /// What the blows to such a process are called.
-    fn hits(whom: Self::Whom) -> [&'static str; 3];
+    /// Names of the faults of such a process.
+    fn process_fault_names(kind: Self::ProcessKind) -> [&'static str; 3];
 
     fn name(own: Self::Own) -> &'static str;
 
-    fn hold(fault: Fault<Self::Whom, Self::Own>) -> Hold;
+    fn duration(fault: Fault<Self::ProcessKind, Self::Own>) -> FaultDuration;
 
-    /// A process of this sort.
-    fn find(&self, whom: Self::Whom, crew: &Crew<Self::Job>, entropy: &mut SplitMix)
-    -> Result<usize, Failed>;
+    /// Find a process of this kind.
+    fn find(
+        &self,
+        kind: Self::ProcessKind,
+        workers: &WorkerProcesses<Self::Job>,
+        entropy: &mut SplitMix,
+    ) -> Result<usize, Failed>;
 
     fn begin(&mut self, own: Self::Own, entropy: &mut SplitMix) -> Result<(), Failed>;
 
     fn end(&mut self, own: Self::Own) -> Result<(), Failed>;
 
-    /// Whether it was put to the test what becomes of what the struck had begun.
-    fn is_tested(&self, crew: &Crew<Self::Job>) -> Result<bool, Failed>;
+    /// Whether the tested situation has occurred: work of an affected process was recovered.
+    fn is_tested(&self, workers: &WorkerProcesses<Self::Job>) -> Result<bool, Failed>;
 }
 
-/// The one who breaks things while work goes on: one fault at a time, drawn from a seeded deck, each healed again.
-pub(crate) struct Nemesis<'a, 's, M: Mischief> {
-    pub(crate) site: &'a mut Site<'s>,
-    pub(crate) crew: &'a mut Crew<M::Job>,
-    pub(crate) mischief: &'a mut M,
+/// Injects one fault at a time, drawn from a seeded deck, and heals it.
+pub(crate) struct Nemesis<'a, 's, M: FaultSource> {
+    pub(crate) context: &'a mut ScenarioContext<'s>,
+    pub(crate) workers: &'a mut WorkerProcesses<M::Job>,
+    pub(crate) source: &'a mut M,
 }
 
-impl<M: Mischief> Nemesis<'_, '_, M> {
-    /// Breaks and heals for as long as the stage lasts, and tells what was broken when.
-    pub(crate) fn rage(mut self) -> Result<Vec<Injected>, Failed> {
-        let until_ns = true_boottime_ns() + (self.site.seconds * 1e9) as u64;
-        let mut kinds = self.mischief.kinds();
-        kinds.extend(self.site.cluster.iter().flat_map(|_| Outage::ALL.map(Fault::Server)));
+impl<M: FaultSource> Nemesis<'_, '_, M> {
+    /// Inject and heal faults for the duration of the scenario; returns the injected faults.
+    pub(crate) fn run(mut self) -> Result<Vec<Injected>, Failed> {
+        let until_ns = true_boottime_ns() + (self.context.seconds * 1e9) as u64;
+        let mut kinds = self.source.kinds();
+        kinds.extend(self.context.cluster.iter().flat_map(|_| ServerFault::ALL.map(Fault::Server)));
         let mut deck = Deck::new(kinds);
         let mut injected = Vec::new();
-        wait(self.site.progress, LEASE.mul_f64(1.5));
+        wait(self.context.progress, LEASE.mul_f64(1.5));
         while true_boottime_ns() < until_ns {
-            if let Some(fault) = deck.draw(self.site.entropy, |_| true) {
+            if let Some(fault) = deck.draw(self.context.entropy, |_| true) {
                 injected.extend(self.break_and_heal(fault)?);
             }
             self.wait_between(M::PAUSE);
         }
-        for _ in 0..MORE {
-            if self.mischief.is_tested(self.crew)? {
+        for _ in 0..EXTRA_FAULTS {
+            if self.source.is_tested(self.workers)? {
                 break;
             }
             injected.extend(self.break_and_heal(M::TEST)?);
@@ -183,52 +194,56 @@ impl<M: Mischief> Nemesis<'_, '_, M> {
         Ok(injected)
     }
 
-    /// What could not be broken (the server was still down, nobody led) is not counted.
-    fn break_and_heal(&mut self, fault: Fault<M::Whom, M::Own>) -> Result<Option<Injected>, Failed> {
+    /// A fault that could not be injected (the server was still down, no leader) is not counted.
+    fn break_and_heal(&mut self, fault: Fault<M::ProcessKind, M::Own>) -> Result<Option<Injected>, Failed> {
         let name = match fault {
-            Fault::Hit(blow, whom) => M::hits(whom)[blow as usize],
-            Fault::Server(outage) => outage.name(),
+            Fault::Hit(process_fault, kind) => M::process_fault_names(kind)[process_fault as usize],
+            Fault::Server(server_fault) => server_fault.name(),
             Fault::Own(own) => M::name(own),
         };
-        self.site.progress.doing(name);
+        self.context.progress.doing(name);
         let from_ns = true_boottime_ns();
         let worker = match self.begin(fault) {
             Ok(worker) => worker,
             Err(why) => {
-                self.site.progress.note(&format!("could not inject {name}: {why}"));
+                self.context.progress.note(&format!("could not inject {name}: {why}"));
                 return Ok(None);
             }
         };
-        self.wait_between(M::hold(fault));
+        self.wait_between(M::duration(fault));
         self.end(fault, worker)?;
         Ok(Some(Injected { name, worker, from_ns, to_ns: true_boottime_ns() }))
     }
 
-    /// Does it, and tells whom it hit.
-    fn begin(&mut self, fault: Fault<M::Whom, M::Own>) -> Result<Option<usize>, Failed> {
+    /// Inject a fault and return the affected process.
+    fn begin(&mut self, fault: Fault<M::ProcessKind, M::Own>) -> Result<Option<usize>, Failed> {
         match fault {
-            Fault::Hit(blow, whom) => {
-                let hand = self.mischief.find(whom, self.crew, self.site.entropy)?;
-                blow.hit(self.crew, hand, M::PROCESS, self.site.progress);
-                return Ok(Some(hand));
+            Fault::Hit(process_fault, kind) => {
+                let process = self.source.find(kind, self.workers, self.context.entropy)?;
+                process_fault.apply(self.workers, process, M::PROCESS, self.context.progress);
+                return Ok(Some(process));
             }
-            Fault::Server(outage) => outage.begin(self.site.cluster.ok_or("there is no server here")?)?,
-            Fault::Own(own) => self.mischief.begin(own, self.site.entropy)?,
+            Fault::Server(server_fault) => {
+                server_fault.begin(self.context.cluster.ok_or("this scenario has no server")?)?
+            }
+            Fault::Own(own) => self.source.begin(own, self.context.entropy)?,
         }
         Ok(None)
     }
 
-    fn end(&mut self, fault: Fault<M::Whom, M::Own>, hit: Option<usize>) -> Result<(), Failed> {
-        hit.map_or(Ok(()), |hand| self.crew.bring_back(hand))?;
+    fn end(&mut self, fault: Fault<M::ProcessKind, M::Own>, hit: Option<usize>) -> Result<(), Failed> {
+        hit.map_or(Ok(()), |process| self.workers.bring_back(process))?;
         match fault {
             Fault::Hit(..) => Ok(()),
-            Fault::Server(outage) => self.site.cluster.map_or(Ok(()), |cluster| outage.end(cluster)),
-            Fault::Own(own) => self.mischief.end(own),
+            Fault::Server(server_fault) => {
+                self.context.cluster.map_or(Ok(()), |cluster| server_fault.end(cluster))
+            }
+            Fault::Own(own) => self.source.end(own),
         }
     }
 
-    fn wait_between(&mut self, bounds: Hold) {
-        let time = between(self.site.entropy, bounds);
-        wait(self.site.progress, time);
+    fn wait_between(&mut self, bounds: FaultDuration) {
+        let time = between(self.context.entropy, bounds);
+        wait(self.context.progress, time);
     }
 }

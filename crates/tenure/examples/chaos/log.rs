@@ -1,35 +1,35 @@
-//! What a worker process leaves behind: a log of fixed-size records, appended one by one.
+//! The log of a worker process: fixed-size records, appended one by one.
 //!
-//! A record is written with one `write` to a file opened for appending, so whatever became of the process, all but
-//! perhaps the last record is whole and in order. Times are the kernel's own boot time, which no preloaded library
-//! changes, so records of all processes of this machine can be compared.
+//! A record is written with one `write` to a file opened for appending. After any end of the process, all records
+//! except possibly the last are complete and in order. Times are the kernel's boot time, which no preloaded library
+//! changes, so records of all processes on this machine are comparable.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-/// What a record says.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `is_leader()` was called between the two times, and was true.
+    /// `is_leader()` was called between the two times and returned true.
     Believes,
-    /// It was false, the first time after it had been true.
-    Doubts,
+    /// `is_leader()` returned false for the first time after it was true.
+    StopsBelieving,
     /// A guarded transaction was committed.
     Guarded,
-    /// The guard refused a transaction.
+    /// The guard rejected a transaction.
     GuardRefused,
     /// A fenced transaction was committed.
     Fenced,
-    /// The fence refused a token as stale.
+    /// The fence rejected a stale token.
     FenceRefused,
-    /// A write failed in another way, or its outcome is not known.
+    /// A write failed in another way, or its outcome is unknown.
     Unknown,
 }
 
 const KINDS: [Kind; 7] = [
     Kind::Believes,
-    Kind::Doubts,
+    Kind::StopsBelieving,
     Kind::Guarded,
     Kind::GuardRefused,
     Kind::Fenced,
@@ -37,7 +37,7 @@ const KINDS: [Kind; 7] = [
     Kind::Unknown,
 ];
 
-/// One thing that a worker saw.
+/// One observation of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) kind: Kind,
@@ -46,13 +46,13 @@ pub(crate) struct Record {
     pub(crate) token: u64,
     /// True boot time before the call, in nanoseconds.
     pub(crate) before: u64,
-    /// And after it.
+    /// True boot time after the call, in nanoseconds.
     pub(crate) after: u64,
 }
 
 const SIZE: usize = 28;
 
-/// A worker's log, open for writing.
+/// The log of a worker, open for writing.
 pub(crate) struct Log(File);
 
 impl Log {
@@ -60,7 +60,7 @@ impl Log {
         File::options().create(true).append(true).open(path).map(Self)
     }
 
-    /// Appends a record. A worker that cannot log is of no use: it ends.
+    /// Append a record. A worker that cannot write its log exits.
     pub(crate) fn write(&self, record: Record) {
         let mut bytes = [0; SIZE];
         bytes[0] = KINDS.iter().position(|kind| *kind == record.kind).unwrap_or(0) as u8;
@@ -75,7 +75,7 @@ impl Log {
     }
 }
 
-/// The whole records of a log.
+/// Read the complete records of a log.
 pub(crate) fn read(path: &Path) -> std::io::Result<Vec<Record>> {
     Ok(std::fs::read(path)?.chunks_exact(SIZE).map(decode).collect())
 }

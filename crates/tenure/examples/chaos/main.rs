@@ -1,113 +1,115 @@
-//! Chaos: real worker processes on real servers, under real faults, judged by what they believed and wrote.
+//! Chaos tests: real worker processes on real servers under real faults, checked by oracles over their logs and tables.
 //!
-//! One process breaks things and judges; it starts itself again as each worker. Five stages, one after the other, each
-//! with servers, workers and tables of its own: *servers* (PostgreSQL by every road), *promotion* (a standby that lost
-//! commits), *restore* (a dump in a new cluster, which lost commits too), *files* (SQLite) and *raft* (five members, cut off from each other both ways and one way). Then the *controls*: known mistakes put back in, each of which an oracle must report.
-//! Claims, events, schedules and gossip have stages of their own.
-//! Nothing is shared with the machine, and everything goes with this process, however it ends: each piece has a guard
-//! that waits for the end of a pipe. See `--help`.
+//! One process injects the faults and evaluates the results; it starts itself again as each worker. The election
+//! scenarios run one after the other, each with its own servers, workers and tables: *postgres* (PostgreSQL, connected
+//! directly, through a pooler and through a proxy), *promotion* (a standby that lost commits), *restore* (a dump
+//! restored in a new cluster, which also lost commits), *sqlite* (one shared file) and *raft* (five members,
+//! disconnected in both directions and in one direction). The *controls* follow: known bugs, injected on purpose, each
+//! of which an oracle must report. Queues, events, schedules and gossip have scenarios of their own.
+//!
+//! Nothing is shared with the host, and all processes and files are removed when this process ends for any reason: each
+//! has a guard process that waits for the end of a pipe. See `--help`.
 
-mod claims;
+mod control_runner;
 mod controls;
-mod crew;
-mod deck;
+mod evaluation;
 mod events;
+mod fault_deck;
 mod faults;
-mod files;
-mod forward;
 mod gossip;
-mod ledger;
 mod log;
 mod nemesis;
 mod operator;
 mod oracles;
+mod postgres;
 mod process;
 mod promotion;
+mod proxy;
+mod queues;
 mod raft;
 mod report;
 mod restore;
+mod scenario_context;
 mod schedules;
 mod script;
-mod servers;
-mod site;
-mod theatre;
-mod verdict;
+mod sqlite;
+mod tables;
 mod worker;
+mod worker_processes;
 
 use std::process::ExitCode;
 
 use tenure_core::{Entropy, SplitMix};
 
-use crate::crew::Job;
+use crate::worker_processes::Job;
 
-/// Why a run could not be made. Says nothing about Tenure.
+/// Why a run could not be carried out. Says nothing about Tenure.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 const HELP: &str = "\
-usage: scripts/chaos [claims|events|schedules|gossip] [--seconds N] [--seed S] [--only STAGE]
+usage: scripts/chaos [queues|events|schedules|gossip] [--seconds N] [--seed S] [--only SCENARIO]
 
-Elections, unless the first word is `claims`, `events`, `schedules` or `gossip`. Starts private servers and worker processes, breaks them at random for N seconds (120 unless said), and then checks
-that never two leaders believed at once, that tokens only grew, and that no stale write was accepted. It prints a table
-of figures, and ends with 1 and the seed if anything was amiss.
+Starts private servers and worker processes, injects random faults for N seconds (default 120), and checks the results. Without a
+subject it tests elections: two leaders must never overlap, tokens must only grow, and stale writes must be rejected. Prints a table
+of figures; exits with 1 and the seed if a check failed.
 
-  --seconds N    how long to break things; starting servers and the controls come on top (about 40 s)
-  --seed S       draw the same faults again; a number, printed first by every run
-  --only STAGE   servers, promotion, restore, files, raft or controls; of the others: servers, files or controls;
-                 of gossip: members or controls
+  --seconds N       Duration of the faults; starting servers and the controls take about 40 s more
+  --seed S          Seed of the random faults; every run prints its seed first
+  --only SCENARIO   Run one scenario: postgres, promotion, restore, sqlite, raft or controls;
+                    for queues, events and schedules: postgres, sqlite or controls; for gossip: members or controls
 
-With `claims`, processes submit and work on tasks while workers, the leader and the server are killed, stopped and
-restarted, and an operator changes the queue's mode, pauses, cancels and retries. In the end all that was submitted must be
-completed, dead or cancelled, no task may have been in two hands at once, and in exclusive mode none may have been handed out
-before one with a better place.
+queues: processes submit and process tasks while workers, the broker and the server are killed, stopped and restarted, and an
+operator changes the queue's mode, pauses, cancels and retries. At the end every submitted task must be completed, dead or
+cancelled, no task may have been claimed by two workers at once, and in exclusive mode tasks must have been claimed in strict order.
 
-With `events`, sixteen writers publish in transactions of random length, and eight members read and keep books in the same
-database, while they, the writers and the server are killed, stopped and restarted. In the end, by a chain of hashes for each
-key, nothing may be lost, reordered or have had an effect twice, and what was said under old tokens must have been refused.
+events: sixteen publishers write in transactions of random length, and eight members process the events and record their effects in the
+same database, while members, publishers and the server are killed, stopped and restarted. At the end a hash chain per key proves that no
+event was lost, reordered or processed twice, and commits under old tokens must have been rejected.
 
-With `schedules`, five processes stand, and whoever leads fires schedules of every policy, while leaders and the server are killed,
-stopped and restarted, the clock is stepped by an hour ahead and back, and an operator pauses and changes. In the end no tick may be
-missing or doubled, each that fired must have had its effect once, under the token of who fired it, and those that were missed must
-have fired, or not, exactly as their policy says.
+schedules: five processes campaign, and the leader fires schedules of every policy, while leaders and the server are killed, stopped
+and restarted, the clock is set an hour ahead and back, and an operator pauses and changes schedules. At the end no tick may be missing
+or fired twice, each fired tick must have had its effect once, under the token of the leader that fired it, and missed ticks must have
+been handled as their misfire policy says.
 
-With `gossip`, five `tenure run --soft` stand, each in a network of its own (which needs root), while they are killed and stopped and the
-network is cut in two, both ways and one way. Two at once are not denied: it prints for how many seconds there were two while it was cut
-and after it was mended. While it is whole there must never be two, and after mending only for so long; each side of a netsplit must come
-to have one.
+gossip: five `tenure run --soft` campaign, each in its own network namespace (requires root), while they are killed and stopped and the
+network is split in two, in both directions and in one direction. Two leaders are permitted during a split: the run prints for how many
+seconds there were two during and after a split. While the network is intact there must be at most one leader, after a split two only
+for a limited time, and each side of a split must get a leader.
 
-Less is promised, and so judged, in two places. In take-over mode `connection` two may believe for a while. And a leader
-whose grant was lost by the promotion of an asynchronous standby may believe until its trust ends, while the new server
-has granted a greater token already. In both, tokens must grow and stale writes be refused all the same.
+Two guarantees are weaker and are checked accordingly. In takeover mode `connection` two processes may lead for a while. A leader whose
+grant was lost by the promotion of an asynchronous standby may trust its lease until it expires, while the new server has already granted
+a greater token. In both cases tokens must grow and stale writes must be rejected.
 
-As root some workers live in network namespaces of their own, and the server on a disk that gets full. Otherwise those
-are left out, and with them the stage raft. All traffic stays on this machine. Ctrl-C ends it and cleans up.
+As root, some workers run in network namespaces, and the server uses a disk that gets full. Without root these faults and the scenario
+raft are skipped. All traffic stays on this machine. Ctrl-C stops the run and cleans up.
 
 Examples:
   scripts/chaos --seconds 600
   scripts/chaos --seconds 40 --seed 1
-  scripts/chaos --seconds 20 --only files
+  scripts/chaos --seconds 20 --only sqlite
   scripts/chaos --seconds 60 --only raft
-  scripts/chaos claims --seconds 120
+  scripts/chaos queues --seconds 120
   scripts/chaos events --seconds 120
   scripts/chaos schedules --seconds 120
   scripts/chaos gossip --seconds 120";
 
-/// What is put to the test.
+/// The subject of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Elections,
-    Claims,
+    Queues,
     Events,
     Schedules,
     Gossip,
 }
 
 impl Subject {
-    /// What it can be put to alone.
-    fn stages(self) -> &'static [&'static str] {
+    /// Scenarios that `--only` accepts.
+    fn scenarios(self) -> &'static [&'static str] {
         match self {
-            Subject::Elections => &["servers", "promotion", "restore", "files", "raft", "controls"],
+            Subject::Elections => &["postgres", "promotion", "restore", "sqlite", "raft", "controls"],
             Subject::Gossip => &["members", "controls"],
-            _ => &["servers", "files", "controls"],
+            _ => &["postgres", "sqlite", "controls"],
         }
     }
 }
@@ -120,27 +122,35 @@ struct Options {
 }
 
 impl Options {
-    fn wants(&self, stage: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| only == stage)
+    fn wants(&self, scenario: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == scenario)
     }
 
-    /// How long a stage lasts that has this part of the time, unless it is alone.
-    fn share(&self, part: f64) -> f64 {
-        if self.only.is_some() { self.seconds } else { self.seconds * part }
+    /// Duration of a scenario with this share of the time; the whole time if it runs alone.
+    fn duration(&self, share: f64) -> f64 {
+        if self.only.is_some() { self.seconds } else { self.seconds * share }
     }
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let told = arguments.get(1).map_or("", String::as_str);
+    let argument = arguments.get(1).map_or("", String::as_str);
     let outcome = match arguments.first().map(String::as_str) {
-        Some(<worker::Plan as Job>::ROLE) => process::live(told, worker::live).map(|()| true),
-        Some(<claims::Plan as Job>::ROLE) => process::live(told, claims::live).map(|()| true),
-        Some(<events::Plan as Job>::ROLE) => process::live(told, events::live).map(|()| true),
-        Some(<schedules::Plan as Job>::ROLE) => process::live(told, schedules::live).map(|()| true),
-        Some(gossip::COMMAND) => gossip::live(told).map(|never| match never {}),
+        Some(<worker::Plan as Job>::ROLE) => {
+            process::run_process(argument, worker::run_process).map(|()| true)
+        }
+        Some(<queues::Plan as Job>::ROLE) => {
+            process::run_process(argument, queues::run_process).map(|()| true)
+        }
+        Some(<events::Plan as Job>::ROLE) => {
+            process::run_process(argument, events::run_process).map(|()| true)
+        }
+        Some(<schedules::Plan as Job>::ROLE) => {
+            process::run_process(argument, schedules::run_process).map(|()| true)
+        }
+        Some(gossip::COMMAND) => gossip::run_process(argument).map(|never| match never {}),
         _ => match parse(&arguments) {
-            Ok(Some(options)) => break_things(&options),
+            Ok(Some(options)) => run_chaos(&options),
             Ok(None) => {
                 println!("{HELP}");
                 Ok(true)
@@ -155,7 +165,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("the run could not be made: {error}");
+            eprintln!("chaos run failed to start or finish: {error}");
             ExitCode::from(3)
         }
     }
@@ -163,7 +173,7 @@ fn main() -> ExitCode {
 
 fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
     let subject = match arguments.first().map(String::as_str) {
-        Some("claims") => Subject::Claims,
+        Some("queues") => Subject::Queues,
         Some("events") => Subject::Events,
         Some("schedules") => Subject::Schedules,
         Some("gossip") => Subject::Gossip,
@@ -176,60 +186,57 @@ fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
         if name == "--help" || name == "-h" {
             return Ok(None);
         }
-        let value = arguments.next().ok_or_else(|| format!("{name} wants a value"))?;
-        let bad = |_| format!("{name} wants a number, not {value:?}");
+        let value = arguments.next().ok_or_else(|| format!("{name} requires a value"))?;
+        let bad = |_| format!("{name} requires a number, got {value:?}");
         match name.as_str() {
             "--seconds" => options.seconds = f64::from(value.parse::<u32>().map_err(bad)?),
             "--seed" => options.seed = value.parse().map_err(bad)?,
-            "--only" if subject.stages().contains(&value.as_str()) => options.only = Some(value.clone()),
-            "--only" => return Err(format!("there is no stage {value}")),
-            _ => return Err(format!("there is no option {name}")),
+            "--only" if subject.scenarios().contains(&value.as_str()) => options.only = Some(value.clone()),
+            "--only" => return Err(format!("unknown scenario {value}")),
+            _ => return Err(format!("unknown option {name}")),
         }
     }
     Ok(Some(options))
 }
 
-fn break_things(options: &Options) -> Result<bool, Failed> {
+fn run_chaos(options: &Options) -> Result<bool, Failed> {
     println!("seed {}", options.seed);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let handle = runtime.handle();
-    // Ledgers are opened outside of async code too.
+    // Tables are opened outside of async code too.
     let _entered = handle.enter();
     let mut progress = report::Progress::new();
     let mut entropy = SplitMix::new(options.seed);
     match options.subject {
         Subject::Elections => {}
-        Subject::Claims => return claims::run(options, &mut entropy, &mut progress, handle),
+        Subject::Queues => return queues::run(options, &mut entropy, &mut progress, handle),
         Subject::Events => return events::run(options, &mut entropy, &mut progress, handle),
         Subject::Schedules => return schedules::run(options, &mut entropy, &mut progress, handle),
         Subject::Gossip => return gossip::run(options, &mut entropy, &mut progress),
     }
     let mut outcomes = Vec::new();
-    // Each stage has a stream of its own, so that one alone draws what it drew among the others.
+    // Each scenario has its own random stream, so it draws the same faults alone and among others.
     let mut streams = [(); 5].map(|()| SplitMix::new(entropy.next_u64()));
-    let [for_servers, for_promotion, for_files, for_raft, for_restore] = &mut streams;
-    if options.wants("servers") {
-        outcomes.push(servers::run(options.share(0.4), for_servers, &mut progress, handle)?);
+    let [for_postgres, for_promotion, for_sqlite, for_raft, for_restore] = &mut streams;
+    if options.wants("postgres") {
+        outcomes.push(postgres::run(options.duration(0.4), for_postgres, &mut progress, handle)?);
     }
     if options.wants("promotion") {
-        outcomes.push(promotion::run(options.share(0.15), for_promotion, &mut progress, handle)?);
+        outcomes.push(promotion::run(options.duration(0.15), for_promotion, &mut progress, handle)?);
     }
     if options.wants("restore") {
-        outcomes.push(restore::run(options.share(0.1), for_restore, &mut progress, handle)?);
+        outcomes.push(restore::run(options.duration(0.1), for_restore, &mut progress, handle)?);
     }
-    if options.wants("files") {
-        outcomes.push(files::run(options.share(0.15), for_files, &mut progress, handle)?);
+    if options.wants("sqlite") {
+        outcomes.push(sqlite::run(options.duration(0.15), for_sqlite, &mut progress, handle)?);
     }
     if options.wants("raft") {
-        let seconds = options.share(0.2).max(raft::LEAST_SECONDS);
+        let seconds = options.duration(0.2).max(raft::LEAST_SECONDS);
         outcomes.extend(raft::run(seconds, for_raft, &mut progress, handle)?);
     }
     let controls = if options.wants("controls") { controls::run(&mut progress, handle)? } else { Vec::new() };
     progress.done();
-    report::demand_refusals(
-        &mut outcomes,
-        "no stale write was ever refused: the fence was not put to the test",
-    );
-    let gaps = "take-over, from the last belief to the next, ms";
+    report::demand_refusals(&mut outcomes, "no stale write was rejected: the fence was not tested");
+    let gaps = "takeover: time from the end of one term to the next, ms";
     Ok(report::print(&outcomes, Some(gaps), &controls, options.seed))
 }

@@ -1,6 +1,8 @@
-//! The one who breaks things: faults, one or two at a time, drawn from a seeded deck, each healed again.
+//! The fault injector of the election scenarios: one or two faults at a time, drawn from a seeded deck, each healed
+//! again.
 //!
-//! A second fault never hits what the first one did. What could not be injected (the server was still down, nobody led) is not counted.
+//! A second fault never has the same target as the first. A fault that could not be injected (the server was still
+//! down, no leader) is not counted.
 
 use std::time::Duration;
 
@@ -8,40 +10,40 @@ use tenure_core::{Entropy, SplitMix};
 use tenure_testkit::rig::true_boottime_ns;
 
 use crate::Failed;
-use crate::crew::Crew;
-use crate::deck::{Deck, below, between, undo, wait};
-use crate::faults::{Blow, Outage};
+use crate::fault_deck::{Deck, below, between, undo, wait};
+use crate::faults::{ProcessFault, ServerFault};
 use crate::oracles::Injected;
+use crate::postgres::Servers;
 use crate::report::Progress;
-use crate::servers::Servers;
-use crate::worker::{DALLY, DALLYING};
+use crate::worker::{PAUSE_IN_TRANSACTION, PAUSED_IN_TRANSACTION};
+use crate::worker_processes::WorkerProcesses;
 
-/// Cuts that leave a member without the others.
-pub(crate) const ISOLATED: &str = "cut off both ways";
-pub(crate) const MUTED: &str = "cut off: not heard";
-pub(crate) const DEAFENED: &str = "cut off: hears nobody";
+/// Network faults that disconnect a member from all others.
+pub(crate) const DISCONNECTED: &str = "disconnected";
+pub(crate) const CANNOT_SEND: &str = "disconnected: cannot send";
+pub(crate) const CANNOT_RECEIVE: &str = "disconnected: cannot receive";
 
-/// A way to break something.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    Worker(Blow),
+    Worker(ProcessFault),
     SkewWorker,
     StopInTransaction,
-    Server(Outage),
-    CutAnswers,
-    WithholdAnswers,
+    Server(ServerFault),
+    CutResponses,
+    WithholdResponses,
     Isolate,
-    Mute,
-    Deafen,
+    BlockSending,
+    BlockReceiving,
     Resign,
     Transfer,
     Pause,
     FillDisk,
 }
 
-/// What a fault hits.
+/// Target of a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Realm {
+enum FaultTarget {
     Worker,
     Server,
     Network,
@@ -51,15 +53,17 @@ enum Realm {
 impl Fault {
     fn name(self) -> &'static str {
         match self {
-            Fault::Worker(blow) => ["kill -9 worker", "SIGSTOP worker", "SIGTERM worker"][blow as usize],
+            Fault::Worker(process_fault) => {
+                ["kill -9 worker", "SIGSTOP worker", "SIGTERM worker"][process_fault as usize]
+            }
             Fault::SkewWorker => "clock skew",
             Fault::StopInTransaction => "SIGSTOP in transaction",
-            Fault::Server(outage) => outage.name(),
-            Fault::CutAnswers => "one-way cut",
-            Fault::WithholdAnswers => "answers withheld",
-            Fault::Isolate => ISOLATED,
-            Fault::Mute => MUTED,
-            Fault::Deafen => DEAFENED,
+            Fault::Server(server_fault) => server_fault.name(),
+            Fault::CutResponses => "one-way network fault",
+            Fault::WithholdResponses => "responses withheld",
+            Fault::Isolate => DISCONNECTED,
+            Fault::BlockSending => CANNOT_SEND,
+            Fault::BlockReceiving => CANNOT_RECEIVE,
             Fault::Resign => "operator: resign",
             Fault::Transfer => "operator: transfer",
             Fault::Pause => "operator: pause",
@@ -67,27 +71,30 @@ impl Fault {
         }
     }
 
-    fn realm(self) -> Realm {
+    fn target(self) -> FaultTarget {
         match self {
-            Fault::Worker(_) | Fault::SkewWorker | Fault::StopInTransaction => Realm::Worker,
-            Fault::CutAnswers | Fault::WithholdAnswers | Fault::Isolate | Fault::Mute | Fault::Deafen => {
-                Realm::Network
-            }
-            Fault::Resign | Fault::Transfer | Fault::Pause => Realm::Operator,
-            Fault::Server(_) | Fault::FillDisk => Realm::Server,
+            Fault::Worker(_) | Fault::SkewWorker | Fault::StopInTransaction => FaultTarget::Worker,
+            Fault::CutResponses
+            | Fault::WithholdResponses
+            | Fault::Isolate
+            | Fault::BlockSending
+            | Fault::BlockReceiving => FaultTarget::Network,
+            Fault::Resign | Fault::Transfer | Fault::Pause => FaultTarget::Operator,
+            Fault::Server(_) | Fault::FillDisk => FaultTarget::Server,
         }
     }
 
-    /// Operators need a server that answers, and a fault of the same realm may hit the same thing.
+    /// Operators need a responsive server, and faults with the same target may conflict.
     fn goes_with(self, other: Fault) -> bool {
-        let realms = [self.realm(), other.realm()];
-        realms[0] != realms[1] && !(realms.contains(&Realm::Server) && realms.contains(&Realm::Operator))
+        let realms = [self.target(), other.target()];
+        realms[0] != realms[1]
+            && !(realms.contains(&FaultTarget::Server) && realms.contains(&FaultTarget::Operator))
     }
 }
 
-/// Breaks things for a while.
+/// Injects faults for a while.
 pub(crate) struct Nemesis<'a> {
-    pub(crate) crew: &'a mut Crew,
+    pub(crate) workers: &'a mut WorkerProcesses,
     pub(crate) servers: Option<&'a Servers>,
     pub(crate) entropy: &'a mut SplitMix,
     pub(crate) progress: &'a mut Progress,
@@ -105,18 +112,18 @@ struct Open {
 
 impl<'a> Nemesis<'a> {
     pub(crate) fn new(
-        crew: &'a mut Crew,
+        workers: &'a mut WorkerProcesses,
         servers: Option<&'a Servers>,
         entropy: &'a mut SplitMix,
         progress: &'a mut Progress,
         lease: Duration,
         kinds: Vec<Fault>,
     ) -> Self {
-        Self { crew, servers, entropy, progress, lease, deck: Deck::new(kinds), injected: Vec::new() }
+        Self { workers, servers, entropy, progress, lease, deck: Deck::new(kinds), injected: Vec::new() }
     }
 
-    /// Breaks and heals until this moment, and tells what was broken when.
-    pub(crate) fn rage(mut self, until_ns: u64) -> Result<Vec<Injected>, Failed> {
+    /// Inject and heal faults until this time; returns the injected faults.
+    pub(crate) fn run(mut self, until_ns: u64) -> Result<Vec<Injected>, Failed> {
         self.wait(self.lease.mul_f64(1.5));
         while true_boottime_ns() < until_ns {
             let first = self.draw(None);
@@ -129,8 +136,8 @@ impl<'a> Nemesis<'a> {
                 None
             };
             for open in [second, first].into_iter().flatten() {
-                let hold = self.hold(open.fault);
-                self.wait(hold);
+                let duration = self.duration(open.fault);
+                self.wait(duration);
                 self.heal(open)?;
             }
             self.wait_between(200, 1200);
@@ -152,79 +159,86 @@ impl<'a> Nemesis<'a> {
                 return None;
             }
         };
-        // A cut is judged by what comes after it, so it counts from when it was complete.
-        let is_cut = matches!(fault, Fault::Isolate | Fault::Mute | Fault::Deafen);
-        let from_ns = if is_cut { true_boottime_ns() } else { from_ns };
+        // A network fault is judged by the time after it, so it starts when it is complete.
+        let is_network_fault = matches!(fault, Fault::Isolate | Fault::BlockSending | Fault::BlockReceiving);
+        let from_ns = if is_network_fault { true_boottime_ns() } else { from_ns };
         self.injected.push(Injected { name: fault.name(), worker, from_ns, to_ns: u64::MAX });
         Some(Open { fault, worker, record: self.injected.len() - 1 })
     }
 
-    /// Does it, and tells whom it hit.
+    /// Inject a fault and return the affected worker.
     fn try_inject(&mut self, fault: Fault) -> Result<Option<usize>, Failed> {
-        let worker = self.below(self.crew.hands.len());
-        let election = ["orders", "pool", "hasty"][self.below(3)];
+        let worker = self.below(self.workers.slots.len());
+        let election = ["orders", "pool", "connection-mode"][self.below(3)];
         match (fault, self.servers) {
-            (Fault::Worker(blow), _) => blow.hit(self.crew, worker, "worker", self.progress),
+            (Fault::Worker(process_fault), _) => {
+                process_fault.apply(self.workers, worker, "worker", self.progress)
+            }
             (Fault::SkewWorker, _) => {
-                // At most 1.08 to 0.92: within the promised ratio of 1.2.
-                self.crew.hands[worker].rate = Some([0.92, 0.96, 1.0, 1.04, 1.08][self.below(5)]);
-                self.crew.kill(worker);
-                self.crew.start(worker)?;
+                // Rates between 0.92 and 1.08 are within the permitted ratio of 1.2.
+                self.workers.slots[worker].rate = Some([0.92, 0.96, 1.0, 1.04, 1.08][self.below(5)]);
+                self.workers.kill(worker);
+                self.workers.start(worker)?;
             }
             (Fault::StopInTransaction, _) => return self.stop_in_transaction().map(Some),
-            (Fault::Server(outage), Some(servers)) => outage.begin(&servers.cluster)?,
-            (Fault::CutAnswers, _) => {
-                self.crew.namespace.as_ref().ok_or("there is no namespace")?.cut_one_way()?;
-                return Ok(self.crew.hands.iter().position(|hand| hand.inside));
+            (Fault::Server(server_fault), Some(servers)) => server_fault.begin(&servers.cluster)?,
+            (Fault::CutResponses, _) => {
+                self.workers
+                    .namespace
+                    .as_ref()
+                    .ok_or("this scenario has no network namespace")?
+                    .cut_one_way()?;
+                return Ok(self.workers.slots.iter().position(|slot| slot.inside));
             }
-            (Fault::Isolate | Fault::Mute | Fault::Deafen, _) => {
-                let switch = self.crew.switch.as_ref().ok_or("there is no switch")?;
+            (Fault::Isolate | Fault::BlockSending | Fault::BlockReceiving, _) => {
+                let switch = self.workers.switch.as_ref().ok_or("this scenario has no network switch")?;
                 match fault {
-                    Fault::Mute => switch.mute(worker)?,
-                    Fault::Deafen => switch.deafen(worker)?,
+                    Fault::BlockSending => switch.mute(worker)?,
+                    Fault::BlockReceiving => switch.deafen(worker)?,
                     _ => switch.isolate(worker)?,
                 }
                 return Ok(Some(worker));
             }
-            (Fault::WithholdAnswers, Some(servers)) => {
-                servers.forwarder.withhold_answers(true);
-                return Ok(Some(servers.behind_forwarder));
+            (Fault::WithholdResponses, Some(servers)) => {
+                servers.proxy.withhold_responses(true);
+                return Ok(Some(servers.behind_proxy));
             }
             (Fault::Resign, Some(servers)) => servers.operator.resign(election)?,
             (Fault::Transfer, Some(servers)) => servers.operator.transfer(election, self.entropy)?,
             (Fault::Pause, Some(servers)) => servers.operator.pause("orders", true)?,
             (Fault::FillDisk, Some(servers)) => servers.disk.as_ref().ok_or("no small disk")?.fill()?,
-            (_, None) => return Err("there is no server here".into()),
+            (_, None) => return Err("this scenario has no server".into()),
         }
-        Ok((fault.realm() == Realm::Worker).then_some(worker))
+        Ok((fault.target() == FaultTarget::Worker).then_some(worker))
     }
 
-    /// Waits for a leader to stop itself between its guard and its commit.
+    /// Wait until a leader stops itself between its guard and its commit.
     fn stop_in_transaction(&mut self) -> Result<usize, Failed> {
-        let folder = self.crew.workplace.path().to_owned();
-        let _ = std::fs::remove_file(folder.join(DALLYING));
-        std::fs::write(folder.join(DALLY), "")?;
+        let directory = self.workers.directory.path().to_owned();
+        let _ = std::fs::remove_file(directory.join(PAUSED_IN_TRANSACTION));
+        std::fs::write(directory.join(PAUSE_IN_TRANSACTION), "")?;
         for _ in 0..100 {
             std::thread::sleep(Duration::from_millis(20));
-            let dallying = std::fs::read_to_string(folder.join(DALLYING)).unwrap_or_default();
-            if let Ok(worker) = dallying.parse() {
+            let paused_worker =
+                std::fs::read_to_string(directory.join(PAUSED_IN_TRANSACTION)).unwrap_or_default();
+            if let Ok(worker) = paused_worker.parse() {
                 return Ok(worker);
             }
         }
-        let _ = std::fs::remove_file(folder.join(DALLY));
-        Err("nobody led within two seconds".into())
+        let _ = std::fs::remove_file(directory.join(PAUSE_IN_TRANSACTION));
+        Err("no leader within two seconds".into())
     }
 
     fn heal(&mut self, open: Open) -> Result<(), Failed> {
         if let Some(worker) = open.worker {
-            self.crew.bring_back(worker)?;
+            self.workers.bring_back(worker)?;
         }
         match (open.fault, self.servers) {
-            (Fault::Server(outage), Some(servers)) => outage.end(&servers.cluster)?,
-            (Fault::CutAnswers, _) => self.crew.namespace.as_ref().map_or(Ok(()), |it| it.heal())?,
-            (Fault::WithholdAnswers, Some(servers)) => servers.forwarder.withhold_answers(false),
-            (Fault::Isolate | Fault::Mute | Fault::Deafen, _) => {
-                self.crew.switch.as_ref().map_or(Ok(()), |it| it.heal())?;
+            (Fault::Server(server_fault), Some(servers)) => server_fault.end(&servers.cluster)?,
+            (Fault::CutResponses, _) => self.workers.namespace.as_ref().map_or(Ok(()), |it| it.heal())?,
+            (Fault::WithholdResponses, Some(servers)) => servers.proxy.withhold_responses(false),
+            (Fault::Isolate | Fault::BlockSending | Fault::BlockReceiving, _) => {
+                self.workers.switch.as_ref().map_or(Ok(()), |it| it.heal())?;
             }
             (Fault::Pause, Some(servers)) => undo(|| servers.operator.pause("orders", false))?,
             (Fault::FillDisk, Some(servers)) => servers.empty_disk()?,
@@ -234,15 +248,15 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// How long a fault lasts.
-    fn hold(&mut self, fault: Fault) -> Duration {
+    /// Duration of a fault.
+    fn duration(&mut self, fault: Fault) -> Duration {
         let lease = u64::try_from(self.lease.as_millis()).unwrap_or(1000);
         let (least, most) = match fault {
-            Fault::Worker(Blow::Stop) | Fault::StopInTransaction => (lease * 6 / 5, lease * 2),
-            Fault::Worker(Blow::Kill | Blow::End) => (100, lease * 3 / 2),
-            Fault::Server(outage) => outage.hold(),
-            Fault::CutAnswers | Fault::WithholdAnswers => (lease / 2, lease * 2),
-            Fault::Isolate | Fault::Mute | Fault::Deafen => (lease * 3 / 2, lease * 5 / 2),
+            Fault::Worker(ProcessFault::Stop) | Fault::StopInTransaction => (lease * 6 / 5, lease * 2),
+            Fault::Worker(ProcessFault::Kill | ProcessFault::End) => (100, lease * 3 / 2),
+            Fault::Server(server_fault) => server_fault.duration(),
+            Fault::CutResponses | Fault::WithholdResponses => (lease / 2, lease * 2),
+            Fault::Isolate | Fault::BlockSending | Fault::BlockReceiving => (lease * 3 / 2, lease * 5 / 2),
             Fault::Pause | Fault::FillDisk => (500, lease),
             _ => (50, 300),
         };

@@ -1,9 +1,9 @@
-//! What must be true of the logs and tables, whatever was broken meanwhile.
+//! Invariants of the logs and tables, independent of the injected faults.
 //!
-//! A *term* is one process's belief under one token: from the first sample in which `is_leader()` was true to the last.
-//! A call that returned true compared the clock somewhere between the time before it and the time after it, so the term
-//! surely lasted from the first sample's *after* to the last sample's *before*: an overlap found here is a real one, and
-//! no process that was stopped within a call raises a false alarm. Everything here is a pure function of what was read.
+//! A *term* is the belief of one process under one token: from the first to the last sample in which `is_leader()` was
+//! true. A call that returned true compared the clock between the time before it and the time after it, so the term
+//! certainly lasted from the *after* of the first sample to the *before* of the last: every overlap found here is real,
+//! and a process that was stopped within a call causes no false alarm. All functions are pure.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::log::{Kind, Record};
 /// The lease of one slot of one election.
 pub(crate) type Lease = (u8, u16);
 
-/// One process's belief under one token.
+/// The belief of one process under one token.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
-    /// Which process: each start of a worker is another.
+    /// Number of the process; each start of a worker is another process.
     pub(crate) process: usize,
     pub(crate) worker: usize,
     pub(crate) lease: Lease,
@@ -24,7 +24,7 @@ pub(crate) struct Term {
     pub(crate) to_ns: u64,
 }
 
-/// The terms in one process's log. A term that was doubted and believed again is two, and a violation.
+/// Terms in the log of one process. A term that was interrupted and resumed counts as two, which is a violation.
 pub(crate) fn terms(process: usize, worker: usize, records: &[Record]) -> Vec<Term> {
     let mut open: BTreeMap<Lease, Term> = BTreeMap::new();
     let mut terms = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn terms(process: usize, worker: usize, records: &[Record]) -> Vec<Te
                     terms.extend(open.insert(lease, term));
                 }
             },
-            Kind::Doubts => terms.extend(open.remove(&lease)),
+            Kind::StopsBelieving => terms.extend(open.remove(&lease)),
             _ => {}
         }
     }
@@ -47,7 +47,7 @@ pub(crate) fn terms(process: usize, worker: usize, records: &[Record]) -> Vec<Te
     terms
 }
 
-/// Terms of one lease in the order in which they began.
+/// Terms of each lease by start time.
 pub(crate) fn by_lease(terms: &[Term]) -> BTreeMap<Lease, Vec<Term>> {
     let mut leases: BTreeMap<Lease, Vec<Term>> = BTreeMap::new();
     for term in terms {
@@ -57,7 +57,7 @@ pub(crate) fn by_lease(terms: &[Term]) -> BTreeMap<Lease, Vec<Term>> {
     leases
 }
 
-/// Two processes believed in the same lease at the same time, for this long.
+/// An overlap of two processes' belief in the same lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Overlap {
     pub(crate) lease: Lease,
@@ -65,7 +65,7 @@ pub(crate) struct Overlap {
     pub(crate) what: String,
 }
 
-/// Every pair of terms of different processes that overlaps.
+/// All overlapping pairs of terms of different processes.
 pub(crate) fn overlaps(terms: &[Term]) -> Vec<Overlap> {
     let mut found = Vec::new();
     for (lease, terms) in by_lease(terms) {
@@ -88,14 +88,14 @@ pub(crate) fn overlaps(terms: &[Term]) -> Vec<Overlap> {
     found
 }
 
-/// Tokens must strictly grow from term to term of a lease; so a term that ended never comes back either.
+/// Tokens must strictly increase from term to term of a lease, so an ended term must not resume either.
 pub(crate) fn tokens_that_did_not_grow(terms: &[Term]) -> Vec<String> {
     let mut found = Vec::new();
     for (lease, terms) in by_lease(terms) {
         for pair in terms.windows(2).filter(|pair| pair[1].token <= pair[0].token) {
             let token = tenure::Token::from_u64;
             found.push(format!(
-                "{lease:?}: worker {} believed under {} after worker {} had under {}",
+                "{lease:?}: worker {} believed under token {} after worker {} under token {}",
                 pair[1].worker,
                 token(pair[1].token),
                 pair[0].worker,
@@ -106,7 +106,7 @@ pub(crate) fn tokens_that_did_not_grow(terms: &[Term]) -> Vec<String> {
     found
 }
 
-/// Rows in commit order whose token is lower than one before, per lease: stale writes that were accepted.
+/// Rows in commit order whose token is lower than an earlier one of the lease: accepted stale writes.
 pub(crate) fn stale_rows(rows: &[(String, u64)]) -> Vec<String> {
     let mut highest: BTreeMap<&str, u64> = BTreeMap::new();
     let mut found = Vec::new();
@@ -121,25 +121,25 @@ pub(crate) fn stale_rows(rows: &[(String, u64)]) -> Vec<String> {
     found
 }
 
-/// Something that was broken, and when.
+/// An injected fault and its time.
 #[derive(Clone, Debug)]
 pub(crate) struct Injected {
     pub(crate) name: &'static str,
-    /// Whom it hit; everybody if nobody in particular.
+    /// The affected worker; `None` means all.
     pub(crate) worker: Option<usize>,
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
 }
 
-/// How long a lease was without a believer, and after which fault.
+/// Time without a believer, and the fault that caused it.
 #[derive(Clone, Debug)]
 pub(crate) struct Gap {
     pub(crate) after: &'static str,
     pub(crate) ns: u64,
 }
 
-/// The latest fault that hit this worker, or everybody, before it lost something.
-pub(crate) fn to_blame(
+/// The latest fault that affected this worker, or all workers, before a loss.
+pub(crate) fn cause_of(
     faults: &[Injected],
     worker: usize,
     lost_ns: u64,
@@ -150,20 +150,20 @@ pub(crate) fn to_blame(
     Some(faults.iter().filter(hit).filter(before).max_by_key(|it| it.from_ns)?.name)
 }
 
-/// The gaps between terms, each put down to what is to blame for the loss.
+/// Gaps between terms, with the fault that caused each.
 pub(crate) fn gaps(terms: &[Term], faults: &[Injected], lease_ns: u64) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for terms in by_lease(terms).values() {
         for pair in terms.windows(2) {
             let (lost_ns, led) = (pair[0].to_ns, pair[0].worker);
-            let after = to_blame(faults, led, lost_ns, lease_ns).unwrap_or("hand-over");
+            let after = cause_of(faults, led, lost_ns, lease_ns).unwrap_or("handover");
             gaps.push(Gap { after, ns: pair[1].from_ns.saturating_sub(lost_ns) });
         }
     }
     gaps
 }
 
-/// How long leases were believed in, and how long they could have been: from the first belief to the end.
+/// Time with a believer, and total time from the first belief to the end.
 pub(crate) fn led_and_total(terms: &[Term], end_ns: u64) -> (u64, u64) {
     let (mut led, mut total) = (0, 0);
     for terms in by_lease(terms).values() {

@@ -1,4 +1,4 @@
-//! What people see: a line while it runs, a table when it has ended.
+//! Output: a progress line during the run, and tables at its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tenure_testkit::rig::true_boottime_ns;
 
+use crate::control_runner::Control;
 use crate::oracles::{Gap, Injected};
-use crate::theatre::Control;
 
-/// How many violations of one run are shown.
+/// Maximum number of printed violations.
 const SHOWN: usize = 20;
 
-/// The line that tells how far it is. On a terminal it is painted over; elsewhere a new one comes every ten seconds.
+/// The progress line. On a terminal it is overwritten; otherwise a new line is printed every ten seconds.
 pub(crate) struct Progress {
-    stage: &'static str,
+    scenario: &'static str,
     doing: String,
     until_ns: u64,
     painted_ns: u64,
@@ -24,12 +24,12 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new() -> Self {
         let terminal = std::io::stderr().is_terminal();
-        Self { stage: "", doing: String::new(), until_ns: 0, painted_ns: 0, terminal }
+        Self { scenario: "", doing: String::new(), until_ns: 0, painted_ns: 0, terminal }
     }
 
-    /// A stage begins that lasts about this long.
-    pub(crate) fn stage(&mut self, stage: &'static str, seconds: f64) {
-        self.stage = stage;
+    /// Start a scenario of about this duration.
+    pub(crate) fn scenario(&mut self, scenario: &'static str, seconds: f64) {
+        self.scenario = scenario;
         self.until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
         self.doing = "starting".into();
         self.painted_ns = 0;
@@ -44,9 +44,9 @@ impl Progress {
         self.tick();
     }
 
-    /// Something that people should know.
+    /// Print a note.
     pub(crate) fn note(&mut self, what: &str) {
-        eprintln!("{}[{}] {what}", if self.terminal { "\r\x1b[K" } else { "" }, self.stage);
+        eprintln!("{}[{}] {what}", if self.terminal { "\r\x1b[K" } else { "" }, self.scenario);
     }
 
     pub(crate) fn tick(&mut self) {
@@ -57,7 +57,7 @@ impl Progress {
         }
         self.painted_ns = now;
         let left = self.until_ns.saturating_sub(now).div_ceil(1_000_000_000);
-        let line = format!("[{}] {left} s left: {}", self.stage, self.doing);
+        let line = format!("[{}] {left} s left: {}", self.scenario, self.doing);
         if self.terminal {
             eprint!("\r\x1b[K{line}");
             let _ = std::io::stderr().flush();
@@ -73,31 +73,30 @@ impl Progress {
     }
 }
 
-/// What came of a stage, as people are told.
+/// Printed result of a scenario.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    pub(crate) stage: &'static str,
+    pub(crate) scenario: &'static str,
     pub(crate) faults: BTreeMap<&'static str, usize>,
-    /// What was counted. All stages of a run count the same.
+    /// Figures. All scenarios of a run have the same ones.
     pub(crate) figures: Vec<(&'static str, String)>,
-    /// How often something was refused that was said under an old token, if that is demanded of all stages together.
+    /// Number of rejected writes under old tokens, if the run requires some.
     pub(crate) stale_refused: usize,
     pub(crate) gaps: Vec<Gap>,
     pub(crate) violations: Vec<String>,
 }
 
 impl Outcome {
-    /// A stage in which this was broken, and this was amiss.
-    pub(crate) fn new(stage: &'static str, broken: &[Injected], amiss: Vec<String>) -> Outcome {
+    /// Create the result of a scenario from its faults and violations.
+    pub(crate) fn new(scenario: &'static str, broken: &[Injected], violations: Vec<String>) -> Outcome {
         let mut faults = BTreeMap::new();
         broken.iter().for_each(|fault| *faults.entry(fault.name).or_default() += 1);
-        let violations = amiss.into_iter().map(|it| format!("{stage}: {it}")).collect();
-        Outcome { stage, faults, violations, ..Outcome::default() }
+        let violations = violations.into_iter().map(|it| format!("{scenario}: {it}")).collect();
+        Outcome { scenario, faults, violations, ..Outcome::default() }
     }
 }
 
-/// Says that nothing was put to the test if that is so in all stages: in a short one it may be that nobody lived to say anything under an
-/// old token.
+/// Add a violation if no scenario rejected a write under an old token. A single short scenario may have none.
 pub(crate) fn demand_refusals(outcomes: &mut [Outcome], otherwise: &str) {
     if outcomes.iter().all(|it| it.stale_refused == 0)
         && let Some(last) = outcomes.last_mut()
@@ -106,7 +105,7 @@ pub(crate) fn demand_refusals(outcomes: &mut [Outcome], otherwise: &str) {
     }
 }
 
-/// Prints the figures, the gaps if they have a title, and what was amiss; tells whether nothing was.
+/// Print figures, gaps (if titled), controls and violations. Returns whether there is no violation.
 pub(crate) fn print(outcomes: &[Outcome], gaps: Option<&str>, controls: &[Control], seed: u64) -> bool {
     if !outcomes.is_empty() {
         print_figures(outcomes);
@@ -129,19 +128,19 @@ pub(crate) fn print(outcomes: &[Outcome], gaps: Option<&str>, controls: &[Contro
     if well {
         println!("\nall oracles hold; seed {seed}");
     } else {
-        println!("\nFAILED: {} violations, {missed} controls amiss; seed {seed}", violations.len());
+        println!("\nFAILED: {} violations, {missed} failed controls; seed {seed}", violations.len());
     }
     well
 }
 
-/// Figures of all stages side by side.
+/// Figures of all scenarios side by side.
 fn print_figures(outcomes: &[Outcome]) {
     let row = |what: &str, figure: &dyn Fn(&Outcome) -> String| {
         let figures: String = outcomes.iter().map(|it| format!(" {:>10}", figure(it))).collect();
         println!("{what:<40}{figures}");
     };
     println!();
-    row("", &|it| it.stage.to_owned());
+    row("", &|it| it.scenario.to_owned());
     row("faults", &|it| it.faults.values().sum::<usize>().to_string());
     let kinds: BTreeSet<_> = outcomes.iter().flat_map(|it| it.faults.keys()).collect();
     for kind in kinds {
@@ -152,10 +151,10 @@ fn print_figures(outcomes: &[Outcome]) {
     }
 }
 
-/// How long things were away, by stage and fault.
+/// Durations of gaps by scenario and fault.
 fn print_gaps(title: &str, outcomes: &[Outcome]) {
     println!("\n{title:<52} {:>5} {:>8} {:>8} {:>8}", "n", "p50", "p99", "max");
-    for Outcome { stage, gaps, .. } in outcomes {
+    for Outcome { scenario, gaps, .. } in outcomes {
         let mut by_fault: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for Gap { after, ns } in gaps {
             by_fault.entry(after).or_default().push(*ns);
@@ -165,7 +164,7 @@ fn print_gaps(title: &str, outcomes: &[Outcome]) {
             let at = |part: f64| gaps[((gaps.len() - 1) as f64 * part).round() as usize] as f64 / 1e6;
             println!(
                 "  {:<50} {:>5} {:>8.1} {:>8.1} {:>8.1}",
-                format!("{stage}: {after}"),
+                format!("{scenario}: {after}"),
                 gaps.len(),
                 at(0.5),
                 at(0.99),
@@ -175,16 +174,16 @@ fn print_gaps(title: &str, outcomes: &[Outcome]) {
     }
 }
 
-/// Which mistakes were found.
+/// Results of the controls.
 fn print_controls(controls: &[Control]) {
     let caught = controls.iter().filter(|it| it.caught && it.silent_without).count();
     println!("\ncontrols caught {caught} of {}", controls.len());
     for control in controls {
-        let verdict = match (control.caught, control.silent_without) {
+        let evaluation = match (control.caught, control.silent_without) {
             (true, true) => "caught",
             (false, _) => "MISSED",
-            (true, false) => "FALSE ALARM without the mistake",
+            (true, false) => "FALSE ALARM without the bug",
         };
-        println!("  {:<50} {verdict}", control.mistake);
+        println!("  {:<50} {evaluation}", control.bug);
     }
 }

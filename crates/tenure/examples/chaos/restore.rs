@@ -1,10 +1,12 @@
-//! The stage *restore*: the server is gone for good, and another goes on from a dump that does not know the last commits.
+//! The *restore* scenario: the server is lost permanently, and another one continues from a dump that lacks the last
+//! commits.
 //!
-//! Rounds: the database is dumped under load; leaders change, so that there are grants, writes and fences that the dump does not know; the
-//! dump is restored in a new cluster, whose WAL timeline and system identifier begin anew, as after `pg_upgrade`; the old server is killed,
-//! and a forwarder leads everybody to the new one. Afterwards tokens must be greater than all that was lost, stale tokens
-//! refused, and never two leaders. Every second round ends with a promotion of a standby of the new cluster that lost commits:
-//! by the WAL timeline alone its tokens would be those of the cluster before. Each cluster is the next round's first.
+//! Each round dumps the database under load, changes leaders so that the dump misses grants, writes and fences,
+//! restores the dump in a new cluster, whose WAL timeline and system identifier start again (as after `pg_upgrade`),
+//! kills the old server, and redirects all clients. Afterwards tokens must be greater than all lost ones, stale tokens
+//! must be rejected, and at most one process may lead. Every second round ends with a promotion of a standby of the new
+//! cluster that lost commits: by the WAL timeline alone, its tokens would equal those of the previous cluster. Each
+//! cluster is the first one of the next round.
 
 use std::time::Duration;
 
@@ -13,17 +15,17 @@ use tenure_testkit::rig::{PgCluster, PgClusterBuilder, PgStandby, true_boottime_
 use tokio::runtime::Handle;
 
 use crate::Failed;
-use crate::crew::{Crew, Hand};
-use crate::deck::wait;
-use crate::forward::Forwarder;
-use crate::ledger::{Ledger, POSTGRES_TABLES};
+use crate::evaluation::{Guarantee, Scenario, evaluate};
+use crate::fault_deck::wait;
 use crate::operator::Operator;
 use crate::oracles::Injected;
+use crate::postgres::{LEASE, migrate, plan};
+use crate::proxy::Proxy;
 use crate::report::{Outcome, Progress};
-use crate::servers::{LEASE, migrate, plan};
-use crate::verdict::{Promise, Stage, judge};
+use crate::tables::{POSTGRES_TABLES, WriteTables};
+use crate::worker_processes::{WorkerProcesses, WorkerSlot};
 
-/// The server of this moment.
+/// The current server.
 enum Server {
     Cluster(PgCluster),
     Promoted(PgStandby),
@@ -42,22 +44,22 @@ fn server() -> PgClusterBuilder {
     PgCluster::builder().settings(&[("max_connections", "200")])
 }
 
-/// Runs rounds for about this long, and at least one.
+/// Run rounds for about this long, at least one.
 pub(crate) fn run(
     seconds: f64,
     entropy: &mut SplitMix,
     progress: &mut Progress,
     runtime: &Handle,
 ) -> Result<Outcome, Failed> {
-    progress.stage("restore", seconds);
+    progress.scenario("restore", seconds);
     let first = server().start()?;
     first.psql("postgres", POSTGRES_TABLES)?;
     runtime.block_on(migrate(&first.url()))?;
-    let forwarder = Forwarder::to(first.port(), runtime)?;
-    let operator = Operator { url: forwarder.url("postgres"), runtime: runtime.clone() };
-    let mut crew = Crew::new()?;
-    crew.hands = (0..4).map(|worker| Hand::new(plan(worker, forwarder.url("postgres")))).collect();
-    crew.start_all()?;
+    let proxy = Proxy::to(first.port(), runtime)?;
+    let operator = Operator { url: proxy.url("postgres"), runtime: runtime.clone() };
+    let mut workers = WorkerProcesses::new()?;
+    workers.slots = (0..4).map(|worker| WorkerSlot::new(plan(worker, proxy.url("postgres")))).collect();
+    workers.start_all()?;
     let until_ns = true_boottime_ns() + (seconds * 1e9) as u64;
     let (mut servers, mut faults) = (vec![Server::Cluster(first)], Vec::new());
     while servers.len() < 2 || true_boottime_ns() < until_ns {
@@ -75,7 +77,7 @@ pub(crate) fn run(
         if let Server::Promoted(standby) = &new {
             standby.disconnect()?;
         }
-        progress.doing("grants that the copy does not know");
+        progress.doing("grants missed by the copy");
         for _ in 0..=entropy.next_u64() % 3 {
             for election in ["orders", "pool"] {
                 let from_ns = true_boottime_ns();
@@ -92,16 +94,16 @@ pub(crate) fn run(
         if let Server::Promoted(standby) = &new {
             standby.promote()?;
         }
-        forwarder.point_to(new.cluster().port());
+        proxy.point_to(new.cluster().port());
         faults.push(Injected { name, worker: None, from_ns, to_ns: true_boottime_ns() });
         servers.push(new);
         wait(progress, LEASE * 3);
     }
     let end_ns = true_boottime_ns();
-    crew.end_all();
-    let ledger = Ledger::open(&forwarder.url("postgres"))?;
+    workers.end_all();
+    let tables = WriteTables::open(&proxy.url("postgres"))?;
     let names = vec!["orders".into(), "pool".into()];
-    let promises = vec![Promise::AtMostOne; 2];
-    let stage = Stage { name: "restore", names, promises, faults, end_ns, commits_survive: false };
-    runtime.block_on(judge(stage, &crew, &ledger))
+    let guarantees = vec![Guarantee::AtMostOne; 2];
+    let scenario = Scenario { name: "restore", names, guarantees, faults, end_ns, commits_survive: false };
+    runtime.block_on(evaluate(scenario, &workers, &tables))
 }

@@ -1,40 +1,40 @@
-//! A worker process: it campaigns, and for as long as it believes it writes.
+//! A worker process: it campaigns, and writes while it believes to lead.
 //!
-//! Per election there is a *seat*. While `is_leader()` is true, a thread of its own writes that down about once per
-//! millisecond, and a task writes under the guard. Another task writes with nothing but the last token this process had,
-//! long after it lost leadership: those are the stale writes that the fence must refuse. The process ends in good order
-//! on SIGTERM, and at once when the process that started it is gone.
+//! For each election there is a candidacy. While `is_leader()` is true, a thread logs that about once per millisecond,
+//! and a task writes under the guard. Another task writes with only the last token of this process, long after
+//! leadership was lost: the fence must reject these stale writes. The process ends in order on SIGTERM, and at once
+//! when its parent ends.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure::port::Takeover;
+use tenure::port::TakeoverMode;
 use tenure::{Elector, Leadership, Tenure, Token};
 use tenure_testkit::rig::true_boottime_ns;
 use tokio::signal::unix::Signal;
 
 use crate::Failed;
-use crate::crew::{Job, stop_myself};
-use crate::ledger::{Entry, Ledger, Outcome};
 use crate::log::{Kind, Log, Record};
-use crate::process::insist;
+use crate::process::retry;
+use crate::tables::{Entry, Outcome, WriteTables};
+use crate::worker_processes::{Job, stop_myself};
 
-/// What a worker is told to do.
+/// Instructions of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) worker: usize,
     pub(crate) url: String,
     pub(crate) direct_url: Option<String>,
-    /// Where the tables are, if they are not in the store: then they are fenced by the token alone.
-    pub(crate) ledger: Option<String>,
-    pub(crate) takeover: Takeover,
+    /// Location of the tables, if they are not in the store: then they are fenced by the token alone.
+    pub(crate) tables: Option<String>,
+    pub(crate) takeover: TakeoverMode,
     pub(crate) lease_ms: u64,
     pub(crate) priority: i32,
     pub(crate) elections: Vec<Election>,
     pub(crate) log: PathBuf,
-    /// A mistake put back in: belief is a flag that only the store's word clears.
+    /// Injected bug: belief is a flag that only a response of the store clears.
     pub(crate) trust_is_a_flag: bool,
 }
 
@@ -49,18 +49,18 @@ impl Job for Plan {
 /// An election to campaign in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Election {
-    /// What the log calls it.
+    /// Index of the election in the log.
     pub(crate) index: u8,
     pub(crate) name: String,
     pub(crate) slots: u32,
 }
 
-/// Whoever removes this file from the workplace stops itself in the middle of a guarded transaction...
-pub(crate) const DALLY: &str = "dally";
-/// ...and leaves its worker number here.
-pub(crate) const DALLYING: &str = "dallying";
+/// The worker that removes this file from the work directory stops itself in the middle of a guarded transaction...
+pub(crate) const PAUSE_IN_TRANSACTION: &str = "pause-in-transaction";
+/// ...and writes its number to this file.
+pub(crate) const PAUSED_IN_TRANSACTION: &str = "paused-in-transaction";
 
-struct Seat {
+struct CandidateState {
     election: Election,
     leading: Mutex<Option<Leadership>>,
     last: Mutex<Option<(u32, Token)>>,
@@ -69,21 +69,25 @@ struct Seat {
 struct Worker {
     plan: Plan,
     log: Log,
-    ledger: Ledger,
-    seats: Vec<Seat>,
+    tables: WriteTables,
+    candidates: Vec<CandidateState>,
 }
 
-/// Lives a worker's life.
-pub(crate) async fn live(plan: Plan, mut terminate: Signal) -> Result<(), Failed> {
-    let seats = plan.elections.iter().cloned();
-    let seats = seats.map(|election| Seat { election, leading: Mutex::default(), last: Mutex::default() });
+/// Run a worker.
+pub(crate) async fn run_process(plan: Plan, mut terminate: Signal) -> Result<(), Failed> {
+    let candidates = plan.elections.iter().cloned();
+    let candidates = candidates.map(|election| CandidateState {
+        election,
+        leading: Mutex::default(),
+        last: Mutex::default(),
+    });
     let worker = Arc::new(Worker {
         log: Log::open(&plan.log)?,
-        ledger: match &plan.ledger {
-            Some(elsewhere) => Ledger::elsewhere(elsewhere)?,
-            None => Ledger::open(&plan.url)?,
+        tables: match &plan.tables {
+            Some(external) => WriteTables::external(external)?,
+            None => WriteTables::open(&plan.url)?,
         },
-        seats: seats.collect(),
+        candidates: candidates.collect(),
         plan,
     });
     let sampler = worker.clone();
@@ -96,15 +100,15 @@ pub(crate) async fn live(plan: Plan, mut terminate: Signal) -> Result<(), Failed
         campaigned = worker.clone().campaign_everywhere(&tenure) => campaigned?,
         _ = terminate.recv() => {}
     }
-    worker.seats.iter().for_each(|seat| *locked(&seat.leading) = None);
+    worker.candidates.iter().for_each(|candidate| *locked(&candidate.leading) = None);
     let _ = tokio::time::timeout(Duration::from_secs(3), tenure.close()).await;
     Ok(())
 }
 
 impl Worker {
-    /// Opens a session, as often as it takes.
+    /// Open a session, with retries.
     async fn open(&self) -> Tenure {
-        insist(async || {
+        retry(async || {
             let mut builder = Tenure::builder()
                 .url(&self.plan.url)
                 .name(format!("worker-{}", self.plan.worker))
@@ -120,8 +124,8 @@ impl Worker {
 
     async fn campaign_everywhere(self: Arc<Self>, tenure: &Tenure) -> Result<(), tenure::Error> {
         let mut tasks = tokio::task::JoinSet::new();
-        for index in 0..self.seats.len() {
-            let election = &self.seats[index].election;
+        for index in 0..self.candidates.len() {
+            let election = &self.candidates[index].election;
             let elector = loop {
                 let elector = tenure
                     .elector(&election.name)
@@ -137,17 +141,17 @@ impl Worker {
             let (worker, tenure) = (self.clone(), tenure.clone());
             tasks.spawn(async move { worker.campaign(index, elector, tenure).await });
             let worker = self.clone();
-            tasks.spawn(async move { worker.write_carelessly(index).await });
+            tasks.spawn(async move { worker.write_stale(index).await });
         }
         while tasks.join_next().await.is_some() {}
         Ok(())
     }
 
     async fn campaign(&self, index: usize, elector: Elector, tenure: Tenure) {
-        let seat = &self.seats[index];
+        let candidate = &self.candidates[index];
         while let Ok(leadership) = elector.elected().await {
-            *locked(&seat.last) = Some((leadership.slot(), leadership.token()));
-            *locked(&seat.leading) = Some(leadership.clone());
+            *locked(&candidate.last) = Some((leadership.slot(), leadership.token()));
+            *locked(&candidate.leading) = Some(leadership.clone());
             if self.plan.trust_is_a_flag {
                 while tenure.session().as_ref() == Some(leadership.session()) {
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -155,67 +159,72 @@ impl Worker {
             } else {
                 tokio::select! {
                     _ = leadership.lost() => {}
-                    _ = leadership.asked() => {}
-                    () = self.write_as_leader(seat, &leadership) => {}
+                    _ = leadership.leader_request() => {}
+                    () = self.write_as_leader(candidate, &leadership) => {}
                 }
             }
-            *locked(&seat.leading) = None;
+            *locked(&candidate.leading) = None;
         }
     }
 
-    /// Guarded writes, one after the other, while it is believed.
-    async fn write_as_leader(&self, seat: &Seat, leadership: &Leadership) {
+    /// Write under the guard repeatedly while this process believes to lead.
+    async fn write_as_leader(&self, candidate: &CandidateState, leadership: &Leadership) {
         while leadership.is_leader() {
-            let entry = self.entry(seat, leadership.slot(), leadership.token());
-            let dally = std::fs::remove_file(DALLY).is_ok();
+            let entry = self.entry(candidate, leadership.slot(), leadership.token());
+            let pauses = std::fs::remove_file(PAUSE_IN_TRANSACTION).is_ok();
             let before = true_boottime_ns();
             let midway = || {
-                if dally && std::fs::write(DALLYING, self.plan.worker.to_string()).is_ok() {
+                if pauses && std::fs::write(PAUSED_IN_TRANSACTION, self.plan.worker.to_string()).is_ok() {
                     stop_myself();
                 }
             };
-            let kind = match self.ledger.guarded(leadership, &entry, midway).await {
+            let kind = match self.tables.guarded(leadership, &entry, midway).await {
                 Outcome::Done => Kind::Guarded,
                 Outcome::Refused => Kind::GuardRefused,
                 Outcome::Unknown => Kind::Unknown,
             };
-            self.tell(kind, seat, &entry, before);
+            self.log_record(kind, candidate, &entry, before);
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
     }
 
-    /// Writes under the last token that this process had, as long as it lives.
-    async fn write_carelessly(&self, index: usize) {
-        let seat = &self.seats[index];
+    /// Write under the last token of this process, for as long as it runs.
+    async fn write_stale(&self, index: usize) {
+        let candidate = &self.candidates[index];
         loop {
-            let last = *locked(&seat.last);
+            let last = *locked(&candidate.last);
             if let Some((slot, token)) = last {
-                let entry = self.entry(seat, slot, token);
+                let entry = self.entry(candidate, slot, token);
                 let before = true_boottime_ns();
-                let kind = match self.ledger.careless(&entry).await {
+                let kind = match self.tables.write_with_token(&entry).await {
                     Outcome::Done => Kind::Fenced,
                     Outcome::Refused => Kind::FenceRefused,
                     Outcome::Unknown => Kind::Unknown,
                 };
-                self.tell(kind, seat, &entry, before);
+                self.log_record(kind, candidate, &entry, before);
             }
             tokio::time::sleep(Duration::from_millis(70)).await;
         }
     }
 
-    /// Writes down what is believed, in a thread of its own: a busy runtime must not hide belief.
+    /// Log the belief, in a separate thread: a busy runtime must not hide it.
     fn sample(&self) {
-        let mut believed: Vec<Option<(u32, Token)>> = vec![None; self.seats.len()];
+        let mut believed: Vec<Option<(u32, Token)>> = vec![None; self.candidates.len()];
         loop {
-            for (seat, believed) in self.seats.iter().zip(&mut believed) {
-                let leading = locked(&seat.leading);
+            for (candidate, believed) in self.candidates.iter().zip(&mut believed) {
+                let leading = locked(&candidate.leading);
                 let before = true_boottime_ns();
                 let believes = leading.as_ref().filter(|it| self.plan.trust_is_a_flag || it.is_leader());
                 let now = believes.map(|leadership| (leadership.slot(), leadership.token()));
                 if let Some((slot, token)) = now {
-                    self.tell(Kind::Believes, seat, &self.entry(seat, slot, token), before);
+                    self.log_record(Kind::Believes, candidate, &self.entry(candidate, slot, token), before);
                 } else if let Some((slot, token)) = *believed {
-                    self.tell(Kind::Doubts, seat, &self.entry(seat, slot, token), before);
+                    self.log_record(
+                        Kind::StopsBelieving,
+                        candidate,
+                        &self.entry(candidate, slot, token),
+                        before,
+                    );
                 }
                 *believed = now;
             }
@@ -223,14 +232,14 @@ impl Worker {
         }
     }
 
-    fn entry(&self, seat: &Seat, slot: u32, token: Token) -> Entry {
-        Entry { election: seat.election.name.clone(), slot, token, worker: self.plan.worker }
+    fn entry(&self, candidate: &CandidateState, slot: u32, token: Token) -> Entry {
+        Entry { election: candidate.election.name.clone(), slot, token, worker: self.plan.worker }
     }
 
-    fn tell(&self, kind: Kind, seat: &Seat, entry: &Entry, before: u64) {
+    fn log_record(&self, kind: Kind, candidate: &CandidateState, entry: &Entry, before: u64) {
         self.log.write(Record {
             kind,
-            election: seat.election.index,
+            election: candidate.election.index,
             slot: u16::try_from(entry.slot).unwrap_or(u16::MAX),
             token: entry.token.as_u64(),
             before,

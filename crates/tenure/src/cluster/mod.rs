@@ -1,21 +1,24 @@
-//! Names that one process of all has, and singletons that run in one of them.
+//! Registered names and singletons.
 //!
-//! A [`Registry`] gives unique names to processes: an address book that can not hold two entries of one name. A [`Supervisor`]
-//! spreads named singletons over the processes that offer to run them, moves as few as can be when processes come and go, hands
-//! their state on when they move in good order, and starts them elsewhere when a process dies.
+//! A [`Registry`] registers unique names of processes, so that others can find their address. A [`Supervisor`]
+//! distributes named singletons among the processes that offer to run them. It moves the minimum number when
+//! processes come and go, hands over their state when they stop in an orderly way, and starts them elsewhere
+//! when a process dies.
 //!
-//! Both stand on one of two footings, and which one is in their type:
+//! Both run on one of two backends, which is part of their type:
 //!
-//! | | [`Strict`]: any store | `Soft`: gossip |
+//! | | [`StrictBackend`]: any store | `SoftBackend`: gossip |
 //! |---|---|---|
-//! | two at once | never | while a netsplit lasts, and until its two sides have met |
+//! | two holders at once | never | during a network partition, and until its sides have reconnected |
 //! | token | yes: fences and guards | none, by type |
-//! | where the store can not be reached | nobody has it | there is no store |
-//! | after a crash | a lease; on SQLite and in memory, at once | the failure detector's time |
-//! | needs | a store (`memory:` too: singletons of one process) | that members reach each other |
+//! | while the store cannot be reached | no holder | there is no store |
+//! | takeover after a crash | after a lease; on SQLite and in memory at once | after the failure detector's
+//! delay |
+//! | requires | a store (also `memory:`, for singletons of one process) | that members reach each other |
 //!
-//! **Truth** is in the store's leases, or in what each member says of itself. When the store is away, what a process has is over when
-//! its trust runs out; whoever registered is told ([`Registered::ended`]), and a singleton is dropped.
+//! The leases in the store, or the entries of each member, are the only authority. When the store cannot be
+//! reached, a registration ends when trust ends: its owner is told ([`Registration::ended`]), and a singleton
+//! is dropped.
 
 mod registry;
 mod restarts;
@@ -25,19 +28,20 @@ mod soft;
 mod strict;
 mod supervisor;
 
-pub use tenure_core::cluster::{
-    CAPACITY_MAX, HANDOFF_MAX, Metadata, MetadataError, NameChange, NameView, Resolver, TooLarge,
+pub use tenure_core::rules::cluster::{
+    CAPACITY_MAX, ConflictPolicy, HANDOFF_MAX, HandoffTooLarge, Metadata, MetadataError, NameChange,
+    RegisteredName,
 };
 
-pub use self::registry::{Ended, Footing, Registered, Registry, RegistryError};
-pub use self::singleton::Singleton;
+pub use self::registry::{Registration, RegistrationEnd, Registry, RegistryBackend, RegistryError};
+pub use self::singleton::SingletonContext;
 #[cfg(feature = "gossip")]
-pub use self::soft::Soft;
-pub use self::strict::Strict;
+pub use self::soft::SoftBackend;
+pub use self::strict::StrictBackend;
 pub use self::supervisor::{Supervisor, SupervisorBuilder, SupervisorError};
 
-/// The namespace of the elections that names are, unless another is chosen.
+/// Default namespace of the elections for registered names.
 pub const NAMES: &str = "names";
 
-/// The namespace of the elections that singletons are, unless another is chosen.
+/// Default namespace of the elections for singletons.
 pub const SINGLETONS: &str = "singletons";

@@ -1,4 +1,4 @@
-//! Unique names.
+//! Registered names.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -6,123 +6,124 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_core::Stream;
 use futures_util::stream;
-use tenure_core::cluster::{
-    Metadata, MetadataError, NameChange, NameView, changes, check_metadata, is_reserved,
+use tenure_core::rules::cluster::{
+    Metadata, MetadataError, NameChange, RegisteredName, changes, is_reserved, validate_metadata,
 };
-use tenure_core::lease::Loss;
+use tenure_core::rules::lease::LossReason;
 use tenure_core::{Name, NameError};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::Error;
 
-/// What names and singletons stand on. There are two, [`Strict`](super::Strict) and, on gossip, `Soft`; nobody else makes one.
-pub trait Footing: sealed::Footing {}
+/// Backend of names and singletons: [`StrictBackend`](super::StrictBackend) or, on gossip, `SoftBackend`.
+/// Sealed.
+pub trait RegistryBackend: sealed::RegistryBackend {}
 
 pub(crate) mod sealed {
     use super::*;
 
-    /// What a registry needs of its footing.
+    /// Operations that a registry needs from its backend.
     #[async_trait]
-    pub trait Footing: Clone + Send + Sync + Sized + 'static {
-        /// What only a registration of this footing has.
-        type Hold: Send + Sync + 'static;
-        /// What only a singleton of this footing has.
-        type Grip: Clone + Send + Sync + 'static;
-        /// Rings when names may have changed.
-        type Ears: Send + 'static;
+    pub trait RegistryBackend: Clone + Send + Sync + Sized + 'static {
+        /// Data of a registration on this backend.
+        type RegistrationData: Send + Sync + 'static;
+        /// Data of a singleton run on this backend.
+        type RunLease: Clone + Send + Sync + 'static;
+        /// Subscription to changes of names.
+        type Changes: Send + 'static;
 
-        /// Registers a name, waiting for at most so long if somebody has it.
+        /// Registers a name. Waits up to `max_wait` if the name is held.
         async fn register(
             &self,
             name: Name,
             metadata: Metadata,
-            patience: Duration,
-        ) -> Result<Registered<Self>, RegistryError>
+            max_wait: Duration,
+        ) -> Result<Registration<Self>, RegistryError>
         where
-            Self: super::Footing;
+            Self: super::RegistryBackend;
 
-        /// Who has a name.
-        async fn whereis(&self, name: &Name) -> Result<Option<NameView>, RegistryError>;
+        /// Reads the holder of a name.
+        async fn whereis(&self, name: &Name) -> Result<Option<RegisteredName>, RegistryError>;
 
-        /// All names.
-        async fn list(&self) -> Result<BTreeMap<Name, NameView>, RegistryError>;
+        /// Reads all names.
+        async fn list(&self) -> Result<BTreeMap<Name, RegisteredName>, RegistryError>;
 
-        /// Begins to listen, before the first look.
-        fn listen(&self) -> Self::Ears;
+        /// Subscribes to changes. Call it before the first read.
+        fn subscribe(&self) -> Self::Changes;
 
-        /// Waits until it is worth another look. `false` when there is nothing more to come.
-        async fn hear(&self, ears: &mut Self::Ears) -> bool;
+        /// Waits until names may have changed. Returns `false` at the end of the subscription.
+        async fn wait_for_change(&self, changes: &mut Self::Changes) -> bool;
     }
 }
 
-/// Why something could not be done in a registry.
+/// A registry operation failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// Somebody has the name. Nothing was changed.
+    /// Another process holds the name. Nothing was changed.
     #[error("{name} is registered by {holder}; wait for it with `register_within`, or choose another name")]
     Taken {
-        /// Which name.
+        /// The name.
         name: Name,
-        /// What people call the process that has it.
+        /// Name of the process that holds it.
         holder: String,
     },
-    /// Nobody was seen to have the name, and it was not granted in time. Nothing is registered.
+    /// No holder was seen, and the name was not granted in time. Nothing is registered.
     #[error(
-        "{0} was not granted within {1:?}: the store is slow, several want it, or an operator has paused it"
+        "{0} was not granted within {1:?}: the store is slow, several processes want the name, or it is paused"
     )]
     NotGranted(Name, Duration),
-    /// The name is one of Tenure's own. Nothing was done.
-    #[error("names that begin with \"tenure:\" are kept for Tenure itself; {0} is one of them")]
+    /// The name is reserved for Tenure. Nothing was changed.
+    #[error("name {0} is reserved: names that begin with \"tenure:\" belong to Tenure; choose another name")]
     Reserved(Name),
-    /// The name is not allowed. Nothing was done.
+    /// The name is invalid. Nothing was changed.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// This can not be said about a name. Nothing was done.
+    /// The metadata is invalid. Nothing was changed.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// The name is not registered here any more. Nothing was done.
-    #[error("{0} is not registered here any more")]
-    Over(Name),
+    /// The name is no longer registered by this process. Nothing was changed.
+    #[error("{0} is no longer registered by this process")]
+    NotRegistered(Name),
     /// The session or the store failed.
     #[error(transparent)]
     Tenure(#[from] Error),
 }
 
-/// How a registration ended.
+/// Why a registration ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
-    /// It was given up: unregistered, or its handle was dropped.
+pub enum RegistrationEnd {
+    /// It was unregistered, or its handle was dropped.
     Unregistered,
-    /// An operator asked for it, or the session was closed.
-    Asked,
-    /// It is not trusted any more.
-    Lost(Loss),
-    /// After a netsplit somebody else had the name too, and this side is not to keep it.
+    /// An operator requested it, or the session was closed.
+    Requested,
+    /// It is no longer trusted.
+    Lost(LossReason),
+    /// After a network partition another member held the name too, and this one does not keep it.
     Conflict {
-        /// What people call the member that keeps it; `None` if nobody does.
+        /// Name of the member that keeps it; `None` if no member does.
         kept_by: Option<String>,
     },
 }
 
-/// Unique names of a cluster.
+/// The registered names of a cluster.
 ///
 /// ```
-/// # use tenure::{Tenure, backend::memory::Memory};
+/// # use tenure::{Tenure, store::memory::MemoryStore};
 /// use tenure::cluster::{Registry, RegistryError};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let memory = Memory::new();
+/// # let memory = MemoryStore::new();
 /// # let tenure = Tenure::builder().store(memory.clone()).name("a").open().await?;
 /// # let other = Tenure::builder().store(memory).name("b").open().await?;
 /// let registry = Registry::strict(&tenure);
 /// let billing = registry.register("billing", [("address", "10.0.0.7:8080")]).await?;
-/// println!("ours, under token {}", billing.token());
+/// println!("registered under token {}", billing.token());
 ///
-/// // Somebody else:
+/// // Another process:
 /// let registry = Registry::strict(&other);
-/// let found = registry.whereis("billing").await?.expect("somebody has it");
+/// let found = registry.whereis("billing").await?.expect("the name is registered");
 /// assert_eq!((found.holder.as_str(), found.metadata["address"].as_str()), ("a", "10.0.0.7:8080"));
 /// let refused = registry.register("billing", [("address", "10.0.0.8:8080")]).await;
 /// assert!(matches!(refused, Err(RegistryError::Taken { holder, .. }) if holder == "a"));
@@ -132,53 +133,56 @@ pub enum Ended {
 /// # tenure.close().await?; other.close().await?; Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Registry<F: Footing> {
-    pub(super) footing: F,
+pub struct Registry<F: RegistryBackend> {
+    pub(super) backend: F,
 }
 
-impl<F: Footing> Registry<F> {
-    /// Registers a name, with what others are to know about it. At once or not at all: if somebody has it, that is the answer.
+impl<F: RegistryBackend> Registry<F> {
+    /// Registers a name with metadata for others. Fails with [`RegistryError::Taken`] if another process holds
+    /// it.
     ///
-    /// A process that died keeps its names until it is found dead: use [`register_within`](Self::register_within) to wait for that.
+    /// A dead process keeps its names until its death is detected; [`register_within`](Self::register_within)
+    /// waits for that.
     pub async fn register<K: Into<String>, V: Into<String>>(
         &self,
         name: &str,
         metadata: impl IntoIterator<Item = (K, V)>,
-    ) -> Result<Registered<F>, RegistryError> {
+    ) -> Result<Registration<F>, RegistryError> {
         self.register_within(name, metadata, Duration::ZERO).await
     }
 
-    /// Registers a name, waiting for at most so long until whoever has it gives it up or is found dead.
+    /// Registers a name. Waits up to `max_wait` until the current holder releases it or is found dead.
     pub async fn register_within<K: Into<String>, V: Into<String>>(
         &self,
         name: &str,
         metadata: impl IntoIterator<Item = (K, V)>,
-        patience: Duration,
-    ) -> Result<Registered<F>, RegistryError> {
-        let (name, metadata) = (checked(name)?, said(metadata)?);
-        self.footing.register(name, metadata, patience).await
+        max_wait: Duration,
+    ) -> Result<Registration<F>, RegistryError> {
+        let (name, metadata) = (checked(name)?, checked_metadata(metadata)?);
+        self.backend.register(name, metadata, max_wait).await
     }
 
-    /// Who has a name, and what it says of itself; `None` if nobody has.
-    pub async fn whereis(&self, name: &str) -> Result<Option<NameView>, RegistryError> {
-        self.footing.whereis(&checked(name)?).await
+    /// Reads the holder of a name and its metadata; `None` if the name is free.
+    pub async fn whereis(&self, name: &str) -> Result<Option<RegisteredName>, RegistryError> {
+        self.backend.whereis(&checked(name)?).await
     }
 
-    /// All names that somebody has, in their order.
-    pub async fn list(&self) -> Result<Vec<NameView>, RegistryError> {
-        Ok(self.footing.list().await?.into_values().collect())
+    /// Reads all registered names, ordered by name.
+    pub async fn list(&self) -> Result<Vec<RegisteredName>, RegistryError> {
+        Ok(self.backend.list().await?.into_values().collect())
     }
 
-    /// What changes: first all that there is, then everything that is seen to change. What comes and goes between two looks is not
-    /// seen. While the names can not be read, nothing is told; it goes on when they can.
+    /// Stream of changes: first all current names, then every observed change. A change that is undone between
+    /// two reads is not reported. While the names cannot be read, the stream is silent; it continues
+    /// afterwards.
     ///
     /// ```
-    /// # use tenure::{Tenure, backend::memory::Memory};
+    /// # use tenure::{Tenure, store::memory::MemoryStore};
     /// use futures_util::StreamExt;
     /// use tenure::cluster::{NameChange, Registry};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+    /// # let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
     /// let registry = Registry::strict(&tenure);
     /// let mut changes = registry.watch();
     /// let billing = registry.register("billing", [("zone", "a")]).await?;
@@ -188,11 +192,11 @@ impl<F: Footing> Registry<F> {
     /// # drop(billing); tenure.close().await?; Ok(()) }
     /// ```
     pub fn watch(&self) -> impl Stream<Item = NameChange> + Send + Unpin + use<F> {
-        let watching = Watching {
-            ears: self.footing.listen(),
-            footing: self.footing.clone(),
+        let watching = NameWatch {
+            changes: self.backend.subscribe(),
+            backend: self.backend.clone(),
             known: BTreeMap::new(),
-            told: VecDeque::new(),
+            pending: VecDeque::new(),
             fresh: true,
         };
         Box::pin(stream::unfold(watching, async |mut watching| {
@@ -202,102 +206,102 @@ impl<F: Footing> Registry<F> {
     }
 }
 
-/// Somebody who is told what changes.
-struct Watching<F: Footing> {
-    footing: F,
-    ears: F::Ears,
-    known: BTreeMap<Name, NameView>,
-    told: VecDeque<NameChange>,
+/// State of a stream of name changes.
+struct NameWatch<F: RegistryBackend> {
+    backend: F,
+    changes: F::Changes,
+    known: BTreeMap<Name, RegisteredName>,
+    pending: VecDeque<NameChange>,
     fresh: bool,
 }
 
-impl<F: Footing> Watching<F> {
+impl<F: RegistryBackend> NameWatch<F> {
     async fn next(&mut self) -> Option<NameChange> {
         loop {
-            if let Some(change) = self.told.pop_front() {
+            if let Some(change) = self.pending.pop_front() {
                 return Some(change);
             }
-            if !std::mem::take(&mut self.fresh) && !self.footing.hear(&mut self.ears).await {
+            if !std::mem::take(&mut self.fresh) && !self.backend.wait_for_change(&mut self.changes).await {
                 return None;
             }
-            match self.footing.list().await {
+            match self.backend.list().await {
                 Ok(now) => {
-                    self.told.extend(changes(&self.known, &now));
+                    self.pending.extend(changes(&self.known, &now));
                     self.known = now;
                 }
-                Err(error) => tracing::debug!("names: can not be read: {error}"),
+                Err(error) => tracing::debug!("reading registered names failed: {error}"),
             }
         }
     }
 }
 
-/// A name that this process has, until it is given up or lost. Dropped, it is given up.
+/// A name held by this process until it is released or lost. Dropping it releases the name.
 ///
 /// ```
-/// # use tenure::{Tenure, backend::memory::Memory, cluster::{Ended, Registry}};
+/// # use tenure::{Tenure, store::memory::MemoryStore, cluster::{RegistrationEnd, Registry}};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let tenure = Tenure::builder().store(Memory::new()).open().await?;
+/// # let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
 /// let name = Registry::strict(&tenure).register("billing", [("zone", "a")]).await?;
 /// assert!(name.is_registered());
 /// tenure.close().await?;
-/// assert_eq!(name.ended().await, Ended::Asked);
+/// assert_eq!(name.ended().await, RegistrationEnd::Requested);
 /// assert!(!name.is_registered());
 /// # Ok(()) }
 /// ```
-pub struct Registered<F: Footing> {
+pub struct Registration<F: RegistryBackend> {
     pub(super) name: Name,
-    pub(super) hold: F::Hold,
-    pub(super) ended: watch::Receiver<Option<Ended>>,
-    pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) data: F::RegistrationData,
+    pub(super) ended: watch::Receiver<Option<RegistrationEnd>>,
+    pub(super) commands: mpsc::UnboundedSender<RegistrationCommand>,
 }
 
-/// What whoever keeps a registration is told.
-pub(super) enum Order {
+/// Command to the task that maintains a registration.
+pub(super) enum RegistrationCommand {
     Update(Metadata, oneshot::Sender<Result<(), RegistryError>>),
     Unregister(oneshot::Sender<Result<(), RegistryError>>),
 }
 
-impl<F: Footing> Registered<F> {
-    /// Which name.
+impl<F: RegistryBackend> Registration<F> {
+    /// The name.
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Says something else about it from now on, in place of all that was said.
+    /// Replaces the metadata of the name.
     pub async fn update<K: Into<String>, V: Into<String>>(
         &self,
         metadata: impl IntoIterator<Item = (K, V)>,
     ) -> Result<(), RegistryError> {
-        let metadata = said(metadata)?;
-        self.order(|reply| Order::Update(metadata, reply)).await
+        let metadata = checked_metadata(metadata)?;
+        self.command(|reply| RegistrationCommand::Update(metadata, reply)).await
     }
 
-    /// Gives the name up. Completes when others can have it.
+    /// Releases the name. Completes when others can register it.
     pub async fn unregister(self) -> Result<(), RegistryError> {
-        self.order(Order::Unregister).await
+        self.command(RegistrationCommand::Unregister).await
     }
 
-    /// Completes when this process has the name no longer, and says why.
-    pub async fn ended(&self) -> Ended {
+    /// Completes when this process no longer holds the name, and returns the reason.
+    pub async fn ended(&self) -> RegistrationEnd {
         let mut ended = self.ended.clone();
-        let over = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
-        over.unwrap_or(Ended::Asked)
+        let end = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
+        end.unwrap_or(RegistrationEnd::Requested)
     }
 
-    async fn order(
+    async fn command(
         &self,
-        order: impl FnOnce(oneshot::Sender<Result<(), RegistryError>>) -> Order,
+        command: impl FnOnce(oneshot::Sender<Result<(), RegistryError>>) -> RegistrationCommand,
     ) -> Result<(), RegistryError> {
-        let over = || RegistryError::Over(self.name.clone());
+        let end = || RegistryError::NotRegistered(self.name.clone());
         let (reply, done) = oneshot::channel();
-        self.orders.send(order(reply)).map_err(|_| over())?;
-        done.await.map_err(|_| over())?
+        self.commands.send(command(reply)).map_err(|_| end())?;
+        done.await.map_err(|_| end())?
     }
 }
 
-impl<F: Footing> std::fmt::Debug for Registered<F> {
+impl<F: RegistryBackend> std::fmt::Debug for Registration<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registered").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Registration").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -306,10 +310,10 @@ fn checked(name: &str) -> Result<Name, RegistryError> {
     if is_reserved(&name) { Err(RegistryError::Reserved(name)) } else { Ok(name) }
 }
 
-fn said<K: Into<String>, V: Into<String>>(
+fn checked_metadata<K: Into<String>, V: Into<String>>(
     metadata: impl IntoIterator<Item = (K, V)>,
 ) -> Result<Metadata, RegistryError> {
     let metadata: Metadata = metadata.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-    check_metadata(&metadata)?;
+    validate_metadata(&metadata)?;
     Ok(metadata)
 }

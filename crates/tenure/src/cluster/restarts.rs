@@ -1,30 +1,30 @@
-//! How soon a singleton that ended by itself is started again.
+//! Backoff for singletons that end by themselves.
 
 use std::time::Duration;
 
-use tenure_core::Moment;
+use tenure_core::BootInstant;
 
-/// The first pause, doubled from run to run.
+/// First delay; it doubles from run to run.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// The longest.
+/// Longest delay.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A run of this length is sound: whatever follows it is a first failure again.
+/// A run of this length resets the backoff.
 const SOUND: Duration = Duration::from_secs(60);
 
-/// After so many in a row another member is to try.
+/// Number of consecutive short runs after which another member should try.
 const IN_A_ROW: u32 = 5;
 
-/// The runs that ended by themselves, lately.
+/// Recent runs that ended by themselves.
 #[derive(Debug, Default)]
 pub(super) struct Restarts {
     in_a_row: u32,
 }
 
 impl Restarts {
-    /// A run ended that began then. For how long to wait before the next.
-    pub(super) fn ended(&mut self, began: Moment, now: Moment) -> Duration {
+    /// Records the end of a run that started at `began`. Returns the delay before the next one.
+    pub(super) fn ended(&mut self, began: BootInstant, now: BootInstant) -> Duration {
         if now.since(began) >= SOUND {
             self.in_a_row = 0;
         }
@@ -32,7 +32,7 @@ impl Restarts {
         (FIRST * 2u32.saturating_pow(self.in_a_row - 1)).min(LONGEST)
     }
 
-    /// Whether it ended so often that it may be this member's fault. Counts anew from here on.
+    /// Whether so many consecutive runs ended that this member may be the cause. Resets the count.
     pub(super) fn give_up(&mut self) -> bool {
         let often = self.in_a_row >= IN_A_ROW;
         if often {
@@ -47,9 +47,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_until_a_run_was_sound() {
+    fn delays_grow_until_a_run_lasts_long_enough() {
         let mut restarts = Restarts::default();
-        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
         let pauses: Vec<u128> = (0..3).map(|_| restarts.ended(at(1), at(2)).as_millis()).collect();
         assert_eq!(pauses, [100, 200, 400]);
         assert_eq!(restarts.ended(at(1), at(61)), FIRST);

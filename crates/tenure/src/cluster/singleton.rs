@@ -1,4 +1,4 @@
-//! One run of a singleton, as its code sees it.
+//! One run of a singleton as its code sees it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,103 +6,105 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_core::future::BoxFuture;
 use futures_util::FutureExt as _;
 use tenure_core::Name;
-use tenure_core::cluster::{HANDOFF_MAX, TooLarge};
+use tenure_core::rules::cluster::{HANDOFF_MAX, HandoffTooLarge};
 use tokio::sync::watch;
 
-use super::registry::Footing;
+use super::registry::RegistryBackend;
 use crate::callback;
 
-/// One run of a singleton: what it is told, and what it leaves behind. See [`Supervisor`](super::Supervisor).
-pub struct Singleton<F: Footing> {
+/// One run of a singleton: its inputs, and the state that it leaves. See [`Supervisor`](super::Supervisor).
+pub struct SingletonContext<F: RegistryBackend> {
     pub(super) name: Name,
-    pub(super) grip: F::Grip,
+    pub(super) lease: F::RunLease,
     state: Option<Vec<u8>>,
-    leaving: watch::Receiver<bool>,
-    left: Left,
+    stop: watch::Receiver<bool>,
+    handoff: HandoffState,
 }
 
-/// What it leaves to the next run.
-type Left = Arc<Mutex<Option<Vec<u8>>>>;
+/// State that a run leaves to the next one.
+type HandoffState = Arc<Mutex<Option<Vec<u8>>>>;
 
-impl<F: Footing> Singleton<F> {
-    /// Which singleton.
+impl<F: RegistryBackend> SingletonContext<F> {
+    /// Name of the singleton.
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// What the last run handed on, if it ended in good order and that arrived. After a crash there is nothing.
+    /// The state that the previous run handed over, if it stopped in an orderly way and the state arrived.
+    /// `None` after a crash.
     pub fn state(&self) -> Option<&[u8]> {
         self.state.as_deref()
     }
 
-    /// Completes when it is to finish: it moves to another member, or this one leaves. What is not done when the grace is over is
-    /// dropped.
-    pub async fn leaving(&self) {
-        let mut leaving = self.leaving.clone();
-        // A supervisor that is gone wants it to end, too.
-        let _ = leaving.wait_for(|leaving| *leaving).await;
+    /// Completes when the run must stop: the singleton moves to another member, or this member leaves. After
+    /// the grace, the run is dropped.
+    pub async fn stop_requested(&self) {
+        let mut stop = self.stop.clone();
+        // If the supervisor is gone, the run must stop as well.
+        let _ = stop.wait_for(|stop| *stop).await;
     }
 
-    /// Whether it is to finish.
-    pub fn is_leaving(&self) -> bool {
-        *self.leaving.borrow()
+    /// Whether the run must stop.
+    pub fn is_stop_requested(&self) -> bool {
+        *self.stop.borrow()
     }
 
-    /// Leaves this to the next run, in place of what was left before. It is handed on when the singleton returns after it was asked
-    /// to finish; wherever else it ends, the next run begins without.
-    pub fn hand_on(&self, state: impl Into<Vec<u8>>) -> Result<(), TooLarge> {
+    /// Sets the state for the next run, replacing an earlier one. It is handed over when the singleton returns
+    /// after a stop request. In all other cases the next run starts without state.
+    pub fn set_handoff(&self, state: impl Into<Vec<u8>>) -> Result<(), HandoffTooLarge> {
         let state = state.into();
         if state.len() > HANDOFF_MAX {
-            return Err(TooLarge(state.len()));
+            return Err(HandoffTooLarge(state.len()));
         }
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+        *self.handoff.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
         Ok(())
     }
 }
 
-/// What runs.
-pub(super) type Program<F> = Arc<dyn Fn(Singleton<F>) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Function that runs a singleton.
+pub(super) type SingletonFn<F> = Arc<dyn Fn(SingletonContext<F>) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A run under way.
-pub(super) struct Run {
+/// A running singleton.
+pub(super) struct SingletonRun {
     work: BoxFuture<'static, bool>,
-    leaving: watch::Sender<bool>,
-    left: Left,
+    stop: watch::Sender<bool>,
+    handoff: HandoffState,
 }
 
-impl Run {
-    /// Begins a run. Nothing of it happens before it is waited for.
-    pub(super) fn begin<F: Footing>(
-        program: &Program<F>,
+impl SingletonRun {
+    /// Creates a run. It starts when it is first awaited.
+    pub(super) fn begin<F: RegistryBackend>(
+        program: &SingletonFn<F>,
         name: Name,
-        grip: F::Grip,
+        lease: F::RunLease,
         state: Option<Vec<u8>>,
-    ) -> Run {
-        let (leaving, told) = watch::channel(false);
-        let left = Left::default();
-        let singleton = Singleton { name, grip, state, leaving: told, left: left.clone() };
+    ) -> SingletonRun {
+        let (stop, stop_receiver) = watch::channel(false);
+        let handoff = HandoffState::default();
+        let singleton =
+            SingletonContext { name, lease, state, stop: stop_receiver, handoff: handoff.clone() };
         let program = program.clone();
-        // Called inside as well, so that a program that panics before its first wait is caught too.
+        // The call happens inside, so that a panic before the first await is caught, too.
         let work = AssertUnwindSafe(async move { program(singleton).await }).catch_unwind();
         let reported = |ended: Result<(), Box<dyn std::any::Any + Send>>| {
             ended.map_err(|panic| callback::report("singleton", &*panic)).is_ok()
         };
-        Run { work: Box::pin(work.map(reported)), leaving, left }
+        SingletonRun { work: Box::pin(work.map(reported)), stop, handoff }
     }
 
-    /// Waits until it has ended by itself. `false` if it panicked.
+    /// Waits until the run ends by itself. Returns `false` if it panicked.
     pub(super) async fn ended(&mut self) -> bool {
         (&mut self.work).await
     }
 
-    /// Tells it to finish.
+    /// Tells the run to stop.
     pub(super) fn finish(&self) {
-        self.leaving.send_replace(true);
+        self.stop.send_replace(true);
     }
 
-    /// What it left.
+    /// The state that the run left.
     pub(super) fn into_state(self) -> Option<Vec<u8>> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.take()
+        let mut handoff = self.handoff.lock().unwrap_or_else(PoisonError::into_inner);
+        handoff.take()
     }
 }

@@ -1,15 +1,15 @@
-//! A worker: claims tasks of a queue and gives them to handlers, as many at once as it is told.
+//! A worker: claims tasks of a queue and runs handlers for them, up to a concurrency limit.
 //!
-//! A task is *claimed* (in the buffer), *running* (its handler has it), *said* (the handler is done, the store has not
-//! acknowledged it yet), or gone. The store owns the truth: a claim is ours while our session lives and nobody called it off.
-//! Trust in that is a comparison with the clock before a task is begun, and while it runs the handler's future is dropped when
-//! the session is not trusted any more, when the claim was called off, or when its run time is over on our own clock. When the
-//! store is away, handlers go on until trust is over, their words are said again until the store hears them, and nothing new
-//! begins.
+//! A claimed task is in one of three stages: *buffered* (claimed, not started), *running* (its handler runs),
+//! or *settling* (the handler is done, the store has not confirmed yet). The store is the authority: a claim is
+//! valid while its session lives and no operator or deadline cancels it. The worker compares the clock before
+//! it starts a task. It drops the future of a running handler when the session is no longer trusted, when the
+//! claim is cancelled, or when the run time is over on the local clock. While the store fails, handlers
+//! continue until trust ends, settlements are retried until the store confirms them, and no new task starts.
 
-mod crew;
-mod report;
-mod task;
+mod context;
+mod pool;
+mod task_error;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,83 +17,85 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tenure_core::port::{NewWorker, QueueKey, StoreError};
-use tenure_core::{Name, claim};
+use tenure_core::{Name, rules::work};
 use tokio::task::JoinSet;
 
-pub(crate) use self::crew::attend;
-use self::crew::{Crew, FETCHERS, Handler};
-pub use self::report::{Reason, Report, TaskError};
-pub use self::task::TaskContext;
+pub use self::context::TaskContext;
+pub(crate) use self::pool::monitor_claims;
+use self::pool::{FETCHERS, TaskHandler, WorkerPool};
+pub use self::task_error::{IntoTaskError, IntoTaskResult, TaskError};
 use crate::{Error, Tenure};
 
-/// The most tasks that one worker does at once.
+/// Maximum concurrency of one worker.
 const CONCURRENCY_MAX: usize = 10_000;
 
 /// A running worker.
 ///
 /// ```
-/// # use tenure::{TaskError, Tenure, backend::memory::Memory};
+/// # use tenure::{TaskError, Tenure, store::memory::MemoryStore};
 /// use tenure::port::NewTask;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
-/// let tenure = Tenure::builder().store(Memory::new()).open().await?;
-/// let (sent, mut seen) = tokio::sync::mpsc::unbounded_channel();
+/// let tenure = Tenure::builder().store(MemoryStore::new()).open().await?;
+/// let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
 ///
 /// let worker = tenure
 ///     .worker("mail")
 ///     .concurrency(8)
 ///     .kind("welcome", move |task| {
-///         let sent = sent.clone();
+///         let sender = sender.clone();
 ///         async move {
 ///             let to: String = task.payload()?;
-///             let _ = sent.send(to.clone());
-///             Ok::<_, TaskError>(format!("welcomed {to}")) // the task's output
+///             let _ = sender.send(to.clone());
+///             Ok::<_, TaskError>(format!("welcomed {to}")) // the result of the task
 ///         }
 ///     })
 ///     .start()
 ///     .await?;
 ///
 /// let welcome = NewTask { payload: r#""ada""#.parse().unwrap(), ..NewTask::new("welcome") };
-/// tenure.claims().submit(&tenure.queue("mail")?, vec![welcome]).await?;
-/// assert_eq!(seen.recv().await.as_deref(), Some("ada"));
-/// worker.drain().await?; // finishes what is begun, gives back what is not
+/// tenure.tasks().submit(&tenure.queue("mail")?, vec![welcome]).await?;
+/// assert_eq!(receiver.recv().await.as_deref(), Some("ada"));
+/// worker.drain().await?; // finishes running tasks, releases the others
 /// # tenure.close().await }
 /// ```
 ///
-/// Dropped, it is aborted: handlers' futures are dropped, and their tasks go back to the queue.
-#[must_use = "a worker that is dropped is aborted; keep it, and `drain` it in the end"]
+/// When dropped, the worker is aborted: the futures of its handlers are dropped, and their tasks return to the
+/// queue.
+#[must_use = "a dropped worker is aborted; keep it, and `drain` it in the end"]
 pub struct Worker {
-    crew: Arc<Crew>,
+    pool: Arc<WorkerPool>,
     tasks: JoinSet<()>,
     grace: Duration,
-    // The session lives as long as its workers.
+    // Keeps the session open as long as its workers.
     _tenure: Tenure,
 }
 
-/// What came of a drain.
+/// Result of draining a worker or consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Drained {
-    /// How many handlers did not end within the grace: they were dropped, and their tasks went back to the queue.
-    pub cut_short: usize,
+pub struct DrainOutcome {
+    /// Number of handlers that did not end within the grace. They were aborted, and their tasks returned to the
+    /// queue.
+    pub aborted: usize,
 }
 
-/// Settings of a worker, before it starts. See [`Tenure::worker`].
-#[must_use = "a worker works only after `start`"]
+/// Settings of a worker before it starts. See [`Tenure::worker`].
+#[must_use = "the worker runs only after `start`"]
 pub struct WorkerBuilder {
     tenure: Tenure,
     namespace: String,
     queue: String,
     name: Option<String>,
-    sort: String,
+    description: String,
     tags: Vec<String>,
     location: String,
     concurrency: usize,
     prefetch: Option<usize>,
     grace: Duration,
     listed: bool,
-    handlers: HashMap<String, Handler>,
-    any: Option<Handler>,
+    handlers: HashMap<String, TaskHandler>,
+    any: Option<TaskHandler>,
 }
 
 impl WorkerBuilder {
@@ -103,7 +105,7 @@ impl WorkerBuilder {
             namespace: Name::default_namespace().to_string(),
             queue,
             name: None,
-            sort: String::new(),
+            description: String::new(),
             tags: Vec::new(),
             location: String::new(),
             concurrency: 32,
@@ -115,44 +117,45 @@ impl WorkerBuilder {
         }
     }
 
-    /// The tenant; `default` unless set.
+    /// Namespace of the queue; `default` unless set.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// What tasks call this worker, and what approval is given to; the process's name unless set.
+    /// Name of the worker; the name of the process unless set. Tasks list it as allowed worker, and operators
+    /// approve it.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// What sort of worker it is, for people.
-    pub fn sort(mut self, sort: impl Into<String>) -> Self {
-        self.sort = sort.into();
+    /// Description of the worker for operators.
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = description.into();
         self
     }
 
-    /// What it has: tasks require and prefer such tags.
+    /// Tags of the worker. Tasks require and prefer tags.
     pub fn tags<S: Into<String>>(mut self, tags: impl IntoIterator<Item = S>) -> Self {
         self.tags = tags.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Where it is, for people.
+    /// Location of the worker for operators.
     pub fn location(mut self, location: impl Into<String>) -> Self {
         self.location = location.into();
         self
     }
 
-    /// How many tasks it does at once; 32 unless set.
+    /// Number of tasks that run at the same time; 32 unless set.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
         self
     }
 
-    /// How many tasks it claims beyond those that it works on. Unless set, as many as it does in about 50 ms: none, if they
-    /// take long.
+    /// Number of tasks to claim beyond the running ones. Unless set, as many as the worker completes in about
+    /// 50 ms, so none if tasks take long.
     pub fn prefetch(mut self, prefetch: usize) -> Self {
         self.prefetch = Some(prefetch);
         self
@@ -164,47 +167,47 @@ impl WorkerBuilder {
         self
     }
 
-    /// It is not among the workers that people see and approve of: for what works off its own tasks, and is shown as something else. A
-    /// queue that asks for approval gives it nothing.
+    /// Do not register the worker, so that operators neither see nor approve it. For internal workers that
+    /// appear elsewhere. A queue that requires approval assigns it no tasks.
     pub fn unlisted(mut self) -> Self {
         self.listed = false;
         self
     }
 
-    /// What does tasks of this kind. A worker that only has such handlers is offered only tasks of their kinds.
+    /// Sets the handler for tasks of this kind. A worker with only such handlers claims only tasks of their
+    /// kinds.
     ///
-    /// The handler returns nothing, or a result whose value is the task's output. An error is a failure, and so is a panic.
+    /// The handler returns nothing, or a `Result` whose value becomes the result of the task. An error or a
+    /// panic is a failed attempt.
     pub fn kind<F, Fut>(mut self, kind: impl Into<String>, handler: F) -> Self
     where
         F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output: Report> + Send + 'static,
+        Fut: Future<Output: IntoTaskResult> + Send + 'static,
     {
         self.handlers.insert(kind.into(), boxed(handler));
         self
     }
 
-    /// What does tasks of every other kind.
+    /// Sets the handler for tasks of all other kinds.
     pub fn handler<F, Fut>(mut self, handler: F) -> Self
     where
         F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output: Report> + Send + 'static,
+        Fut: Future<Output: IntoTaskResult> + Send + 'static,
     {
         self.any = Some(boxed(handler));
         self
     }
 
-    /// Makes itself known and begins to work. The process stands for the election of those who recover and hand out
-    /// ([`Claims::stand`](crate::Claims::stand)).
+    /// Registers the worker and starts it. The process also campaigns for broker and maintenance
+    /// ([`TaskClient::campaign_for_maintenance`](crate::TaskClient::campaign_for_maintenance)).
     pub async fn start(self) -> Result<Worker, Error> {
         if self.handlers.is_empty() && self.any.is_none() {
-            return Err(Error::Worker(
-                "it has no handler; give it one with `.handler(…)` or `.kind(…)`".into(),
-            ));
+            return Err(Error::Worker("no handler; set one with `.handler(…)` or `.kind(…)`".into()));
         }
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
             let (given, most) = (self.concurrency, CONCURRENCY_MAX);
             return Err(Error::Worker(format!(
-                "{given} tasks at once are not possible; choose between 1 and {most}"
+                "concurrency {given} is out of range; use a number between 1 and {most}"
             )));
         }
         let queue = QueueKey::new(self.namespace.parse()?, self.queue.parse()?);
@@ -213,78 +216,81 @@ impl WorkerBuilder {
         if self.any.is_some() {
             kinds.clear();
         }
-        let card = NewWorker {
+        let registration = NewWorker {
             name: self.name.unwrap_or_else(|| self.tenure.name().to_owned()),
-            kind: self.sort,
+            description: self.description,
             tags: self.tags,
-            kinds,
+            task_kinds: kinds,
             queues: vec![queue.name.clone()],
             location: self.location,
             capacity: u32::try_from(self.concurrency).unwrap_or(u32::MAX),
             session: None,
         };
-        claim::check_worker(&card).map_err(StoreError::from)?;
-        let hub = self.tenure.hub().clone();
-        self.tenure.claims().stand().await?;
-        hub.attend_workers();
+        work::validate_worker(&registration).map_err(StoreError::from)?;
+        let ctx = self.tenure.ctx().clone();
+        self.tenure.tasks().campaign_for_maintenance().await?;
+        ctx.monitor_workers();
         let (concurrency, prefetch) = (self.concurrency, self.prefetch);
-        let mut crew = Crew::new(hub, queue, card, self.handlers, self.any, concurrency, prefetch);
-        crew.listed = self.listed;
-        let crew = Arc::new(crew);
+        let mut pool =
+            WorkerPool::new(ctx, queue, registration, self.handlers, self.any, concurrency, prefetch);
+        pool.listed = self.listed;
+        let pool = Arc::new(pool);
         let session = self.tenure.session();
         if let Some(session) = &session {
-            crew.register(session).await?;
+            pool.register(session).await?;
         }
         let mut tasks = JoinSet::new();
-        (0..FETCHERS).for_each(|_| drop(tasks.spawn(crew.clone().fetch(session.clone()))));
-        (0..concurrency).for_each(|_| drop(tasks.spawn(crew.clone().toil())));
-        Ok(Worker { crew, tasks, grace: self.grace, _tenure: self.tenure })
+        (0..FETCHERS).for_each(|_| drop(tasks.spawn(pool.clone().fetch(session.clone()))));
+        (0..concurrency).for_each(|_| drop(tasks.spawn(pool.clone().run_tasks())));
+        Ok(Worker { pool, tasks, grace: self.grace, _tenure: self.tenure })
     }
 }
 
-fn boxed<F, Fut>(handler: F) -> Handler
+fn boxed<F, Fut>(handler: F) -> TaskHandler
 where
     F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output: Report> + Send + 'static,
+    Fut: Future<Output: IntoTaskResult> + Send + 'static,
 {
-    Arc::new(move |context| handler(context).map(Report::report).boxed())
+    Arc::new(move |context| handler(context).map(IntoTaskResult::into_task_result).boxed())
 }
 
 impl Worker {
-    /// What tasks call it.
+    /// Name of the worker.
     pub fn name(&self) -> &str {
-        &self.crew.card.name
+        &self.pool.registration.name
     }
 
-    /// Its queue.
+    /// Queue of the worker.
     pub fn queue(&self) -> &QueueKey {
-        &self.crew.queue
+        &self.pool.queue
     }
 
-    /// Stops in good order: claims no more, gives back what is not begun, waits for handlers up to the grace, and for the store
-    /// to acknowledge what they said.
-    pub async fn drain(mut self) -> Result<Drained, Error> {
-        let crew = self.crew.clone();
-        let runtime = crew.hub.runtime.clone();
-        crew.begin_drain();
+    /// Stops gracefully: claims no more tasks, releases buffered ones, waits for handlers up to the grace, and
+    /// then for the store to confirm their settlements.
+    pub async fn drain(mut self) -> Result<DrainOutcome, Error> {
+        let pool = self.pool.clone();
+        let runtime = pool.ctx.runtime.clone();
+        pool.begin_drain();
         let limit = runtime.now() + self.grace;
-        let mut cut_short = 0;
+        let mut aborted = 0;
         tokio::select! {
             () = all(&mut self.tasks) => {}
-            () = runtime.sleep_until(limit) => cut_short = crew.cut_short(),
+            () = runtime.sleep_until(limit) => aborted = pool.abort_running(),
         }
-        // Those that were told to stop do so when they next wait; one that blocks its thread does not, and keeps its task.
-        let limit = runtime.now() + crew.hub.call_limit();
+        // Stopped handlers end at their next await. A handler that blocks its thread does not, and keeps its
+        // task.
+        let limit = runtime.now() + pool.ctx.call_limit();
         let ended = async {
             all(&mut self.tasks).await;
-            // What a claim brings that was under way goes back before the session can end: nobody has begun it, and no attempt is lost.
-            crew.hub.looks_over(&crew.queue).await;
-            crew.all_acknowledged().await;
+            // Release tasks of running claims before the session can end: they have not started, so no attempt
+            // is lost.
+            pool.ctx.polls_finished(&pool.queue).await;
+            pool.all_acknowledged().await;
         };
         tokio::select! {
-            () = ended => Ok(Drained { cut_short }),
-            () = runtime.sleep_until(limit) => Err(Error::NotDrained(crew.card.name.clone())),
-            () = crew.hub.closed() => Ok(Drained { cut_short }),
+            () = ended => Ok(DrainOutcome { aborted }),
+            () = runtime.sleep_until(limit) => Err(Error::NotDrained(pool.registration.name.clone())),
+            () = pool.ctx.closed() => Ok(DrainOutcome { aborted }),
         }
     }
 }
@@ -295,8 +301,8 @@ async fn all(tasks: &mut JoinSet<()>) {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // What is in the buffer goes back here, what is worked on when its handler's future is dropped.
-        self.crew.begin_drain();
+        // Releases the buffered tasks. A running task is released when the future of its handler is dropped.
+        self.pool.begin_drain();
         self.tasks.abort_all();
     }
 }

@@ -1,12 +1,12 @@
-//! Names and singletons as users have them.
+//! Registered names and singletons through the public API.
 
 #[cfg(feature = "postgres")]
 mod cut_off;
-#[cfg(any(feature = "gossip", feature = "postgres"))]
-mod island;
 mod names;
+#[cfg(any(feature = "gossip", feature = "postgres"))]
+mod namespace_thread;
 #[cfg(feature = "gossip")]
-mod netsplit;
+mod network_partition;
 #[path = "../real/mod.rs"]
 mod on_stores;
 mod real;

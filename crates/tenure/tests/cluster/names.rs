@@ -1,10 +1,10 @@
-//! Names on a store in memory.
+//! Registered names on a store in memory.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tenure::cluster::{Ended, NameChange, Registered, Registry, RegistryError, Strict};
-use tenure::{ElectionKey, operator};
+use tenure::cluster::{NameChange, Registration, RegistrationEnd, Registry, RegistryError, StrictBackend};
+use tenure::{ElectionKey, election::operator};
 use tenure_testkit::block_on;
 use tokio::task::JoinHandle;
 
@@ -12,17 +12,17 @@ use crate::support::*;
 
 const NOTHING: [(&str, &str); 0] = [];
 
-fn registry(process: &Process) -> Registry<Strict> {
+fn registry(process: &Process) -> Registry<StrictBackend> {
     Registry::strict(&process.tenure)
 }
 
 /// A process that waits for a name.
 fn waits_for_the_printer(
     process: &Process,
-    patience: Duration,
-) -> JoinHandle<Result<Registered<Strict>, RegistryError>> {
+    max_wait: Duration,
+) -> JoinHandle<Result<Registration<StrictBackend>, RegistryError>> {
     let registry = registry(process);
-    tokio::spawn(async move { registry.register_within("printer", NOTHING, patience).await })
+    tokio::spawn(async move { registry.register_within("printer", NOTHING, max_wait).await })
 }
 
 async fn names(process: &Process) -> Vec<String> {
@@ -30,23 +30,24 @@ async fn names(process: &Process) -> Vec<String> {
 }
 
 #[test]
-fn of_many_who_want_a_name_one_has_it_and_the_others_are_told_who() {
+fn of_many_processes_one_gets_a_name_and_the_others_learn_the_holder() {
     block_on(async {
         let world = World::new();
-        let mut wishes = Vec::new();
+        let mut attempts = Vec::new();
         for name in ["a", "b", "c", "d", "e"] {
             let process = world.process(name).await;
-            wishes.push(tokio::spawn(async move {
+            attempts.push(tokio::spawn(async move {
                 let registered = registry(&process).register("printer", [("at", name)]).await;
                 (process, registered)
             }));
         }
         world.clock.advance(15 * SECOND).await;
         let mut outcomes = Vec::new();
-        for wish in wishes {
-            outcomes.push(wish.await.unwrap());
+        for attempt in attempts {
+            outcomes.push(attempt.await.unwrap());
         }
-        let winner = outcomes.iter().find(|(_, outcome)| outcome.is_ok()).expect("somebody has it");
+        let winner =
+            outcomes.iter().find(|(_, outcome)| outcome.is_ok()).expect("one process holds the name");
         assert!(winner.1.as_ref().unwrap().is_registered());
         for (process, outcome) in &outcomes {
             let found = registry(process).whereis("printer").await.unwrap().unwrap();
@@ -62,7 +63,7 @@ fn of_many_who_want_a_name_one_has_it_and_the_others_are_told_who() {
 }
 
 #[test]
-fn a_name_that_is_given_up_or_dropped_is_free_at_once_and_its_token_only_grows() {
+fn a_released_or_dropped_name_is_free_at_once_and_its_token_grows() {
     block_on(async {
         let world = World::new();
         let (a, b) = (world.process("a").await, world.process("b").await);
@@ -83,7 +84,7 @@ fn a_name_that_is_given_up_or_dropped_is_free_at_once_and_its_token_only_grows()
 }
 
 #[test]
-fn patience_ends_when_it_was_said_to() {
+fn register_within_stops_waiting_in_time() {
     block_on(async {
         let world = World::new();
         let (a, b) = (world.process("a").await, world.process("b").await);
@@ -93,8 +94,8 @@ fn patience_ends_when_it_was_said_to() {
         assert!(!waiting.is_finished());
         world.clock.advance(2 * SECOND).await;
         assert!(matches!(waiting.await.unwrap(), Err(RegistryError::Taken { .. })));
-        let view = b.tenure.directory().election(&key("printer")).await.unwrap().unwrap();
-        assert_eq!(view.candidates.len(), 1, "who was refused stands no longer");
+        let view = b.tenure.election_admin().election(&key("printer")).await.unwrap().unwrap();
+        assert_eq!(view.candidates.len(), 1, "the rejected process left the election");
     });
 }
 
@@ -102,9 +103,9 @@ fn key(name: &str) -> ElectionKey {
     ElectionKey::new("names".parse().unwrap(), name.parse().unwrap())
 }
 
-/// Nobody else stands for the name: it is found dead by those who use the registry.
+/// The name has no other candidates: the processes that use the registry detect the death.
 #[test]
-fn names_of_a_process_that_fell_silent_are_free_though_nobody_waits_for_them() {
+fn names_of_a_silent_process_are_freed_without_a_waiting_process() {
     block_on(async {
         let world = World::new();
         let (a, b) = (world.process("a").await, world.process("b").await);
@@ -114,8 +115,8 @@ fn names_of_a_process_that_fell_silent_are_free_though_nobody_waits_for_them() {
         a.link.cut(true);
         world.clock.advance(10 * SECOND).await;
         assert!(!lost.is_registered());
-        assert!(matches!(lost.ended().await, Ended::Lost(_)));
-        assert_eq!(names(&b).await, ["printer", "scanner"], "it may still be alive");
+        assert!(matches!(lost.ended().await, RegistrationEnd::Lost(_)));
+        assert_eq!(names(&b).await, ["printer", "scanner"], "the process may still be alive");
         world.clock.advance(20 * SECOND).await;
         assert_eq!(names(&b).await, ["scanner"]);
         assert!(registry(&b).register("printer", NOTHING).await.unwrap().is_registered());
@@ -123,7 +124,7 @@ fn names_of_a_process_that_fell_silent_are_free_though_nobody_waits_for_them() {
 }
 
 #[test]
-fn never_do_two_have_a_name_whoever_is_cut_off() {
+fn two_processes_never_hold_a_name_whichever_is_disconnected() {
     block_on(async {
         let world = World::new();
         let (a, b) = (world.process("a").await, world.process("b").await);
@@ -131,22 +132,22 @@ fn never_do_two_have_a_name_whoever_is_cut_off() {
         let waiting = waits_for_the_printer(&b, 60 * SECOND);
         world.clock.advance(3 * SECOND).await;
         a.link.cut(true);
-        world.pass(8 * SECOND, || assert!(!waiting.is_finished() || !first.is_registered())).await;
-        world.pass(20 * SECOND, || assert!(!waiting.is_finished() || !first.is_registered())).await;
+        world.advance(8 * SECOND, || assert!(!waiting.is_finished() || !first.is_registered())).await;
+        world.advance(20 * SECOND, || assert!(!waiting.is_finished() || !first.is_registered())).await;
         let second = waiting.await.unwrap().unwrap();
         assert!(second.is_registered() && !first.is_registered());
         a.link.cut(false);
         world
-            .pass(20 * SECOND, || {
+            .advance(20 * SECOND, || {
                 assert!(second.is_registered());
-                assert!(!first.is_registered(), "what was lost does not come back by itself");
+                assert!(!first.is_registered(), "a lost registration stays lost");
             })
             .await;
     });
 }
 
 #[test]
-fn listeners_hear_what_there_is_and_then_each_change() {
+fn watchers_see_the_current_names_and_then_each_change() {
     block_on(async {
         let world = World::new();
         let (a, b) = (world.process("a").await, world.process("b").await);
@@ -154,8 +155,8 @@ fn listeners_hear_what_there_is_and_then_each_change() {
         let mut changes = registry(&b).watch();
         let mut next = async || {
             let change = tokio::select! {
-                change = changes.next() => change.expect("it goes on"),
-                () = world.clock.advance(10 * SECOND) => panic!("nothing was heard"),
+                change = changes.next() => change.expect("the stream continues"),
+                () = world.clock.advance(10 * SECOND) => panic!("no change was reported"),
             };
             match change {
                 NameChange::Registered(view) => format!("+{} {:?}", view.name, view.metadata),
@@ -170,29 +171,29 @@ fn listeners_hear_what_there_is_and_then_each_change() {
         printer.update([("zone", "b")]).await.unwrap();
         assert_eq!(next().await, r#"~printer {"zone": "b"}"#);
         assert!(printer.is_registered());
-        assert_eq!(printer.token(), token, "to say something else is no change of who has it");
+        assert_eq!(printer.token(), token, "an update does not change the holder");
         printer.unregister().await.unwrap();
         assert_eq!(next().await, "-printer");
     });
 }
 
 #[test]
-fn an_operator_can_take_a_name_back() {
+fn an_operator_can_revoke_a_name() {
     block_on(async {
         let world = World::new();
         let a = world.process("a").await;
         let printer = registry(&a).register("printer", NOTHING).await.unwrap();
-        let view = a.tenure.directory().election(&key("printer")).await.unwrap().unwrap();
+        let view = a.tenure.election_admin().election(&key("printer")).await.unwrap().unwrap();
         operator::resign(a.tenure.store().as_ref(), &view, None, "ops").await.unwrap();
         world.clock.advance(3 * SECOND).await;
-        assert_eq!(printer.ended().await, Ended::Asked);
+        assert_eq!(printer.ended().await, RegistrationEnd::Requested);
         assert!(names(&a).await.is_empty());
-        assert!(matches!(printer.update(NOTHING).await, Err(RegistryError::Over(_))));
+        assert!(matches!(printer.update(NOTHING).await, Err(RegistryError::NotRegistered(_))));
     });
 }
 
 #[test]
-fn what_can_not_be_is_refused_before_anything_is_done() {
+fn invalid_registrations_are_rejected_before_any_change() {
     block_on(async {
         let world = World::new();
         let a = world.process("a").await;
@@ -205,13 +206,13 @@ fn what_can_not_be_is_refused_before_anything_is_done() {
         let held = registry.register("printer", NOTHING).await.unwrap();
         let again = registry.register("printer", NOTHING).await.unwrap_err();
         assert!(matches!(again, RegistryError::Taken { ref holder, .. } if holder == "a"), "{again}");
-        assert!(held.is_registered(), "a second try leaves the first alone");
+        assert!(held.is_registered(), "a second attempt does not affect the first");
         assert_eq!(names(&a).await, ["printer"]);
     });
 }
 
-/// `register_within` ignored its patience inside one process: a name that was dropped a moment ago, or that another task had,
-/// was refused at once as taken by the process itself.
+/// Regression: `register_within` did not wait inside one process. A name that was just dropped, or that another
+/// task held, was rejected at once as taken by the process itself.
 #[test]
 fn tasks_of_one_process_wait_for_the_same_name() {
     block_on(async {
@@ -221,22 +222,22 @@ fn tasks_of_one_process_wait_for_the_same_name() {
         world.clock.advance(15 * SECOND).await;
         let first = first.await.unwrap().unwrap();
         let refused = registry(&process).register("printer", NOTHING).await;
-        assert!(matches!(refused, Err(RegistryError::Taken { .. })), "no patience: {refused:?}");
+        assert!(matches!(refused, Err(RegistryError::Taken { .. })), "rejected without waiting: {refused:?}");
         let waiting = [(); 2].map(|()| waits_for_the_printer(&process, 60 * SECOND));
         world.clock.advance(5 * SECOND).await;
-        assert!(waiting.iter().all(|task| !task.is_finished()), "somebody has it");
+        assert!(waiting.iter().all(|task| !task.is_finished()), "the name is held");
         let token = first.token();
         drop(first);
         world.clock.advance(15 * SECOND).await;
         let (done, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(JoinHandle::is_finished);
-        assert_eq!((done.len(), waiting.len()), (1, 1), "one of them has it now");
+        assert_eq!((done.len(), waiting.len()), (1, 1), "one of them holds the name now");
         for task in done {
             let second = task.await.unwrap().unwrap();
             assert!(second.is_registered() && second.token() > token);
         }
         world.clock.advance(15 * SECOND).await;
         for task in waiting {
-            assert!(task.await.unwrap().unwrap().is_registered(), "and then the other");
+            assert!(task.await.unwrap().unwrap().is_registered(), "then the other one holds it");
         }
     });
 }

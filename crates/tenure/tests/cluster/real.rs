@@ -1,10 +1,10 @@
-//! The same on real stores, on the machine's own clock.
+//! Registered names and singletons on real stores and the system clock.
 
 use std::time::Duration;
 
 use tenure::Tenure;
 use tenure::cluster::{Registry, RegistryError, Supervisor};
-use tenure_core::cluster::owner;
+use tenure_core::rules::cluster::owner;
 
 use crate::on_stores::on_real_stores;
 use crate::support::*;
@@ -42,7 +42,7 @@ async fn a_name_has_one_owner_and_moves(url: &str) {
     a.close().await.unwrap();
 }
 
-/// The larger state is as large as may be.
+/// The larger state has the maximum size.
 async fn a_singleton_moves_with_its_state(url: &str) {
     let (a, b) = (process_at(url, "a").await, process_at(url, "b").await);
     let log = Log::default();
@@ -52,21 +52,24 @@ async fn a_singleton_moves_with_its_state(url: &str) {
             let (log, node) = (log.clone(), node.clone());
             async move {
                 let _running = log.begin(&singleton, &node);
-                singleton.leaving().await;
-                singleton.hand_on(node.repeat(8192)).unwrap();
+                singleton.stop_requested().await;
+                singleton.set_handoff(node.repeat(8192)).unwrap();
             }
         })
     };
     let heavier = owner("job", [("a", 1), ("b", 1)]).unwrap();
     let (first, second) = if heavier == "a" { (&b, &a) } else { (&a, &b) };
     let _on_first = on(first).start().await.unwrap();
-    until("it runs", async || log.running().contains_key("job")).await;
+    until("the singleton runs", async || log.running().contains_key("job")).await;
     let on_second = on(second).start().await.unwrap();
-    until("it moved", async || log.running().get("job").is_some_and(|nodes| *nodes == [heavier])).await;
+    until("the singleton moved", async || log.running().get("job").is_some_and(|nodes| *nodes == [heavier]))
+        .await;
     on_second.leave().await;
     let back = first.name().to_owned();
-    until("it moved back", async || log.running().get("job").is_some_and(|nodes| *nodes == [back.as_str()]))
-        .await;
+    until("the singleton moved back", async || {
+        log.running().get("job").is_some_and(|nodes| *nodes == [back.as_str()])
+    })
+    .await;
     let states: Vec<_> = log.starts().into_iter().map(|start| start.state).collect();
     assert_eq!(states, [None, Some(first.name().repeat(8192)), Some(second.name().repeat(8192))]);
     assert_eq!(log.overlaps(), 0);

@@ -1,42 +1,43 @@
-//! etcd: real clusters, on their bad days.
+//! Tests against real etcd clusters, with faults.
 
 #![cfg(feature = "etcd")]
 
 mod backup;
-mod crowd;
 mod loss;
 mod proxy;
+mod read_cost;
 mod secured;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::backend::StoreOptions;
-use tenure::backend::etcd::Etcd;
+use tenure::store::StoreOptions;
+use tenure::store::etcd::EtcdStore;
 use tenure::{Elector, Leadership, Tenure};
-use tenure_testkit::conformance::Actor;
+use tenure_testkit::conformance::TestSession;
 
-/// Short, so that a test can wait for it; long enough for a busy machine.
+/// Short enough to wait for in a test, long enough for a busy machine.
 const LEASE: Duration = Duration::from_secs(3);
 
-async fn client(url: &str) -> Etcd {
-    Etcd::connect(&StoreOptions { url: url.into(), ..StoreOptions::default() }).await.unwrap()
+async fn client(url: &str) -> EtcdStore {
+    EtcdStore::connect(&StoreOptions { url: url.into(), ..StoreOptions::default() }).await.unwrap()
 }
 
-async fn actor(url: &str, name: &str) -> Actor {
-    Actor::open(Arc::new(client(url).await), name).await
+async fn actor(url: &str, name: &str) -> TestSession {
+    TestSession::open(Arc::new(client(url).await), name).await
 }
 
-/// A process that leads. On a busy machine etcd may be late at first.
+/// Start a process that leads. On a busy machine etcd may answer late at first.
 async fn leader(url: &str, name: &str) -> (Tenure, Elector, Leadership) {
-    let tenure = patiently(async || Tenure::builder().url(url).name(name).lease(LEASE).open().await).await;
-    let elector = patiently(async || tenure.elector("e").start().await).await;
+    let tenure = retry(async || Tenure::builder().url(url).name(name).lease(LEASE).open().await).await;
+    let elector = retry(async || tenure.elector("e").start().await).await;
     let leadership = elector.elected().await.unwrap();
     (tenure, elector, leadership)
 }
 
-/// Asks until there is an answer. Not for long each time, as the machine does: etcd itself would wait for seconds for a leader that is gone.
-async fn patiently<T, E>(ask: impl AsyncFn() -> Result<T, E>) -> T {
+/// Retry until a call succeeds. Each attempt has a short limit, as in the election driver: etcd itself waits for
+/// seconds for a lost leader.
+async fn retry<T, E>(ask: impl AsyncFn() -> Result<T, E>) -> T {
     loop {
         match tokio::time::timeout(Duration::from_secs(1), ask()).await {
             Ok(Ok(answer)) => return answer,

@@ -1,4 +1,4 @@
-//! Stands between a client and etcd: counts what etcd answers, and does something at the right moment.
+//! Proxy between a client and etcd: counts response bytes and runs a callback on request data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +11,18 @@ pub(crate) struct Proxy {
     answered: Arc<AtomicU64>,
 }
 
-/// Is shown each piece of what is asked, before it is passed on.
-pub(crate) type Look = Arc<dyn Fn(&[u8]) + Send + Sync>;
+/// Callback with each piece of request data, before it is forwarded.
+pub(crate) type RequestCallback = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 impl Proxy {
-    pub(crate) async fn to(server: u16, look: Look) -> Proxy {
+    pub(crate) async fn to(server: u16, callback: RequestCallback) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let answered = Arc::new(AtomicU64::new(0));
         let counter = answered.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(pass(client, server, look.clone(), counter.clone()));
+                tokio::spawn(pass(client, server, callback.clone(), counter.clone()));
             }
         });
         Proxy { port, answered }
@@ -32,7 +32,7 @@ impl Proxy {
         format!("etcd://127.0.0.1:{}", self.port)
     }
 
-    /// How many bytes etcd answered while something was done.
+    /// Number of response bytes while a future runs.
     pub(crate) async fn answered<T>(&self, doing: impl Future<Output = T>) -> u64 {
         let before = self.answered.load(Ordering::SeqCst);
         doing.await;
@@ -40,29 +40,30 @@ impl Proxy {
     }
 }
 
-async fn pass(client: TcpStream, server: u16, look: Look, answered: Arc<AtomicU64>) {
+async fn pass(client: TcpStream, server: u16, callback: RequestCallback, answered: Arc<AtomicU64>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
-    let ((mut asks, mut hears), (mut answers, mut told)) = (client.into_split(), server.into_split());
-    let asking = async {
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
+    let requests = async {
         let mut piece = vec![0; 64 << 10];
-        while let Ok(n @ 1..) = asks.read(&mut piece).await {
-            tokio::task::block_in_place(|| look(&piece[..n]));
-            if told.write_all(&piece[..n]).await.is_err() {
+        while let Ok(n @ 1..) = from_client.read(&mut piece).await {
+            tokio::task::block_in_place(|| callback(&piece[..n]));
+            if to_server.write_all(&piece[..n]).await.is_err() {
                 return;
             }
         }
     };
-    let answering = async {
+    let responses = async {
         let mut piece = vec![0; 64 << 10];
-        while let Ok(n @ 1..) = answers.read(&mut piece).await {
+        while let Ok(n @ 1..) = from_server.read(&mut piece).await {
             answered.fetch_add(n as u64, Ordering::SeqCst);
-            if hears.write_all(&piece[..n]).await.is_err() {
+            if to_client.write_all(&piece[..n]).await.is_err() {
                 return;
             }
         }
     };
     tokio::select! {
-        () = asking => {}
-        () = answering => {}
+        () = requests => {}
+        () = responses => {}
     }
 }

@@ -1,30 +1,33 @@
-//! TLS both ways, users and passwords.
+//! Mutual TLS, users and passwords.
 
 use std::sync::Arc;
 
-use tenure::backend::etcd::Etcd;
-use tenure::backend::{ServerAccess, StoreOptions};
-use tenure::port::{StoreError, Trouble, Wake};
-use tenure_testkit::conformance::{Actor, election};
+use tenure::port::{ErrorKind, Notification, StoreError};
+use tenure::store::etcd::EtcdStore;
+use tenure::store::{ClientAuth, StoreOptions};
+use tenure_testkit::conformance::{TestSession, election};
 use tenure_testkit::rig::EtcdCluster;
 
-async fn connect(cluster: &EtcdCluster, access: ServerAccess) -> Result<Etcd, StoreError> {
-    Etcd::connect(&StoreOptions { url: cluster.url(), access, ..StoreOptions::default() }).await
+async fn connect(cluster: &EtcdCluster, access: ClientAuth) -> Result<EtcdStore, StoreError> {
+    EtcdStore::connect(&StoreOptions { url: cluster.url(), access, ..StoreOptions::default() }).await
 }
 
-async fn refused(cluster: &EtcdCluster, access: ServerAccess) -> StoreError {
-    connect(cluster, access).await.err().expect("it is refused")
+async fn refused(cluster: &EtcdCluster, access: ClientAuth) -> StoreError {
+    connect(cluster, access).await.err().expect("the connection must be rejected")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn etcd_behind_certificates_and_passwords_is_used_by_whom_it_knows() {
+async fn mutual_tls_and_passwords_are_supported() {
     let mut cluster = EtcdCluster::secured().unwrap();
     let [ca, cert, key] = cluster.certificates().unwrap();
-    let trusting = ServerAccess { ca_file: Some(ca), ..ServerAccess::default() };
-    let known = ServerAccess { client_cert: Some(cert), client_key: Some(key), ..trusting.clone() };
+    let trusting = ClientAuth { ca_file: Some(ca), ..ClientAuth::default() };
+    let known = ClientAuth { client_cert: Some(cert), client_key: Some(key), ..trusting.clone() };
 
-    let strange = refused(&cluster, ServerAccess::default()).await;
-    assert!(strange.kind == Trouble::Unfit && strange.message.contains("TENURE_CA_FILE"), "{strange}");
+    let untrusted = refused(&cluster, ClientAuth::default()).await;
+    assert!(
+        untrusted.kind == ErrorKind::Misconfigured && untrusted.message.contains("TENURE_CA"),
+        "{untrusted}"
+    );
     let unproven = refused(&cluster, trusting).await;
     assert!(unproven.message.contains("ertificate"), "{unproven}");
     connect(&cluster, known.clone()).await.unwrap();
@@ -37,47 +40,50 @@ async fn etcd_behind_certificates_and_passwords_is_used_by_whom_it_knows() {
     cluster.etcdctl(&["user", "grant-role", "app", "tenure"]).unwrap();
     cluster.etcdctl(&["user", "add", "guest:canary"]).unwrap();
     cluster.enable_auth("master").unwrap();
-    let as_user = |user: &str| ServerAccess { user: Some(user.into()), ..known.clone() };
+    let as_user = |user: &str| ClientAuth { user: Some(user.into()), ..known.clone() };
 
-    let nobody = refused(&cluster, known.clone()).await;
-    assert!(nobody.kind == Trouble::Denied && nobody.message.contains("TENURE_ETCD_USER"), "{nobody}");
+    let no_user = refused(&cluster, known.clone()).await;
+    assert!(no_user.kind == ErrorKind::Denied && no_user.message.contains("TENURE_ETCD_USER"), "{no_user}");
     let wrong = refused(&cluster, as_user("app:canary2")).await;
-    assert!(wrong.kind == Trouble::Denied && wrong.message.contains("TENURE_ETCD_USER"), "{wrong}");
+    assert!(wrong.kind == ErrorKind::Denied && wrong.message.contains("TENURE_ETCD_USER"), "{wrong}");
     assert!(!wrong.message.contains("canary"), "{wrong}");
     let denied = refused(&cluster, as_user("guest:canary")).await;
-    assert!(denied.kind == Trouble::Denied && denied.message.contains("readwrite on the prefix"), "{denied}");
+    assert!(
+        denied.kind == ErrorKind::Denied && denied.message.contains("readwrite on the prefix"),
+        "{denied}"
+    );
 
-    // The server's own certificate has a common name.
+    // The server certificate has a common name.
     let vault = known.ca_file.as_ref().and_then(|file| file.parent()).unwrap();
-    let named = ServerAccess {
+    let named = ClientAuth {
         client_cert: Some(vault.join("server.crt")),
         client_key: Some(vault.join("server.key")),
         ..as_user("app:canary")
     };
     let named = refused(&cluster, named).await;
-    assert!(named.kind == Trouble::Denied && named.message.contains("without a common name"), "{named}");
+    assert!(named.kind == ErrorKind::Denied && named.message.contains("without a common name"), "{named}");
 
     let store = Arc::new(connect(&cluster, as_user("app:canary")).await.unwrap());
-    let [a, b] = [Actor::open(store.clone(), "a").await, Actor::open(store.clone(), "b").await];
-    let (key, mut hints) = (election("e"), a.store.wakes());
-    assert_eq!(hints.next().await, Some(Wake::Resync));
-    a.stand(&key).await;
-    b.stand(&key).await;
+    let [a, b] = [TestSession::open(store.clone(), "a").await, TestSession::open(store.clone(), "b").await];
+    let (key, mut notifications) = (election("e"), a.store.notifications());
+    assert_eq!(notifications.next().await, Some(Notification::Resync));
+    a.join(&key).await;
+    b.join(&key).await;
     let token = a.take(&key, 0).await;
     a.release(&key, 0, token).await;
-    while !matches!(hints.next().await, Some(Wake::Released { .. })) {}
+    while !matches!(notifications.next().await, Some(Notification::LeaseReleased { .. })) {}
 
-    // A token that etcd gave is known to nobody after it was started again, and after users were changed it is old.
+    // An authentication token becomes invalid when etcd restarts and when users change.
     cluster.kill9(0).unwrap();
     cluster.start_again(0).unwrap();
-    assert!(a.lives().await && b.take(&key, 0).await > token);
+    assert!(a.is_live().await && b.take(&key, 0).await > token);
     cluster.etcdctl(&["user", "add", "another:canary"]).unwrap();
-    assert!(a.lives().await && b.lives().await);
-    drop(hints);
-    // Whoever is not trusted any more is told.
+    assert!(a.is_live().await && b.is_live().await);
+    drop(notifications);
+    // A revoked role is reported as denied.
     cluster.etcdctl(&["user", "revoke-role", "app", "tenure"]).unwrap();
-    let denied = a.store.beat(&a.id).await.unwrap_err();
-    assert_eq!(denied.kind, Trouble::Denied, "{denied}");
-    let over = refused(&cluster, as_user("app")).await;
-    assert_eq!(over.kind, Trouble::Denied, "{over}");
+    let denied = a.store.heartbeat(&a.id).await.unwrap_err();
+    assert_eq!(denied.kind, ErrorKind::Denied, "{denied}");
+    let revoked = refused(&cluster, as_user("app")).await;
+    assert_eq!(revoked.kind, ErrorKind::Denied, "{revoked}");
 }

@@ -1,22 +1,22 @@
-//! Events as the library publishes and consumes them: shared, in order, rebalanced, set aside, exactly once.
+//! Events through the library: batched, ordered, rebalanced, parked, exactly once.
 
-mod away;
+mod delivery;
 mod draining;
 mod failing;
-mod flowing;
-mod passing;
+#[path = "../queue/instrumented_store.rs"]
+#[allow(dead_code)]
+mod instrumented_store;
 mod poison;
 mod rebalancing;
-#[path = "../claims/spy.rs"]
-#[allow(dead_code)]
-mod spy;
+mod store_failures;
 mod support;
 mod torture;
 mod transactional;
+mod transient_errors;
 
-/// What the chaos is judged by judges here, too.
+/// The oracle of the chaos runs is used here, too.
 #[path = "../../examples/chaos/events"]
 mod events {
-    pub(crate) mod books;
+    pub(crate) mod chains;
     pub(crate) mod reader;
 }

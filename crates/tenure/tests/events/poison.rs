@@ -1,80 +1,92 @@
-//! Handlers that fail as they are told.
+//! Handlers with injected failures.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tenure::port::*;
-use tenure::{Batch, Consumer, HandlerError, Publisher, Tenure};
-use tenure_testkit::Clock;
+use tenure::{Consumer, EventBatch, HandlerError, Publisher, Tenure};
+use tenure_testkit::ManualClock;
 
-use crate::spy::Spy;
+use crate::instrumented_store::InstrumentedStore;
 use crate::support::*;
 
-/// What the handler of these tests does with a number.
+/// What the handler does with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Does {
-    Fails,
-    Dies,
-    Panics,
-    Hangs,
-    Passes,
+pub(crate) enum Behavior {
+    Fail,
+    FailPermanently,
+    Panic,
+    Hang,
+    FailTransiently,
 }
 
-/// Which numbers do not simply succeed, at the moment.
+/// The numbers that currently do not succeed.
 #[derive(Clone, Default)]
-pub(crate) struct Poison(Arc<Mutex<BTreeMap<u64, Does>>>);
+pub(crate) struct Poison(Arc<Mutex<BTreeMap<u64, Behavior>>>);
 
 impl Poison {
-    pub(crate) fn set(&self, number: u64, does: Option<Does>) {
+    pub(crate) fn set(&self, number: u64, behavior: Option<Behavior>) {
         let mut poison = self.0.lock().unwrap();
-        match does {
-            Some(does) => drop(poison.insert(number, does)),
+        match behavior {
+            Some(behavior) => drop(poison.insert(number, behavior)),
             None => drop(poison.remove(&number)),
         }
     }
 
-    pub(crate) fn of(&self, batch: &Batch) -> Option<Does> {
+    pub(crate) fn of(&self, batch: &EventBatch) -> Option<Behavior> {
         let poison = self.0.lock().unwrap();
         batch.iter().find_map(|event| poison.get(&number(event)).copied())
     }
 }
 
-/// A process with a topic, a publisher and a handler that fails as it is told.
-pub(crate) struct Scene {
-    pub(crate) clock: Clock,
-    pub(crate) store: Spy,
+/// A process with a topic, a publisher and a handler with injected failures.
+pub(crate) struct TestTopic {
+    pub(crate) clock: ManualClock,
+    pub(crate) store: InstrumentedStore,
     pub(crate) tenure: Tenure,
     pub(crate) publisher: Publisher,
-    pub(crate) seen: Seen,
+    pub(crate) received: ReceivedEvents,
     pub(crate) poison: Poison,
 }
 
-/// With so many slots. Nobody reads yet.
-pub(crate) async fn scene(slots: u32) -> Scene {
-    let (clock, store) = hand_driven(slots).await;
+/// Creates a scene with this many partitions and no consumer.
+pub(crate) async fn test_topic(partitions: u32) -> TestTopic {
+    let (clock, store) = manual_clock(partitions).await;
     let tenure = process(&clock, &store, "m0").await;
     let publisher = tenure.publisher("orders").expect("a name");
-    Scene { clock, store, tenure, publisher, seen: Seen::default(), poison: Poison::default() }
+    TestTopic {
+        clock,
+        store,
+        tenure,
+        publisher,
+        received: ReceivedEvents::default(),
+        poison: Poison::default(),
+    }
 }
 
 pub(crate) const SETTINGS: GroupSettings =
-    GroupSettings { max_attempts: 3, backoff: Backoff { first_ms: 1_000, most_ms: 60_000 } };
+    GroupSettings { max_attempts: 3, backoff: Backoff { initial_ms: 1_000, max_ms: 60_000 } };
 
-/// A member that fails as it is told, and writes down what it did.
-pub(crate) async fn failing(tenure: &Tenure, seen: &Seen, poison: &Poison, concurrency: usize) -> Consumer {
-    let (seen, poison) = (seen.clone(), poison.clone());
-    let handler = move |batch: Batch| {
-        let (seen, poison) = (seen.clone(), poison.clone());
+/// A member with injected failures that records its events.
+pub(crate) async fn failing(
+    tenure: &Tenure,
+    received: &ReceivedEvents,
+    poison: &Poison,
+    concurrency: usize,
+) -> Consumer {
+    let (received, poison) = (received.clone(), poison.clone());
+    let handler = move |batch: EventBatch| {
+        let (received, poison) = (received.clone(), poison.clone());
         async move {
             match poison.of(&batch) {
-                Some(Does::Fails) => return Err(HandlerError::fail("no paper")),
-                Some(Does::Dies) => return Err(HandlerError::fail_for_good("no such printer")),
-                Some(Does::Panics) => panic!("the test wants this"),
-                Some(Does::Hangs) => std::future::pending().await,
-                Some(Does::Passes) => return Err(HandlerError::passing("deadlock detected")),
+                Some(Behavior::Fail) => return Err(HandlerError::fail("no paper")),
+                Some(Behavior::FailPermanently) => return Err(HandlerError::permanent("no such printer")),
+                Some(Behavior::Panic) => panic!("deliberate panic"),
+                Some(Behavior::Hang) => std::future::pending().await,
+                Some(Behavior::FailTransiently) => return Err(HandlerError::transient("deadlock detected")),
                 None => {}
             }
-            seen.add(&batch);
+            received.add(&batch);
             Ok(())
         }
     };
@@ -82,11 +94,18 @@ pub(crate) async fn failing(tenure: &Tenure, seen: &Seen, poison: &Poison, concu
     builder.concurrency(concurrency).handler(handler).start().await.unwrap()
 }
 
-pub(crate) async fn aside(store: &Spy) -> Vec<AsideView> {
-    let filter = AsideFilter { group: books(), dead: false, slot: None, key: None, after: None, limit: 1000 };
-    store.store.aside(&filter).await.unwrap()
+pub(crate) async fn parked(store: &InstrumentedStore) -> Vec<ParkedEvent> {
+    let filter = ParkedEventFilter {
+        group: books(),
+        dead: false,
+        partition: None,
+        key: None,
+        after: None,
+        limit: 1000,
+    };
+    store.store.parked_events(&filter).await.unwrap()
 }
 
-pub(crate) async fn dead(store: &Spy) -> Vec<AsideView> {
-    aside(store).await.into_iter().filter(|view| view.dead).collect()
+pub(crate) async fn dead(store: &InstrumentedStore) -> Vec<ParkedEvent> {
+    parked(store).await.into_iter().filter(|view| view.dead).collect()
 }

@@ -1,58 +1,64 @@
-//! The ordering torture: sixteen writers with transactions of random length, eight members that join, leave, die and are stopped.
+//! The ordering torture test: sixteen writers with transactions of random length, and eight members that join,
+//! leave, die and stall.
 //!
-//! Each member lives on a thread of its own, so that it can die (its runtime is dropped, and with it every connection, in the middle
-//! of whatever it does) and be stopped (its thread sleeps, for longer than its lease). In the end all that was committed must have been
-//! handled, once, in order, and what was said under old tokens must have been refused. `scripts/chaos events` is the same with
-//! real processes and servers that break, and for as long as you like.
+//! Each member runs on its own thread, so that it can die (its runtime is dropped with all its connections, at
+//! any point) and stall (its thread sleeps for longer than its lease). In the end all committed events must
+//! have been handled once and in order, and commits under old tokens must have been rejected. `scripts/chaos
+//! events` runs the same with real processes and failing servers, for any duration.
 //!
-//! Once with handlers that do what they should, and once with fewer slots than lanes, so that events go by key and are marked when they are
-//! done, with handlers that fail, panic and meet what passes, so that keys are set aside and follow, and with slots that are reset
-//! in the middle of all that: what was done of such a slot is undone, and must be done again, once and in order.
+//! It runs once with handlers that succeed. It also runs with fewer partitions than concurrent calls, so that
+//! events are split by key and marked when processed; with handlers that fail, panic and meet transient
+//! failures, so that keys are parked and follow; and with partitions that are reset meanwhile: the effects of
+//! such a partition are undone, and its events must be handled again, once and in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenure::port::{Begin, GroupKey, NewEvent, Pause, TopicSettings};
-use tenure::{Batch, Consumer, Publisher, Tenure};
+use tenure::port::{GroupKey, NewEvent, Pause, StartOffset, TopicSettings};
+use tenure::{Consumer, EventBatch, Publisher, Tenure};
 use tenure_core::{Entropy, SplitMix};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::events::books::{GROUP, Judged, SLOTS, topic};
-use crate::events::reader::{Tell, Temper};
+use crate::events::chains::{ChainReport, GROUP, PARTITIONS, topic};
+use crate::events::reader::{HandlerBehaviour, StaleCommitCallback};
 
-/// How many write, and how many read.
+/// Number of writers, and of members.
 const WRITERS: u64 = 16;
 const MEMBERS: usize = 8;
 
-/// The lease of everybody: short, so that many fit into a run.
+/// The lease of all sessions: short, so that many fit into a run.
 const LEASE: Duration = Duration::from_millis(800);
 
-/// How many events must have been published to prove anything.
+/// Minimum number of published events for a meaningful run.
 const ENOUGH: i64 = 100;
 
-/// For how long things are broken.
-const RAGE: Duration = Duration::from_secs(6);
+/// Duration of the faults.
+const FAULT_DURATION: Duration = Duration::from_secs(6);
 
-/// How often the witness gets through before it is said that nothing more does: at least a quarter of a minute.
-const PATIENCE: u32 = 300;
+/// Rounds of the control consumer without progress before the run counts as stuck: at least 15 seconds.
+const STUCK_ROUNDS: u32 = 300;
 
-/// What else is done to them.
+/// Additional faults.
 #[derive(Clone, Copy, Debug)]
-struct Ordeal {
-    slots: u32,
-    temper: Temper,
-    /// Whether slots are reset.
+struct Scenario {
+    partitions: u32,
+    behaviour: HandlerBehaviour,
+    /// Whether partitions are reset.
     resets: bool,
 }
 
-impl Ordeal {
-    fn plain(pause_ms: u64) -> Ordeal {
-        Ordeal { slots: SLOTS, temper: Temper::calm(pause_ms), resets: false }
+impl Scenario {
+    fn plain(pause_ms: u64) -> Scenario {
+        Scenario { partitions: PARTITIONS, behaviour: HandlerBehaviour::never_fails(pause_ms), resets: false }
     }
 
-    fn harsh(pause_ms: u64) -> Ordeal {
-        Ordeal { slots: 4, temper: Temper { pause_ms, concurrency: 4, one_fails_in: 40 }, resets: true }
+    fn harsh(pause_ms: u64) -> Scenario {
+        Scenario {
+            partitions: 4,
+            behaviour: HandlerBehaviour { pause_ms, concurrency: 4, one_fails_in: 40 },
+            resets: true,
+        }
     }
 }
 
@@ -60,81 +66,81 @@ fn group() -> GroupKey {
     GroupKey::new(topic().unwrap(), GROUP.parse().unwrap())
 }
 
-/// What came of stale commits.
+/// Outcomes of stale commits.
 #[derive(Debug, Default)]
-struct Stale {
+struct StaleCommits {
     accepted: AtomicU64,
-    refused: AtomicU64,
+    rejected: AtomicU64,
 }
 
-impl Stale {
-    fn tell(self: &Arc<Self>) -> Tell {
+impl StaleCommits {
+    fn counter(self: &Arc<Self>) -> StaleCommitCallback {
         let stale = self.clone();
         Arc::new(move |accepted| {
-            let count = if accepted { &stale.accepted } else { &stale.refused };
+            let count = if accepted { &stale.accepted } else { &stale.rejected };
             count.fetch_add(1, Ordering::SeqCst);
         })
     }
 }
 
-/// What is done to a member.
+/// What happens to a member.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
-    Leaves,
-    Dies,
-    IsStopped(Duration),
+enum MemberFault {
+    Leave,
+    Crash,
+    Stall(Duration),
 }
 
-/// A member, on its thread.
-struct Life {
-    fate: mpsc::UnboundedSender<Fate>,
-    over: oneshot::Receiver<()>,
+/// A member on its thread.
+struct MemberThread {
+    fault: mpsc::UnboundedSender<MemberFault>,
+    ended_receiver: oneshot::Receiver<()>,
 }
 
-impl Life {
-    fn is_over(&mut self) -> bool {
-        !matches!(self.over.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+impl MemberThread {
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.ended_receiver.try_recv(), Err(oneshot::error::TryRecvError::Empty))
     }
 
-    async fn ends(self, fate: Fate) {
-        // It may be over already.
-        let _ = self.fate.send(fate);
-        let _ = self.over.await;
+    async fn ends(self, fault: MemberFault) {
+        // The member may have ended already.
+        let _ = self.fault.send(fault);
+        let _ = self.ended_receiver.await;
     }
 }
 
-/// Somebody with a topic and a group of his own, in the same store and at the same pace. On a machine that is starved nothing gets through
-/// for as long as it takes; where his events do, and those of the torture do not, something is wrong.
-struct Witness {
+/// A consumer with its own topic and group, in the same store and at the same pace. On an overloaded machine
+/// nothing progresses for a while; if the control consumer progresses and the torture does not, something is wrong.
+struct ControlConsumer {
     publisher: Publisher,
-    seen: mpsc::UnboundedReceiver<()>,
+    received: mpsc::UnboundedReceiver<()>,
     consumer: Consumer,
 }
 
-impl Witness {
-    async fn begin(home: &Tenure) -> Witness {
-        let publisher = home.publisher("witness").unwrap();
-        let settings = TopicSettings { slots: 1, ..TopicSettings::default() };
+impl ControlConsumer {
+    async fn begin(admin: &Tenure) -> ControlConsumer {
+        let publisher = admin.publisher("control").unwrap();
+        let settings = TopicSettings { partitions: 1, ..TopicSettings::default() };
         while publisher.create_topic(&settings).await.is_err() {}
-        let (told, seen) = mpsc::unbounded_channel();
+        let (sender, received) = mpsc::unbounded_channel();
         let consumer = loop {
-            let told = told.clone();
-            let handler = move |_: Batch| {
-                let _ = told.send(());
+            let sender = sender.clone();
+            let handler = move |_: EventBatch| {
+                let _ = sender.send(());
                 async {}
             };
-            match home.consumer("witness", "witness").handler(handler).start().await {
+            match admin.consumer("control", "control").handler(handler).start().await {
                 Ok(consumer) => break consumer,
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         };
-        Witness { publisher, seen, consumer }
+        ControlConsumer { publisher, received, consumer }
     }
 
-    /// Until an event of his was published and handled.
+    /// Waits until one of its events was published and handled.
     async fn round(&mut self) {
         while self.publisher.publish(NewEvent::new("round")).await.is_err() {}
-        self.seen.recv().await;
+        self.received.recv().await;
     }
 
     async fn end(self) {
@@ -146,7 +152,7 @@ async fn open(url: &str, name: &str) -> Tenure {
     loop {
         match Tenure::builder().url(url).name(name).lease(LEASE).open().await {
             Ok(tenure) => return tenure,
-            // A busy file, for example.
+            // For example, a busy file.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
@@ -155,71 +161,76 @@ async fn open(url: &str, name: &str) -> Tenure {
 fn print_seed() -> u64 {
     let seed = std::env::var("TENURE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| tenure::runtime::random() >> 32);
-    println!("seed {seed}: TENURE_SEED={seed} draws the same fates again");
+    println!("seed {seed}: TENURE_SEED={seed} repeats this run");
     seed
 }
 
-fn judge(judged: &Judged, stale: &Stale) {
-    let (accepted, refused) = (stale.accepted.load(Ordering::SeqCst), stale.refused.load(Ordering::SeqCst));
-    println!("{judged:?}; stale commits: {accepted} accepted, {refused} refused");
-    assert_eq!((judged.lost, judged.reordered, judged.doubled), (0, 0, 0), "{:#?}", judged.amiss);
-    assert!(judged.amiss.is_empty(), "{:#?}", judged.amiss);
+fn check(report: &ChainReport, stale: &StaleCommits) {
+    let (accepted, rejected) = (stale.accepted.load(Ordering::SeqCst), stale.rejected.load(Ordering::SeqCst));
+    println!("{report:?}; stale commits: {accepted} accepted, {rejected} rejected");
+    assert_eq!((report.lost, report.reordered, report.doubled), (0, 0, 0), "{:#?}", report.violations);
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
     assert_eq!(accepted, 0);
-    assert!(refused > 0, "no stale commit was ever refused: the tokens were not put to the test");
-    assert!(judged.published > 100, "too little happened to prove anything");
+    assert!(rejected > 0, "no stale commit was rejected: the tokens were not tested");
+    assert!(report.published > 100, "too few events for a meaningful run");
 }
 
 macro_rules! torture_on {
     ($dialect:ident, $patience_ms:literal) => {
         mod $dialect {
             use super::*;
-            use crate::events::{books::$dialect as books, reader::$dialect as reader};
+            use crate::events::{chains::$dialect as chains, reader::$dialect as reader};
 
             type Db = <super::pools::$dialect as super::pools::Pools>::Db;
 
-            /// Lives until it is told otherwise.
-            fn live(url: &str, name: String, late: &mpsc::UnboundedSender<Batch>, temper: Temper) -> Life {
-                let (fate, mut fates) = mpsc::unbounded_channel();
-                let (ended, over) = oneshot::channel();
+            /// Runs until it is told otherwise.
+            fn start_member(
+                url: &str,
+                name: String,
+                late: &mpsc::UnboundedSender<EventBatch>,
+                behaviour: HandlerBehaviour,
+            ) -> MemberThread {
+                let (fault, mut faults) = mpsc::unbounded_channel();
+                let (ended, ended_receiver) = oneshot::channel();
                 let (url, late) = (url.to_owned(), late.clone());
                 std::thread::spawn(move || {
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                     runtime.block_on(async {
                         let tenure = open(&url, &name).await;
                         let pool = super::pools::$dialect::connect(&url, 4).await;
-                        let Ok(consumer) = reader::join(&tenure, &pool, late, temper).await else {
+                        let Ok(consumer) = reader::join(&tenure, &pool, late, behaviour).await else {
                             return;
                         };
-                        while let Some(fate) = fates.recv().await {
-                            match fate {
-                                Fate::Leaves => {
+                        while let Some(fault) = faults.recv().await {
+                            match fault {
+                                MemberFault::Leave => {
                                     let _ = consumer.drain().await;
                                     let _ = tenure.close().await;
                                     return;
                                 }
                                 // Nothing more happens on this runtime.
-                                Fate::Dies => return,
-                                Fate::IsStopped(time) => std::thread::sleep(time),
+                                MemberFault::Crash => return,
+                                MemberFault::Stall(time) => std::thread::sleep(time),
                             }
                         }
                     });
                     drop(runtime);
                     let _ = ended.send(());
                 });
-                Life { fate, over }
+                MemberThread { fault, ended_receiver }
             }
 
-            pub(super) async fn run(url: &str, ordeal: Ordeal) {
+            pub(super) async fn run(url: &str, scenario: Scenario) {
                 let mut dice = SplitMix::new(print_seed());
-                let home = open(url, "home").await;
-                let settings = TopicSettings { slots: ordeal.slots, ..TopicSettings::default() };
-                home.store().set_topic(&topic().unwrap(), &settings).await.unwrap();
+                let admin = open(url, "admin").await;
+                let settings = TopicSettings { partitions: scenario.partitions, ..TopicSettings::default() };
+                admin.store().set_topic(&topic().unwrap(), &settings).await.unwrap();
                 let pool = super::pools::$dialect::connect(url, 20).await;
-                books::create(&pool).await.unwrap();
-                let stale = Arc::new(Stale::default());
-                // He survives those whose batches he has.
+                chains::create(&pool).await.unwrap();
+                let stale = Arc::new(StaleCommits::default());
+                // It outlives the members whose batches it has.
                 let (late, lost) = mpsc::unbounded_channel();
-                tokio::spawn(reader::careless(home.clone(), pool.clone(), lost, stale.tell()));
+                tokio::spawn(reader::send_stale_commits(admin.clone(), pool.clone(), lost, stale.counter()));
 
                 let (stop, stopped) = tokio::sync::watch::channel(false);
                 let writers: Vec<_> = (0..WRITERS)
@@ -228,105 +239,112 @@ macro_rules! torture_on {
                         let stopped = stopped.clone();
                         tokio::spawn(async move {
                             while !*stopped.borrow() {
-                                // What fails was rolled back, or not: the books say.
-                                let _ = books::write(&pool, &mut dice, $patience_ms, writer).await;
+                                // A failed write was rolled back or not; the records tell.
+                                let _ = chains::write(&pool, &mut dice, $patience_ms, writer).await;
                                 tokio::time::sleep(Duration::from_millis(dice.next_u64() % 30)).await;
                             }
                         })
                     })
                     .collect();
 
-                let mut lives: Vec<Life> =
-                    (0..MEMBERS).map(|n| live(url, format!("member-{n}"), &late, ordeal.temper)).collect();
-                let until = tenure::runtime::now() + RAGE;
+                let mut members: Vec<MemberThread> = (0..MEMBERS)
+                    .map(|n| start_member(url, format!("member-{n}"), &late, scenario.behaviour))
+                    .collect();
+                let until = tenure::runtime::now() + FAULT_DURATION;
                 let mut resets = 0;
-                // On a machine that is starved, for as long as it takes to prove something.
+                // On an overloaded machine, for as long as a meaningful run takes.
                 loop {
-                    let published = books::counts(&pool).await.map_or(0, |(published, _)| published);
-                    let proven = published > ENOUGH
-                        && stale.refused.load(Ordering::SeqCst) > 0
-                        && (resets > 0 || !ordeal.resets);
-                    if proven && tenure::runtime::now() >= until {
+                    let published = chains::counts(&pool).await.map_or(0, |(published, _)| published);
+                    let is_meaningful = published > ENOUGH
+                        && stale.rejected.load(Ordering::SeqCst) > 0
+                        && (resets > 0 || !scenario.resets);
+                    if is_meaningful && tenure::runtime::now() >= until {
                         break;
                     }
                     tokio::time::sleep(Duration::from_millis(150 + dice.next_u64() % 300)).await;
-                    if ordeal.resets && dice.next_u64() % 5 == 0 {
-                        let slot = u32::try_from(dice.next_u64()).unwrap_or(0) % ordeal.slots;
-                        resets += u32::from(reset(&home, &pool, slot, ordeal.slots).await);
+                    if scenario.resets && dice.next_u64() % 5 == 0 {
+                        let partition = u32::try_from(dice.next_u64()).unwrap_or(0) % scenario.partitions;
+                        resets += u32::from(reset(&admin, &pool, partition, scenario.partitions).await);
                     }
                     let n = (dice.next_u64() % MEMBERS as u64) as usize;
-                    if lives[n].is_over() {
-                        lives[n] = live(url, format!("member-{n}"), &late, ordeal.temper);
+                    if members[n].has_ended() {
+                        members[n] = start_member(url, format!("member-{n}"), &late, scenario.behaviour);
                         continue;
                     }
                     let longer = LEASE.mul_f64(1.5) + Duration::from_millis(dice.next_u64() % 800);
-                    let fate = [Fate::Leaves, Fate::Dies, Fate::IsStopped(longer), Fate::IsStopped(longer)];
-                    let _ = lives[n].fate.send(fate[(dice.next_u64() % 4) as usize]);
+                    let fault = [
+                        MemberFault::Leave,
+                        MemberFault::Crash,
+                        MemberFault::Stall(longer),
+                        MemberFault::Stall(longer),
+                    ];
+                    let _ = members[n].fault.send(fault[(dice.next_u64() % 4) as usize]);
                 }
                 stop.send(true).unwrap();
                 for writer in writers {
                     writer.await.unwrap();
                 }
-                let again = |n: usize| live(url, format!("member-{n}"), &late, ordeal.temper);
-                settle(&home, &pool, &mut lives, again).await;
-                for life in lives {
-                    life.ends(Fate::Leaves).await;
+                let restart = |n: usize| start_member(url, format!("member-{n}"), &late, scenario.behaviour);
+                wait_until_handled(&admin, &pool, &mut members, restart).await;
+                for member in members {
+                    member.ends(MemberFault::Leave).await;
                 }
                 println!("{resets} resets");
-                judge(&books::judge(&pool).await.unwrap(), &stale);
-                home.close().await.unwrap();
+                check(&chains::evaluate(&pool).await.unwrap(), &stale);
+                admin.close().await.unwrap();
             }
 
-            /// Puts a slot back to its beginning, and undoes what was done of it. Paused, nobody begins what is to be undone; and what was
-            /// begun before is refused, since the tokens are new. Whether it came to that.
-            async fn reset(home: &Tenure, pool: &sqlx::Pool<Db>, slot: u32, slots: u32) -> bool {
-                let (store, group) = (home.store(), group());
-                let pause = Pause { by: "torture".into(), reason: String::new(), at_ms: 0 };
+            /// Resets a partition to its beginning and undoes its effects. While the group is paused, no new
+            /// delivery starts; running ones are rejected, since the tokens are new. Returns whether the reset
+            /// happened.
+            async fn reset(admin: &Tenure, pool: &sqlx::Pool<Db>, partition: u32, partitions: u32) -> bool {
+                let (store, group) = (admin.store(), group());
+                let pause = Pause { paused_by: "torture".into(), reason: String::new(), paused_at_ms: 0 };
                 if store.set_group_paused(&group, Some(&pause)).await.is_err() {
                     return false;
                 }
-                let reset = store.reset_group(&group, Begin::Earliest, Some(slot), false).await;
-                println!("slot {slot} is reset: {reset:?}");
+                let reset = store.reset_group(&group, StartOffset::Earliest, Some(partition), false).await;
+                println!("partition {partition} is reset: {reset:?}");
                 let reset = reset.is_ok();
-                // It is reset, and so it must be.
-                while reset && books::forget(pool, slot, slots).await.is_err() {}
+                // The partition is reset, so its effects must be undone.
+                while reset && chains::delete_effects(pool, partition, partitions).await.is_err() {}
                 while store.set_group_paused(&group, None).await.is_err() {}
                 reset
             }
 
-            /// Waits until all is read, or nothing more is while others get through. A member may still be told of a death that it was to
-            /// die before: there is another in its place then.
-            async fn settle(
-                home: &Tenure,
+            /// Waits until all events are handled, or no event is while the control consumer progresses. A member may
+            /// still receive an earlier fate; then another one replaces it.
+            async fn wait_until_handled(
+                admin: &Tenure,
                 pool: &sqlx::Pool<Db>,
-                lives: &mut [Life],
-                again: impl Fn(usize) -> Life,
+                members: &mut [MemberThread],
+                restart: impl Fn(usize) -> MemberThread,
             ) {
-                let mut witness = Witness::begin(home).await;
+                let mut control = ControlConsumer::begin(admin).await;
                 let (mut last, mut idle) = (-1, 0);
-                while idle < PATIENCE {
+                while idle < STUCK_ROUNDS {
                     tokio::time::sleep(Duration::from_millis(50)).await;
-                    for (n, life) in lives.iter_mut().enumerate() {
-                        if life.is_over() {
-                            *life = again(n);
+                    for (n, member) in members.iter_mut().enumerate() {
+                        if member.has_ended() {
+                            *member = restart(n);
                         }
                     }
-                    let Ok((published, effects)) = books::counts(pool).await else { continue };
+                    let Ok((published, effects)) = chains::counts(pool).await else { continue };
                     if effects >= published {
-                        witness.end().await;
+                        control.end().await;
                         return;
                     }
-                    witness.round().await;
+                    control.round().await;
                     idle = if effects > last { 0 } else { idle + 1 };
                     last = effects;
                 }
-                println!("nothing gets through any more: {:#?}", home.store().group(&group()).await);
+                println!("no progress: {:#?}", admin.store().group(&group()).await);
             }
         }
     };
 }
 
-/// Pools of the user's own.
+/// Connection pools of the user.
 mod pools {
     pub(super) trait Pools {
         type Db: sqlx::Database;
@@ -364,32 +382,32 @@ mod pools {
 torture_on!(sqlite, 2);
 torture_on!(postgres, 20);
 
-async fn on_sqlite(ordeal: Ordeal) {
+async fn on_sqlite(scenario: Scenario) {
     let folder = tempfile::tempdir().unwrap();
-    sqlite::run(&format!("sqlite:{}", folder.path().join("torture.db").display()), ordeal).await;
+    sqlite::run(&format!("sqlite:{}", folder.path().join("torture.db").display()), scenario).await;
 }
 
-async fn on_postgres(ordeal: Ordeal) {
+async fn on_postgres(scenario: Scenario) {
     let database = crate::support::migrated().await;
-    postgres::run(database.url(), ordeal).await;
+    postgres::run(database.url(), scenario).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_sqlite_nothing_is_lost_reordered_or_doubled() {
-    on_sqlite(Ordeal::plain(5)).await;
+async fn on_sqlite_no_event_is_lost_reordered_or_handled_twice() {
+    on_sqlite(Scenario::plain(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_postgres_nothing_is_lost_reordered_or_doubled() {
-    on_postgres(Ordeal::plain(40)).await;
+async fn on_postgres_no_event_is_lost_reordered_or_handled_twice() {
+    on_postgres(Scenario::plain(40)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_sqlite_with_handlers_that_fail_lanes_and_resets_nothing_is_lost_reordered_or_doubled() {
-    on_sqlite(Ordeal::harsh(3)).await;
+async fn on_sqlite_with_failures_concurrency_and_resets_no_event_is_lost_reordered_or_handled_twice() {
+    on_sqlite(Scenario::harsh(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_postgres_with_handlers_that_fail_lanes_and_resets_nothing_is_lost_reordered_or_doubled() {
-    on_postgres(Ordeal::harsh(20)).await;
+async fn on_postgres_with_failures_concurrency_and_resets_no_event_is_lost_reordered_or_handled_twice() {
+    on_postgres(Scenario::harsh(20)).await;
 }

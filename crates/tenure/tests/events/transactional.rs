@@ -1,4 +1,5 @@
-//! Handlers in transactions of the user's own database: what they do there happens once, whatever fails.
+//! Handlers in transactions of the user's own database: their effects there happen exactly once, whatever
+//! fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,9 +10,9 @@ use tenure::{HandlerError, Outbox, Tenure};
 
 use crate::support::{books, event, number, orders};
 
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     for _ in 0..3_000 {
-        if so().await {
+        if holds().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -23,19 +24,26 @@ async fn open(url: &str) -> Tenure {
     let tenure = Tenure::builder().url(url).name("a").lease(Duration::from_secs(2)).open().await.unwrap();
     tenure
         .store()
-        .set_topic(&orders(), &TopicSettings { slots: 4, ..TopicSettings::default() })
+        .set_topic(&orders(), &TopicSettings { partitions: 4, ..TopicSettings::default() })
         .await
         .unwrap();
     tenure
 }
 
 fn settings() -> GroupSettings {
-    GroupSettings { max_attempts: 3, backoff: Backoff { first_ms: 20, most_ms: 50 } }
+    GroupSettings { max_attempts: 3, backoff: Backoff { initial_ms: 20, max_ms: 50 } }
 }
 
-async fn aside(tenure: &Tenure) -> Vec<AsideView> {
-    let filter = AsideFilter { group: books(), dead: false, slot: None, key: None, after: None, limit: 100 };
-    tenure.store().aside(&filter).await.unwrap()
+async fn parked(tenure: &Tenure) -> Vec<ParkedEvent> {
+    let filter = ParkedEventFilter {
+        group: books(),
+        dead: false,
+        partition: None,
+        key: None,
+        after: None,
+        limit: 100,
+    };
+    tenure.store().parked_events(&filter).await.unwrap()
 }
 
 macro_rules! transactional_on {
@@ -45,36 +53,40 @@ macro_rules! transactional_on {
 
             type Tx = tenure::Tx<$database>;
 
-            async fn deed(conn: &mut Tx, event: &Event) -> Result<(), sqlx::Error> {
-                let sql = "INSERT INTO deeds (event, n) VALUES ($1, $2)";
+            async fn record_effect(conn: &mut Tx, event: &Event) -> Result<(), sqlx::Error> {
+                let sql = "INSERT INTO effects (event, n) VALUES ($1, $2)";
                 let query = sqlx::query(sql).bind(event.id.0 as i64).bind(number(event) as i64);
                 query.execute(&mut **conn).await.map(drop)
             }
 
-            async fn deeds(pool: &sqlx::Pool<$database>) -> Vec<i64> {
-                sqlx::query_scalar("SELECT n FROM deeds ORDER BY n").fetch_all(pool).await.unwrap()
+            async fn effects(pool: &sqlx::Pool<$database>) -> Vec<i64> {
+                sqlx::query_scalar("SELECT n FROM effects ORDER BY n").fetch_all(pool).await.unwrap()
             }
 
             async fn tables(pool: &sqlx::Pool<$database>) {
                 for table in
-                    ["CREATE TABLE deeds (event BIGINT, n BIGINT)", "CREATE TABLE once (n BIGINT UNIQUE)"]
+                    ["CREATE TABLE effects (event BIGINT, n BIGINT)", "CREATE TABLE once (n BIGINT UNIQUE)"]
                 {
                     sqlx::query(table).execute(pool).await.unwrap();
                 }
             }
 
-            /// What a handler did before it failed is undone; what failed waits, and is done once in the end.
-            pub(super) async fn what_a_failed_handler_did_is_undone(url: &str, pool: &sqlx::Pool<$database>) {
+            /// The effects of a failed handler are rolled back; the failed event waits, and is handled once in
+            /// the end.
+            pub(super) async fn effects_of_a_failed_handler_are_rolled_back(
+                url: &str,
+                pool: &sqlx::Pool<$database>,
+            ) {
                 tables(pool).await;
                 let tenure = open(url).await;
                 let publisher = tenure.publisher("orders").unwrap();
                 let tries = Arc::new(AtomicUsize::new(0));
                 let count = tries.clone();
-                let handler = move |batch: tenure::Batch, mut tx: Tx| {
+                let handler = move |batch: tenure::EventBatch, mut tx: Tx| {
                     let count = count.clone();
                     async move {
                         for event in &batch {
-                            deed(&mut tx, event).await?;
+                            record_effect(&mut tx, event).await?;
                             if number(event) == 3 && count.fetch_add(1, Ordering::SeqCst) < 3 {
                                 return Err(HandlerError::fail("not yet"));
                             }
@@ -88,30 +100,28 @@ macro_rules! transactional_on {
                 }
                 let builder = tenure.consumer("orders", "books").settings(settings());
                 let consumer = builder.transactional(pool, handler).start().await.unwrap();
-                until("all are done", async || deeds(pool).await.len() >= 10).await;
-                until("nothing is aside", async || aside(&tenure).await.is_empty()).await;
-                assert_eq!(deeds(pool).await, (0..10).collect::<Vec<_>>());
+                until("all events are handled", async || effects(pool).await.len() >= 10).await;
+                until("no event is parked", async || parked(&tenure).await.is_empty()).await;
+                assert_eq!(effects(pool).await, (0..10).collect::<Vec<_>>());
                 assert!(tries.load(Ordering::SeqCst) > 3);
                 consumer.drain().await.unwrap();
                 tenure.close().await.unwrap();
             }
 
-            /// A handler publishes in its own transaction: one event becomes one other, however often it is tried.
-            pub(super) async fn what_a_handler_publishes_is_published_once(
-                url: &str,
-                pool: &sqlx::Pool<$database>,
-            ) {
+            /// A handler publishes in its own transaction: each event produces exactly one other, however often
+            /// it is retried.
+            pub(super) async fn a_handler_publishes_once_per_event(url: &str, pool: &sqlx::Pool<$database>) {
                 tables(pool).await;
                 let tenure = open(url).await;
                 let publisher = tenure.publisher("orders").unwrap();
                 let echo: TopicKey = tenure.topic("echo").unwrap();
                 tenure
                     .store()
-                    .set_topic(&echo, &TopicSettings { slots: 1, ..TopicSettings::default() })
+                    .set_topic(&echo, &TopicSettings { partitions: 1, ..TopicSettings::default() })
                     .await
                     .unwrap();
                 let (tries, to) = (Arc::new(AtomicUsize::new(0)), echo.clone());
-                let handler = move |batch: tenure::Batch, mut tx: Tx| {
+                let handler = move |batch: tenure::EventBatch, mut tx: Tx| {
                     let (tries, to) = (tries.clone(), to.clone());
                     async move {
                         for event in &batch {
@@ -119,8 +129,8 @@ macro_rules! transactional_on {
                             tx.publish(&to, &[again]).await?;
                         }
                         match tries.fetch_add(1, Ordering::SeqCst) {
-                            0 => Err(HandlerError::passing("the first time it is in the way")),
-                            1 => panic!("the test wants this"),
+                            0 => Err(HandlerError::transient("the first attempt fails transiently")),
+                            1 => panic!("deliberate panic"),
                             _ => Ok(()),
                         }
                     }
@@ -128,17 +138,17 @@ macro_rules! transactional_on {
                 publisher.publish_all(&(0..5).map(|n| event("a", n)).collect::<Vec<_>>()).await.unwrap();
                 let builder = tenure.consumer("orders", "books").settings(settings());
                 let consumer = builder.transactional(pool, handler).start().await.unwrap();
-                let ask = ReadAsk { topic: echo, after: vec![(0, 0)], limit: 100 };
-                let echoes = async || tenure.store().read_events(&ask).await.unwrap();
-                until("all are echoed", async || echoes().await.len() >= 5).await;
+                let request = ReadEventsRequest { topic: echo, after: vec![(0, 0)], limit: 100 };
+                let echoes = async || tenure.store().read_events(&request).await.unwrap();
+                until("all events are echoed", async || echoes().await.len() >= 5).await;
                 consumer.drain().await.unwrap();
                 assert_eq!(echoes().await.iter().map(number).collect::<Vec<_>>(), (0..5).collect::<Vec<_>>());
                 tenure.close().await.unwrap();
             }
 
-            /// A broken constraint is the event's own fault, and it is dead in the end; what it did is undone. A handler that keeps
-            /// its transaction has failed, too.
-            pub(super) async fn what_the_database_refuses_is_set_aside(
+            /// A violated constraint is a failure of the event, which becomes a dead letter; its effects are
+            /// rolled back. A handler that keeps its transaction has failed, too.
+            pub(super) async fn an_event_rejected_by_the_database_is_parked(
                 url: &str,
                 pool: &sqlx::Pool<$database>,
             ) {
@@ -147,11 +157,11 @@ macro_rules! transactional_on {
                 let publisher = tenure.publisher("orders").unwrap();
                 let kept = Arc::new(std::sync::Mutex::new(Vec::new()));
                 let keep = kept.clone();
-                let handler = move |batch: tenure::Batch, mut tx: Tx| {
+                let handler = move |batch: tenure::EventBatch, mut tx: Tx| {
                     let keep = keep.clone();
                     async move {
                         for event in &batch {
-                            deed(&mut tx, event).await?;
+                            record_effect(&mut tx, event).await?;
                             let n = (number(event) % 4) as i64;
                             sqlx::query("INSERT INTO once (n) VALUES ($1)").bind(n).execute(&mut *tx).await?;
                         }
@@ -161,7 +171,7 @@ macro_rules! transactional_on {
                         Ok::<_, HandlerError>(())
                     }
                 };
-                // 4 wants what 0 has; 2 keeps its transaction, though not for ever.
+                // 4 conflicts with 0; 2 keeps its transaction for a while.
                 for n in [0, 4, 2, 3] {
                     publisher.publish(event(&format!("key-{n}"), n)).await.unwrap();
                 }
@@ -169,16 +179,16 @@ macro_rules! transactional_on {
                 let consumer = builder.transactional(pool, handler).start().await.unwrap();
                 let dead = async || {
                     kept.lock().unwrap().clear();
-                    aside(&tenure).await.into_iter().filter(|view| view.dead).collect::<Vec<_>>()
+                    parked(&tenure).await.into_iter().filter(|view| view.dead).collect::<Vec<_>>()
                 };
-                until("two are dead", async || dead().await.len() >= 2).await;
+                until("two events are dead letters", async || dead().await.len() >= 2).await;
                 let mut dead: Vec<_> =
-                    dead().await.into_iter().map(|it| (number(&it.event), it.error)).collect();
+                    dead().await.into_iter().map(|it| (number(&it.event), it.last_error)).collect();
                 dead.sort();
                 assert_eq!((dead[0].0, dead[1].0), (2, 4));
-                assert!(dead[0].1.contains("kept its transaction"), "{}", dead[0].1);
+                assert!(dead[0].1.contains("without dropping its transaction"), "{}", dead[0].1);
                 assert!(dead[1].1.to_lowercase().contains("unique"), "{}", dead[1].1);
-                until("the others are done", async || deeds(pool).await == [0, 3]).await;
+                until("the others are handled", async || effects(pool).await == [0, 3]).await;
                 consumer.drain().await.unwrap();
                 tenure.close().await.unwrap();
             }
@@ -214,56 +224,58 @@ macro_rules! on_both {
 }
 
 on_both!(
-    what_a_failed_handler_did_is_undone,
-    what_a_handler_publishes_is_published_once,
-    what_the_database_refuses_is_set_aside
+    effects_of_a_failed_handler_are_rolled_back,
+    a_handler_publishes_once_per_event,
+    an_event_rejected_by_the_database_is_parked
 );
 
-/// In one transaction with what was done of others: all of it is undone, and what is still ours is done again.
+/// A lost partition in one transaction with others: everything is rolled back, and the remaining partitions are
+/// handled again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_is_lost_in_mid_batch_takes_the_others_along_and_all_is_done_once() {
+async fn a_partition_lost_during_a_batch_rolls_back_all_and_each_event_is_handled_once() {
     let database = crate::support::migrated().await;
     let pool = sqlx::PgPool::connect(database.url()).await.unwrap();
-    sqlx::query("CREATE TABLE deeds (n BIGINT)").execute(&pool).await.unwrap();
+    sqlx::query("CREATE TABLE effects (n BIGINT)").execute(&pool).await.unwrap();
     let tenure = open(database.url()).await;
     let publisher = tenure.publisher("orders").unwrap();
     for n in 0..8 {
         publisher.publish(event(&format!("key-{n}"), n)).await.unwrap();
     }
     let (store, lost) = (tenure.store().clone(), Arc::new(AtomicUsize::new(0)));
-    let (calls, slots) = (Arc::new(AtomicUsize::new(0)), lost.clone());
-    let handler = move |batch: tenure::Batch, mut tx: tenure::Tx<sqlx::Postgres>| {
-        let (store, calls, slots) = (store.clone(), calls.clone(), slots.clone());
+    let (calls, partitions) = (Arc::new(AtomicUsize::new(0)), lost.clone());
+    let handler = move |batch: tenure::EventBatch, mut tx: tenure::Tx<sqlx::Postgres>| {
+        let (store, calls, partitions) = (store.clone(), calls.clone(), partitions.clone());
         async move {
             for event in &batch {
                 let n = number(event) as i64;
-                sqlx::query("INSERT INTO deeds VALUES ($1)").bind(n).execute(&mut *tx).await?;
+                sqlx::query("INSERT INTO effects VALUES ($1)").bind(n).execute(&mut *tx).await?;
             }
-            let mut of: Vec<u32> = batch.iter().map(|event| event.slot).collect();
+            let mut of: Vec<u32> = batch.iter().map(|event| event.partition).collect();
             of.dedup();
             if of.len() > 1 && calls.fetch_add(1, Ordering::SeqCst) == 0 {
-                slots.store(of.len(), Ordering::SeqCst);
-                store.reset_group(&books(), Begin::Earliest, Some(of[0]), false).await?;
+                partitions.store(of.len(), Ordering::SeqCst);
+                store.reset_group(&books(), StartOffset::Earliest, Some(of[0]), false).await?;
             }
             Ok::<_, HandlerError>(())
         }
     };
     let builder = tenure.consumer("orders", "books").settings(settings());
     let consumer = builder.transactional(&pool, handler).start().await.unwrap();
-    let all = "SELECT n FROM deeds ORDER BY n";
-    let deeds = async || sqlx::query_scalar::<_, i64>(all).fetch_all(&pool).await.unwrap();
+    let all = "SELECT n FROM effects ORDER BY n";
+    let effects = async || sqlx::query_scalar::<_, i64>(all).fetch_all(&pool).await.unwrap();
     let read = async || tenure.store().group(&books()).await.unwrap().unwrap().lag() == (0, true);
-    until("a slot is lost", async || lost.load(Ordering::SeqCst) > 1).await;
-    until("all are done", async || deeds().await.len() >= 8 && read().await).await;
+    until("a partition is lost", async || lost.load(Ordering::SeqCst) > 1).await;
+    until("all events are handled", async || effects().await.len() >= 8 && read().await).await;
     consumer.drain().await.unwrap();
-    assert_eq!(deeds().await, (0..8).collect::<Vec<_>>());
+    assert_eq!(effects().await, (0..8).collect::<Vec<_>>());
     tenure.close().await.unwrap();
 }
 
-/// The handler's transaction kept the process from writing that it lives: its session was lost before the handler's time was over, the
-/// batch was begun anew under the next, and so on for ever, without a failure that anybody counted.
+/// Regression: the transaction of the handler blocked the heartbeats of the process. The session was lost
+/// before the time limit of the handler, the batch started again under the next session, and so on forever,
+/// without a counted failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_outlasts_the_trust_in_its_session_fails_and_goes_aside_on_sqlite() {
+async fn a_handler_that_outlasts_trust_fails_and_its_event_is_parked_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("shop.db").display());
     let tenure = open(&url).await;
@@ -271,7 +283,7 @@ async fn a_handler_that_outlasts_the_trust_in_its_session_fails_and_goes_aside_o
     let publisher = tenure.publisher("orders").unwrap();
     let done = Arc::new(std::sync::Mutex::new(Vec::new()));
     let did = done.clone();
-    let handler = move |batch: tenure::Batch, tx: tenure::Tx<sqlx::Sqlite>| {
+    let handler = move |batch: tenure::EventBatch, tx: tenure::Tx<sqlx::Sqlite>| {
         let did = did.clone();
         async move {
             if batch.iter().any(|event| number(event) == 1) {
@@ -288,11 +300,11 @@ async fn a_handler_that_outlasts_the_trust_in_its_session_fails_and_goes_aside_o
     let session = tenure.session();
     let builder = tenure.consumer("orders", "books").settings(settings()).timeout(Duration::from_secs(30));
     let consumer = builder.transactional(&pool, handler).start().await.unwrap();
-    until("it is dead", async || aside(&tenure).await.iter().any(|it| it.dead)).await;
-    let dead = aside(&tenure).await;
+    until("it is a dead letter", async || parked(&tenure).await.iter().any(|it| it.dead)).await;
+    let dead = parked(&tenure).await;
     assert_eq!((number(&dead[0].event), dead[0].attempts), (1, 3));
-    assert!(dead[0].error.contains("give the process a longer lease"), "{}", dead[0].error);
-    until("the others flow", async || *done.lock().unwrap() == [2, 4]).await;
+    assert!(dead[0].last_error.contains("set a longer lease"), "{}", dead[0].last_error);
+    until("the others are handled", async || *done.lock().unwrap() == [2, 4]).await;
     assert_eq!(tenure.session(), session, "the session was never lost");
     consumer.drain().await.unwrap();
     tenure.close().await.unwrap();

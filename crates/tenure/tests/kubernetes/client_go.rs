@@ -1,13 +1,14 @@
-//! client-go's elector, as its `leaderelection` package has it, line by line: `tryAcquireOrRenew`, `release`, `isLeaseValid`, and the loops around them.
+//! The leader elector of client-go, ported line by line from its `leaderelection` package: `tryAcquireOrRenew`,
+//! `release`, `isLeaseValid`, and the loops around them.
 //!
-//! It speaks to the same API server, and knows nothing of Tenure. The names are client-go's.
+//! It uses the same API server and is independent of Tenure. The names are those of client-go.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::runtime;
-use tenure_core::Moment;
+use tenure_core::BootInstant;
 use tenure_testkit::rig::KubeApi;
 
 /// `LeaderElectionConfig`.
@@ -21,7 +22,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The proportions of client-go's defaults, at another speed.
+    /// The proportions of client-go's defaults, with another lease duration.
     pub fn of(identity: &str, name: &str, lease_seconds: u64) -> Config {
         let lease = Duration::from_secs(lease_seconds);
         Config {
@@ -57,7 +58,7 @@ impl Record {
         }
     }
 
-    /// What is compared: the record as JSON, in which `metav1.Time` has whole seconds.
+    /// The compared form: the record as JSON, in which `metav1.Time` has whole seconds.
     fn raw(&self) -> Record {
         let seconds = |time: &str| time.chars().take("2006-01-02T15:04:05".len()).collect();
         Record {
@@ -86,14 +87,14 @@ pub struct Elector {
     pub config: Config,
     observed_record: Record,
     observed_raw_record: Record,
-    observed_time: Moment,
+    observed_time: BootInstant,
     /// `LeaseLock.lease`.
     lease: Value,
 }
 
 impl Elector {
     pub fn new(api: Arc<KubeApi>, namespace: &str, config: Config) -> Elector {
-        let observed_time = Moment::from_nanos(0);
+        let observed_time = BootInstant::from_nanos(0);
         let (namespace, lease) = (namespace.into(), Value::Null);
         let (observed_record, observed_raw_record) = Default::default();
         Elector { api, namespace, config, observed_record, observed_raw_record, observed_time, lease }
@@ -108,12 +109,12 @@ impl Elector {
         self.observed_record.holder_identity == self.config.identity
     }
 
-    /// What the fencing token is to whoever reads the Lease.
+    /// The fencing token of a Lease reader.
     pub fn transitions(&self) -> i64 {
         self.observed_record.leader_transitions
     }
 
-    fn is_lease_valid(&self, now: Moment) -> bool {
+    fn is_lease_valid(&self, now: BootInstant) -> bool {
         let seconds = u64::try_from(self.observed_record.lease_duration_seconds).unwrap_or(0);
         self.observed_time + Duration::from_secs(seconds) > now
     }
@@ -144,7 +145,7 @@ impl Elector {
         status == 201
     }
 
-    /// `LeaseLock.Update`: the spec anew, all else as it was read.
+    /// `LeaseLock.Update`: a new spec, everything else as it was read.
     fn update(&mut self, record: &Record) -> bool {
         self.lease["spec"] = record.spec();
         let (status, lease) = self.api.update(&self.namespace, &self.config.name, self.lease.clone());
@@ -205,7 +206,7 @@ impl Elector {
         true
     }
 
-    /// `tryRelease`: again after a conflict.
+    /// `tryRelease`: retries after a conflict.
     pub fn release(&mut self) -> bool {
         loop {
             let Some(old) = self.get() else { return false };

@@ -1,4 +1,4 @@
-//! Tenure and client-go, for one Lease: never two.
+//! Tenure and client-go compete for one Lease; at most one of them leads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,28 +6,28 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tenure::{Elector, Tenure, runtime};
-use tenure_core::{Entropy, Moment};
+use tenure_core::{BootInstant, Entropy};
 use tenure_testkit::rig::{KubeApi, KubeFault};
 
 use super::client_go::{Config, Elector as Theirs};
 use super::{NAMESPACE, api, lease};
 
-/// As short as the seconds of a Lease allow.
+/// As short as the whole seconds of a Lease allow.
 const LEASE_SECONDS: u64 = 1;
 const NAME: &str = "shared";
 
-/// A Go controller: its elector, in a thread of its own, and until when it believes that it leads.
+/// A Go controller: its elector in a thread, and the time until which it believes to lead.
 struct Controller {
     belief: Arc<Mutex<Belief>>,
     runs: Arc<AtomicBool>,
-    /// It is stopped, as by SIGSTOP: it neither renews nor releases.
+    /// Paused as by SIGSTOP: it neither renews nor releases.
     hangs: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Belief {
-    until: Option<Moment>,
+    until: Option<BootInstant>,
     transitions: i64,
 }
 
@@ -52,9 +52,9 @@ impl Controller {
                 }
                 if elector.try_acquire_or_renew() {
                     let mut belief = locked(&belief);
-                    // It tries again after its period, for as long as its deadline.
-                    let patience = elector.config.retry_period + elector.config.renew_deadline;
-                    belief.until = Some(runtime::now() + patience);
+                    // It retries after its period, until its deadline.
+                    let trust = elector.config.retry_period + elector.config.renew_deadline;
+                    belief.until = Some(runtime::now() + trust);
                     belief.transitions = elector.transitions();
                 } else if !elector.is_leader() {
                     locked(&belief).until = None;
@@ -67,7 +67,7 @@ impl Controller {
         Controller { thread: Some(thread), ..controller }
     }
 
-    /// The token under which it believes to lead.
+    /// Token under which the controller believes to lead.
     fn leads(&self) -> Option<u64> {
         let belief = locked(&self.belief);
         let token = u64::try_from(belief.transitions).unwrap() + 1;
@@ -99,10 +99,10 @@ async fn ours(api: &KubeApi) -> (Tenure, Elector) {
     (tenure, elector)
 }
 
-/// Waits for something, and looks all the while that no two believe at one moment.
+/// Wait for a condition, and check all the time that at most one side leads.
 async fn until(theirs: &Controller, elector: &Elector, mut done: impl FnMut() -> bool) {
     while !done() {
-        // One of them before and after the other: then both at once.
+        // The same answer before and after the other read proves an overlap.
         let (before, between, after) = (theirs.leads(), leads(elector), theirs.leads());
         assert!(
             before.is_none() || before != after || between.is_none(),
@@ -113,68 +113,68 @@ async fn until(theirs: &Controller, elector: &Elector, mut done: impl FnMut() ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tenure_and_client_go_hand_one_lease_to_each_other_and_never_both_lead() {
+async fn tenure_and_client_go_exchange_one_lease_and_never_both_lead() {
     let api = api();
     let mut theirs = Controller::start(&api, "go-1");
     while theirs.leads().is_none() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let (tenure, elector) = ours(&api).await;
-    // Released by client-go: ours at once, and counted on; from a grant whose answer was late, once more.
-    let last = theirs.leads().expect("it renews");
+    // Released by client-go: Tenure takes over at once with a greater token. A lost response may cause one more grant.
+    let last = theirs.leads().expect("the controller renews");
     theirs.stop();
     until(&theirs, &elector, || leads(&elector).is_some()).await;
     assert!(leads(&elector) > Some(last));
-    // Released by Tenure, whose candidate goes: theirs.
+    // Released by Tenure, whose candidate withdraws: client-go takes over.
     let mut theirs = Controller::start(&api, "go-2");
     elector.resign().unwrap();
     let closing = tokio::spawn(async move { tenure.close().await });
     until(&theirs, &elector, || theirs.leads().is_some()).await;
     closing.await.unwrap().unwrap();
-    let last = theirs.leads().expect("it renews");
+    let last = theirs.leads().expect("the controller renews");
     assert!(lease(&api, NAME)["spec"]["holderIdentity"] == "go-2" && last > 2);
-    // Stopped while it leads: waited out by our own clock.
+    // Paused while it leads: Tenure takes over after a lease duration on its own clock.
     let (tenure, elector) = ours(&api).await;
     theirs.hangs.store(true, Ordering::SeqCst);
     until(&theirs, &elector, || leads(&elector).is_some()).await;
     assert!(leads(&elector) > Some(last));
-    // It wakes up, finds that it was taken over, and follows.
+    // The resumed controller finds that it lost the Lease, and follows.
     theirs.hangs.store(false, Ordering::SeqCst);
-    let last = leads(&elector).expect("it beats");
-    // Now nothing that Tenure asks is answered: it must have stopped before client-go takes over.
+    let last = leads(&elector).expect("the session has heartbeats");
+    // No request of Tenure is answered: it must stop before client-go takes over.
     api.fail("*", "", KubeFault::Hang, u32::MAX);
     until(&theirs, &elector, || theirs.leads().is_some()).await;
     assert_eq!(leads(&elector), None);
     assert!(theirs.leads() > Some(last));
     theirs.stop();
-    api.heal();
+    api.clear_faults();
     drop(tenure);
 }
 
-/// On an API server that has one bad moment after the other. Of client-go there is one: two that compare by the second need a longer lease to be safe from each
-/// other.
+/// Under random faults of the API server. There is only one client-go controller: two of them compare times by the
+/// second and would need a longer lease to be safe from each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_of_ours_and_one_of_theirs_never_both_lead_whatever_goes_wrong() {
+async fn tenure_and_client_go_never_both_lead_under_faults() {
     let api = api();
-    let (seed, mut dice) = tenure_testkit::conformance::seeded(0x1ea5e);
+    let (seed, mut rng) = tenure_testkit::conformance::seeded(0x1ea5e);
     let mut theirs = Controller::start(&api, "go-1");
     let (one, two) = (ours(&api).await, ours(&api).await);
-    let mut roll = move |sides: u64| dice.next_u64() % sides;
+    let mut roll = move |sides: u64| rng.next_u64() % sides;
     let mut terms = std::collections::BTreeSet::new();
     let mut rounds = 0;
-    // Until leadership has changed often enough, however long that takes.
+    // Until leadership has changed often enough, without a time limit.
     while terms.len() < 12 {
         rounds += 1;
-        let looks = || [theirs.leads(), leads(&one.1), leads(&two.1)];
-        let (before, after) = (looks(), looks());
-        // Who says the same twice believed all the while.
+        let beliefs = || [theirs.leads(), leads(&one.1), leads(&two.1)];
+        let (before, after) = (beliefs(), beliefs());
+        // The same answer in both reads means continuous belief in between.
         let believe: Vec<u64> = before.iter().zip(after).filter_map(|(a, b)| a.filter(|_| *a == b)).collect();
         assert!(believe.len() <= 1, "several lead, TENURE_SEED={seed}: {before:?}, {after:?}");
         terms.extend(believe);
         if rounds % 40 == 0 {
             match roll(8) {
-                0 => api.fail("update", NAME, KubeFault::Refuse(500), 3),
-                1 => api.fail("update", NAME, KubeFault::Forget(500), 2),
+                0 => api.fail("update", NAME, KubeFault::Reject(500), 3),
+                1 => api.fail("update", NAME, KubeFault::LoseResponse(500), 2),
                 2 => api.fail("*", "", KubeFault::Hang, 4),
                 3 => api.close_watches(),
                 4 | 5 => theirs.hangs.store(roll(2) == 0, Ordering::SeqCst),

@@ -1,23 +1,23 @@
-//! Each known mistake, put back into the real SQL, must be seen by the test that is there for it.
+//! Negative controls: each known bug, injected into the SQL, makes its test fail.
 
-use tenure::backend::postgres::Postgres;
+use tenure::store::postgres::PostgresStore;
 use tenure_core::Token;
-use tenure_core::port::{Directory, Pulse, Store};
+use tenure_core::port::{ElectionAdmin, ElectionStore, HeartbeatResponse};
 use tenure_testkit::rig::FreshDatabase;
 
 use crate::support::*;
 
-/// Whether a transaction under a guard, held open over a take-over, was committed by a leader of the past.
-async fn stale_write_accepted(database: &FreshDatabase, store: &Postgres) -> bool {
+/// Whether a takeover succeeds before a guarded transaction of the old leader commits.
+async fn stale_write_accepted(database: &FreshDatabase, store: &PostgresStore) -> bool {
     let key = election("e");
     let token = leading(store, "a", &key).await;
-    standing(store, "b", &key).await;
+    joined(store, "b", &key).await;
     let mut tx = store.pool().begin().await.unwrap();
     store.guard(&mut tx, &key, 0, token, &id("a"), LEASE).await.unwrap();
-    let take = take_over("b", &key, token, "a", 0);
-    // It takes, or it waits for the guard, which may end its patience: whichever comes first, however slow this machine is.
+    let take = takeover("b", &key, token, "a", 0);
+    // It succeeds, or it waits for the guard (and may time out): whichever comes first, on a slow machine too.
     let taken_before_the_commit = tokio::select! {
-        taken = store.take(&take) => matches!(taken, Ok(Some(_))),
+        taken = store.take_lease(&take) => matches!(taken, Ok(Some(_))),
         () = until_blocked(database, 1) => false,
     };
     tx.commit().await.unwrap();
@@ -30,7 +30,7 @@ async fn a_guard_without_a_lock_accepts_a_stale_write() {
     assert!(!stale_write_accepted(&database, &store).await);
     for weak in ["", "FOR KEY SHARE"] {
         let (database, mut store) = fresh().await;
-        store.sabotage("lease_guard", "FOR SHARE", weak);
+        store.inject_bug("lease_guard", "FOR SHARE", weak);
         assert!(stale_write_accepted(&database, &store).await, "{weak:?}");
     }
 }
@@ -38,82 +38,93 @@ async fn a_guard_without_a_lock_accepts_a_stale_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_take_without_compare_and_swap_has_two_winners() {
     let (_database, mut store) = fresh().await;
-    store.sabotage(
+    store.inject_bug(
         "lease_take",
         "AND l.token = $5 AND l.session IS NOT DISTINCT FROM $6",
         "AND ($5::bigint IS NULL OR $6::text IS NULL OR true)",
     );
     let holder_is_dead =
         "AND NOT EXISTS (SELECT FROM tenure.sessions h WHERE h.id = l.session AND h.state = 'live')";
-    store.sabotage("lease_take", holder_is_dead, "");
+    store.inject_bug("lease_take", holder_is_dead, "");
     let key = election("e");
-    standing(&store, "a", &key).await;
-    standing(&store, "b", &key).await;
+    joined(&store, "a", &key).await;
+    joined(&store, "b", &key).await;
     let takes = ["a", "b"].map(|name| free_take(name, &key, Token::first(1)));
-    let (a, b) = tokio::join!(store.take(&takes[0]), store.take(&takes[1]));
+    let (a, b) = tokio::join!(store.take_lease(&takes[0]), store.take_lease(&takes[1]));
     assert!(a.unwrap().is_some() && b.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expiry_without_compare_and_swap_kills_the_living() {
+async fn an_expiry_without_compare_and_swap_ends_a_live_session() {
     let (_database, store) = fresh().await;
     for (broken, expected) in [(false, true), (true, false)] {
         let mut store = store.clone();
         let name = format!("s{broken}");
         if broken {
-            store.sabotage(
+            store.inject_bug(
                 "session_expire",
-                "s.beat = coalesce($2::bigint, s.beat)",
+                "s.heartbeat_count = coalesce($2::bigint, s.heartbeat_count)",
                 "($2::bigint IS NULL OR true)",
             );
         }
         opened(&store, &name).await;
-        store.beat(&id(&name)).await.unwrap();
+        store.heartbeat(&id(&name)).await.unwrap();
         store
-            .expire(&tenure_core::port::Expire { session: id(&name), epoch: 1, beat: Some(0) })
+            .expire_session(&tenure_core::port::ExpireSessionRequest {
+                session: id(&name),
+                epoch: 1,
+                heartbeat_count: Some(0),
+            })
             .await
             .unwrap();
-        let lives = matches!(store.beat(&id(&name)).await.unwrap(), Pulse::Alive { .. });
-        assert_eq!(lives, expected);
+        let is_live = matches!(store.heartbeat(&id(&name)).await.unwrap(), HeartbeatResponse::Live { .. });
+        assert_eq!(is_live, expected);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_beat_without_its_condition_revives_the_dead() {
+async fn a_heartbeat_without_its_condition_revives_an_expired_session() {
     let (_database, store) = fresh().await;
-    let mut sabotaged = store.clone();
-    sabotaged.sabotage("session_beat", " AND state = 'live'", "");
+    let mut buggy = store.clone();
+    buggy.inject_bug("session_heartbeat", " AND state = 'live'", "");
     opened(&store, "a").await;
-    store.expire(&tenure_core::port::Expire { session: id("a"), epoch: 1, beat: Some(0) }).await.unwrap();
-    assert_eq!(store.beat(&id("a")).await.unwrap(), Pulse::Gone);
-    assert!(matches!(sabotaged.beat(&id("a")).await.unwrap(), Pulse::Alive { .. }));
+    store
+        .expire_session(&tenure_core::port::ExpireSessionRequest {
+            session: id("a"),
+            epoch: 1,
+            heartbeat_count: Some(0),
+        })
+        .await
+        .unwrap();
+    assert_eq!(store.heartbeat(&id("a")).await.unwrap(), HeartbeatResponse::SessionEnded);
+    assert!(matches!(buggy.heartbeat(&id("a")).await.unwrap(), HeartbeatResponse::Live { .. }));
 }
 
-/// Without the lock before it, the statement that closes a session misses the lease that it is being granted.
+/// Without the lock, the statement that ends a session misses a lease that is being granted to it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_take_that_does_not_hold_its_session_leaves_leases_to_the_dead() {
+async fn a_take_without_a_lock_on_its_session_grants_to_an_ended_session() {
     let (database, mut store) = fresh().await;
-    store.sabotage("lease_lock", "FOR KEY SHARE OF s", "");
-    // A take that dawdles between the look at its session and its commit: until this lets it go on.
-    store.sabotage(
+    store.inject_bug("lease_lock", "FOR KEY SHARE OF s", "");
+    // A take that stops between the read of its session and its commit, until this lock is released.
+    store.inject_bug(
         "lease_take",
-        "pg_notify('tenure_wake', $7)",
-        "pg_notify('tenure_wake', $7), pg_advisory_xact_lock(1)",
+        "pg_notify('tenure_notify', $7)",
+        "pg_notify('tenure_notify', $7), pg_advisory_xact_lock(1)",
     );
-    let mut dawdling = store.pool().begin().await.unwrap();
-    sqlx::raw_sql("SELECT pg_advisory_xact_lock(1)").execute(&mut *dawdling).await.unwrap();
+    let mut blocker = store.pool().begin().await.unwrap();
+    sqlx::raw_sql("SELECT pg_advisory_xact_lock(1)").execute(&mut *blocker).await.unwrap();
     let key = election("e");
-    // With a lease that is long enough for a take to be patient.
+    // With a lease long enough that the take does not time out.
     opened_for(&store, "a", 10 * HANG).await;
-    store.join(&candidacy("a", &key)).await.unwrap();
+    store.join_election(&candidacy("a", &key)).await.unwrap();
     let (take, session) = (free_take("a", &key, Token::first(1)), id("a"));
     let end = async {
         until_blocked(&database, 1).await;
-        let ended = store.end(&session).await;
-        dawdling.commit().await.unwrap();
+        let ended = store.end_session(&session).await;
+        blocker.commit().await.unwrap();
         ended
     };
-    let (taken, ended) = tokio::join!(store.take(&take), end);
+    let (taken, ended) = tokio::join!(store.take_lease(&take), end);
     taken.and(ended).unwrap();
     let holder = store.election(&key).await.unwrap().unwrap().leases[0].holder.clone();
     assert!(holder.is_some_and(|holder| !holder.live));

@@ -1,75 +1,81 @@
-//! Commits of shares, in the handler's own transaction.
+//! Commits of offsets in the handler's transaction.
 
 use std::time::Duration;
 
-use tenure::backend::postgres::commit_share;
-use tenure_core::event::slot_of;
-use tenure_core::port::{Bureau, Committed, Events, Expire, Store, Trouble};
+use tenure::store::postgres::commit_partition;
+use tenure_core::port::{
+    CommitResult, ElectionStore, ErrorKind, EventAdmin, EventStore, ExpireSessionRequest,
+};
+use tenure_core::rules::event::partition_for_key;
 
 use crate::events::*;
 use crate::support::*;
 
-/// Publishes one event to `t`, which has one slot or whose slots are all the same to it; where it lies.
-async fn published(store: &tenure::backend::postgres::Postgres, slot: u32) -> u64 {
-    let slots = store.slot_ends(&topic("t")).await.unwrap().unwrap().len() as u32;
-    let key = (0..).map(|n| format!("k{n}")).find(|key| slot_of(key, slots) == slot).unwrap();
+/// Publishes one event to a partition of `t` and returns its offset.
+async fn published(store: &tenure::store::postgres::PostgresStore, partition: u32) -> u64 {
+    let partitions = store.partition_offsets(&topic("t")).await.unwrap().unwrap().len() as u32;
+    let key =
+        (0..).map(|n| format!("k{n}")).find(|key| partition_for_key(key, partitions) == partition).unwrap();
     store.publish(&topic("t"), &[keyed(&key, 1)]).await.unwrap();
-    store.slot_ends(&topic("t")).await.unwrap().unwrap()[slot as usize].latest
+    store.partition_offsets(&topic("t")).await.unwrap().unwrap()[partition as usize].end_offset
 }
 
-async fn expired(store: &tenure::backend::postgres::Postgres, session: &str) {
-    store.expire(&Expire { session: id(session), epoch: 1, beat: Some(0) }).await.unwrap();
+async fn expired(store: &tenure::store::postgres::PostgresStore, session: &str) {
+    store
+        .expire_session(&ExpireSessionRequest { session: id(session), epoch: 1, heartbeat_count: Some(0) })
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_holds_its_share_until_the_transaction_is_over() {
+async fn a_commit_locks_its_partition_until_the_transaction_ends() {
     let (database, store) = with_topic(2).await;
-    let share = member(&store, "a", &[0, 1]).await.remove(0);
+    let lease = member(&store, "a", &[0, 1]).await.remove(0);
     member(&store, "b", &[]).await;
     let mut tx = store.pool().begin().await.unwrap();
     sqlx::raw_sql("CREATE TABLE effects (n integer); INSERT INTO effects VALUES (1)")
         .execute(&mut *tx)
         .await
         .unwrap();
-    let position = published(&store, 0).await;
-    let said = commit(0, share.token, position);
-    assert_eq!(commit_share(&mut tx, &said, LEASE).await.unwrap(), Committed::Yes);
+    let offset = published(&store, 0).await;
+    let request = commit(0, lease.token, offset);
+    assert_eq!(commit_partition(&mut tx, &request, LEASE).await.unwrap(), CommitResult::Committed);
     expired(&store, "a").await;
-    let got: Vec<u32> = taken(&store, "b", &[0, 1]).await.iter().map(|taken| taken.slot).collect();
-    assert_eq!(got, [1], "the one that nobody is at");
+    let got: Vec<u32> = taken(&store, "b", &[0, 1]).await.iter().map(|taken| taken.partition).collect();
+    assert_eq!(got, [1], "the partition without an open commit");
     tx.commit().await.unwrap();
     let next = taken(&store, "b", &[0]).await.remove(0);
-    assert!(next.token > share.token && next.position == position);
+    assert!(next.token > lease.token && next.offset == offset);
     assert_eq!(database.psql("SELECT count(*) FROM effects").unwrap(), "1");
-    // Whoever lost it is refused, and what it did is undone.
+    // The former member is refused, and its transaction is rolled back.
     let mut tx = store.pool().begin().await.unwrap();
     sqlx::raw_sql("INSERT INTO effects VALUES (2)").execute(&mut *tx).await.unwrap();
-    assert_eq!(commit_share(&mut tx, &said, LEASE).await.unwrap(), Committed::Stale);
+    assert_eq!(commit_partition(&mut tx, &request, LEASE).await.unwrap(), CommitResult::LeaseLost);
     tx.rollback().await.unwrap();
     assert_eq!(database.psql("SELECT count(*) FROM effects").unwrap(), "1");
 }
 
-/// The known mistake: a token that is looked at, and not held.
+/// Negative control: the token is compared without a lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_lock_a_stale_commit_is_accepted() {
     for (broken, accepted) in [(false, false), (true, true)] {
         let (database, store) = with_topic(1).await;
         if broken {
-            crate::claims_plans::sabotage_function(
+            crate::claims_plans::inject_function_bug(
                 &database,
-                "tenure.commit_share",
+                "tenure.commit_partition",
                 &[
                     ("AND s.session IS NOT NULL FOR UPDATE", "AND s.session IS NOT NULL"),
-                    ("IF read_to > before_ THEN", "IF read_to > before_ AND false THEN"),
+                    ("IF new_offset > old_offset THEN", "IF new_offset > old_offset AND false THEN"),
                 ],
             );
         }
-        let position = published(&store, 0).await;
-        let share = member(&store, "a", &[0]).await.remove(0);
+        let offset = published(&store, 0).await;
+        let lease = member(&store, "a", &[0]).await.remove(0);
         member(&store, "b", &[]).await;
         let mut tx = store.pool().begin().await.unwrap();
-        let said = commit_share(&mut tx, &commit(0, share.token, position), LEASE).await.unwrap();
-        assert_eq!(said, Committed::Yes);
+        let result = commit_partition(&mut tx, &commit(0, lease.token, offset), LEASE).await.unwrap();
+        assert_eq!(result, CommitResult::Committed);
         expired(&store, "a").await;
         let taken_meanwhile = !taken(&store, "b", &[0]).await.is_empty();
         let committed = tx.commit().await.is_ok();
@@ -78,109 +84,117 @@ async fn without_its_lock_a_stale_commit_is_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_stopped_in_mid_transaction_blocks_for_no_longer_than_its_lease() {
+async fn a_member_suspended_in_a_transaction_blocks_no_longer_than_its_lease() {
     let (_database, store) = with_topic(1).await;
     store.publish(&topic("t"), &[keyed("k", 1)]).await.unwrap();
-    let position = all(&store, 1).await[0].position;
-    let share = member(&store, "a", &[0]).await.remove(0);
+    let offset = all(&store, 1).await[0].offset;
+    let lease = member(&store, "a", &[0]).await.remove(0);
     member(&store, "b", &[]).await;
     let mut stopped = store.pool().begin().await.unwrap();
-    let said = commit(0, share.token, position);
-    commit_share(&mut stopped, &said, Duration::from_millis(400)).await.unwrap();
+    let request = commit(0, lease.token, offset);
+    commit_partition(&mut stopped, &request, Duration::from_millis(400)).await.unwrap();
     expired(&store, "a").await;
-    // Only a hang makes this fail.
+    // If the partition is never taken, the timeout of the test run ends this loop.
     let next = loop {
         if let Some(next) = taken(&store, "b", &[0]).await.pop() {
             break next;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
-    assert_eq!(next.position, 0, "what the stopped one did is undone");
+    assert_eq!(next.offset, 0, "the suspended transaction was rolled back");
     assert!(stopped.commit().await.is_err());
     let mut tx = store.pool().begin().await.unwrap();
-    assert_eq!(commit_share(&mut tx, &said, LEASE).await.unwrap(), Committed::Stale);
+    assert_eq!(commit_partition(&mut tx, &request, LEASE).await.unwrap(), CommitResult::LeaseLost);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_lowered_to_the_lease_and_never_raised() {
+async fn timeouts_are_lowered_to_the_lease_and_never_raised() {
     let (_database, store) = with_topic(1).await;
-    let share = member(&store, "a", &[0]).await.remove(0);
+    let lease = member(&store, "a", &[0]).await.remove(0);
     let mut tx = store.pool().begin().await.unwrap();
     sqlx::raw_sql("SET LOCAL statement_timeout = '2s'").execute(&mut *tx).await.unwrap();
-    commit_share(&mut tx, &commit(0, share.token, 0), LEASE).await.unwrap();
-    let limits = "SELECT current_setting('statement_timeout') || ' ' \
+    commit_partition(&mut tx, &commit(0, lease.token, 0), LEASE).await.unwrap();
+    let timeouts = "SELECT current_setting('statement_timeout') || ' ' \
                   || current_setting('idle_in_transaction_session_timeout')";
-    let limits: String = sqlx::query_scalar(limits).fetch_one(&mut *tx).await.unwrap();
-    assert_eq!(limits, "2s 10s");
+    let timeouts: String = sqlx::query_scalar(timeouts).fetch_one(&mut *tx).await.unwrap();
+    assert_eq!(timeouts, "2s 10s");
 }
 
-/// A reset waits for the transaction of who is at it, and then that one's next commit is refused.
+/// A reset waits for an open commit; the next commit of that member is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_comes_after_the_commit_that_is_under_way() {
+async fn a_reset_waits_for_an_open_commit() {
     let (database, store) = with_topic(1).await;
     for n in 0..3 {
         store.publish(&topic("t"), &[keyed("k", n)]).await.unwrap();
     }
-    let last = all(&store, 1).await[2].position;
-    let share = member(&store, "a", &[0]).await.remove(0);
+    let last = all(&store, 1).await[2].offset;
+    let lease = member(&store, "a", &[0]).await.remove(0);
     let mut tx = store.pool().begin().await.unwrap();
-    commit_share(&mut tx, &commit(0, share.token, last), LEASE).await.unwrap();
+    commit_partition(&mut tx, &commit(0, lease.token, last), LEASE).await.unwrap();
     let other = store.clone();
-    let earliest = tenure_core::port::Begin::Earliest;
+    let earliest = tenure_core::port::StartOffset::Earliest;
     let reset = tokio::spawn(async move { other.reset_group(&group("t", "g"), earliest, None, false).await });
     until_blocked(&database, 1).await;
     tx.commit().await.unwrap();
     let moved = reset.await.unwrap().unwrap();
-    assert_eq!((moved[0].from, moved[0].to), (last, 0));
-    let said = commit(0, share.token, last);
-    assert_eq!(store.commit_shares(&[said]).await.unwrap(), [Committed::Stale]);
+    assert_eq!((moved[0].from_offset, moved[0].to_offset), (last, 0));
+    let request = commit(0, lease.token, last);
+    assert_eq!(store.commit_partitions(&[request]).await.unwrap(), [CommitResult::LeaseLost]);
 }
 
-/// Two who commit several shares at once, each in another order.
+/// Two commits of the same partitions run concurrently, in opposite orders.
 #[tokio::test(flavor = "multi_thread")]
-async fn commits_of_several_shares_do_not_deadlock() {
+async fn commits_of_several_partitions_do_not_deadlock() {
     let (_database, store) = with_topic(8).await;
-    let shares = member(&store, "a", &[0, 1, 2, 3, 4, 5, 6, 7]).await;
+    let leases = member(&store, "a", &[0, 1, 2, 3, 4, 5, 6, 7]).await;
     let mut commits = Vec::new();
-    for share in &shares {
-        commits.push(commit(share.slot, share.token, published(&store, share.slot).await));
+    for lease in &leases {
+        commits.push(commit(lease.partition, lease.token, published(&store, lease.partition).await));
     }
-    let back: Vec<_> = commits.iter().rev().cloned().collect();
+    let reversed: Vec<_> = commits.iter().rev().cloned().collect();
     for _ in 0..20 {
-        let (one, other) = tokio::join!(store.commit_shares(&commits), store.commit_shares(&back));
-        assert_eq!(one.unwrap(), [Committed::Yes; 8]);
-        assert_eq!(other.unwrap(), [Committed::Yes; 8]);
+        let (one, other) =
+            tokio::join!(store.commit_partitions(&commits), store.commit_partitions(&reversed));
+        assert_eq!(one.unwrap(), [CommitResult::Committed; 8]);
+        assert_eq!(other.unwrap(), [CommitResult::Committed; 8]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_not_be_set_aside_undoes_the_commit() {
+async fn a_commit_that_parks_a_missing_event_is_rolled_back() {
     let (_database, store) = with_topic(1).await;
-    let share = member(&store, "a", &[0]).await.remove(0);
-    let mut said = commit(0, share.token, published(&store, 0).await);
-    said.set_aside = vec![tenure_core::port::SetAside {
-        event: tenure_core::port::EventId(6),
-        position: 7,
-        how: tenure_core::port::Aside::Behind,
+    let lease = member(&store, "a", &[0]).await.remove(0);
+    let mut request = commit(0, lease.token, published(&store, 0).await);
+    request.parked = vec![tenure_core::port::ParkEventRequest {
+        event_id: tenure_core::port::EventId(6),
+        offset: 7,
+        state: tenure_core::port::ParkedEventState::Waiting,
     }];
-    let error = store.commit_shares(&[said]).await.unwrap_err();
-    assert_eq!(error.kind, Trouble::Request);
+    let error = store.commit_partitions(&[request]).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Request);
     assert_eq!(
         error,
-        tenure_core::event::nothing_to_set_aside(&group("t", "g"), 0, tenure_core::port::EventId(6))
+        tenure_core::rules::event::parked_event_missing(&group("t", "g"), 0, tenure_core::port::EventId(6))
     );
-    assert_eq!(store.look_group(&group("t", "g")).await.unwrap().unwrap().shares[0].position, 0);
+    assert_eq!(
+        store.group_assignment(&group("t", "g")).await.unwrap().unwrap().partition_leases[0].committed_offset,
+        0
+    );
 }
 
-/// As when a server crashed that had not waited for its disk: the event is gone, and its position will be another's.
+/// Same state as after a server crash with `synchronous_commit = off`: the event is lost, and another event will get its
+/// offset.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_read_what_is_not_there_goes_no_further() {
+async fn a_commit_beyond_the_end_of_the_partition_is_refused() {
     let (_database, store) = with_topic(1).await;
-    let position = published(&store, 0).await;
-    let share = member(&store, "a", &[0]).await.remove(0);
-    let beyond = commit(0, share.token, position + 1);
-    assert_eq!(store.commit_shares(&[beyond]).await.unwrap(), [Committed::Stale]);
-    assert_eq!(store.look_group(&group("t", "g")).await.unwrap().unwrap().shares[0].position, 0);
-    let there = commit(0, share.token, position);
-    assert_eq!(store.commit_shares(&[there]).await.unwrap(), [Committed::Yes]);
+    let offset = published(&store, 0).await;
+    let lease = member(&store, "a", &[0]).await.remove(0);
+    let beyond = commit(0, lease.token, offset + 1);
+    assert_eq!(store.commit_partitions(&[beyond]).await.unwrap(), [CommitResult::LeaseLost]);
+    assert_eq!(
+        store.group_assignment(&group("t", "g")).await.unwrap().unwrap().partition_leases[0].committed_offset,
+        0
+    );
+    let existing = commit(0, lease.token, offset);
+    assert_eq!(store.commit_partitions(&[existing]).await.unwrap(), [CommitResult::Committed]);
 }

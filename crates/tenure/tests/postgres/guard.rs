@@ -1,21 +1,21 @@
-//! The guard and the fence, in a user's transaction.
+//! The guard and the fence in a user's transaction.
 
 use std::time::Duration;
 
 use sqlx::Connection;
-use tenure::backend::postgres::{Postgres, fence, guard};
+use tenure::store::postgres::{PostgresStore, fence, guard};
 use tenure::{FenceError, GuardError};
 use tenure_core::Token;
-use tenure_core::port::{Pulse, Store, Trouble};
+use tenure_core::port::{ElectionStore, ErrorKind, HeartbeatResponse};
 
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_holds_a_take_over_back_until_the_commit() {
+async fn a_guard_blocks_a_takeover_until_the_commit() {
     let (database, store) = fresh().await;
     let key = election("e");
     let token = leading(&store, "a", &key).await;
-    standing(&store, "b", &key).await;
+    joined(&store, "b", &key).await;
     let mut tx = store.pool().begin().await.unwrap();
     guard(&mut tx, &key, 0, token, &id("a"), LEASE).await.unwrap();
     // Another transaction of the same leader does not wait.
@@ -23,64 +23,65 @@ async fn a_guard_holds_a_take_over_back_until_the_commit() {
     guard(&mut second, &key, 0, token, &id("a"), LEASE).await.unwrap();
     second.rollback().await.unwrap();
     let taker = store.clone();
-    let take = take_over("b", &key, token, "a", 0);
+    let take = takeover("b", &key, token, "a", 0);
     let again = take.clone();
-    let waiting = tokio::spawn(async move { taker.take(&take).await });
+    let waiting = tokio::spawn(async move { taker.take_lease(&take).await });
     until_blocked(&database, 1).await;
     assert!(!waiting.is_finished());
     tx.commit().await.unwrap();
     let taken = waiting.await.unwrap().unwrap();
     assert!(taken.is_some_and(|new| new > token));
-    // The old leader's next transaction is refused.
+    // The next transaction of the old leader is refused.
     let mut tx = store.pool().begin().await.unwrap();
     let late = guard(&mut tx, &key, 0, token, &id("a"), LEASE).await;
     assert_eq!(late, Err(GuardError::NotHeld { election: key.clone(), slot: 0, token }));
-    assert_eq!(store.take(&again).await.unwrap(), None);
-    assert_eq!(store.beat(&id("a")).await.unwrap(), Pulse::Gone);
+    assert_eq!(store.take_lease(&again).await.unwrap(), None);
+    assert_eq!(store.heartbeat(&id("a")).await.unwrap(), HeartbeatResponse::SessionEnded);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_take_that_waits_for_a_guard_gives_up_before_the_client_does() {
+async fn a_take_that_waits_for_a_guard_times_out_before_the_client() {
     let (_database, store) = fresh().await;
     let key = election("e");
     let token = leading(&store, "a", &key).await;
     let lease = Duration::from_secs(12);
     opened_for(&store, "b", lease).await;
-    store.join(&candidacy("b", &key)).await.unwrap();
+    store.join_election(&candidacy("b", &key)).await.unwrap();
     let mut tx = store.pool().begin().await.unwrap();
     guard(&mut tx, &key, 0, token, &id("a"), LEASE).await.unwrap();
-    let take = take_over("b", &key, token, "a", 0);
-    let taken = tokio::time::timeout(lease / 5, store.take(&take)).await.expect("within a beat");
-    assert_eq!(taken.unwrap_err().kind, Trouble::Timeout);
-    // Nothing of it stayed: the holder lives.
-    assert!(matches!(store.beat(&id("a")).await.unwrap(), Pulse::Alive { .. }));
+    let take = takeover("b", &key, token, "a", 0);
+    let taken =
+        tokio::time::timeout(lease / 5, store.take_lease(&take)).await.expect("within a heartbeat interval");
+    assert_eq!(taken.unwrap_err().kind, ErrorKind::Timeout);
+    // Nothing was changed: the holder is alive.
+    assert!(matches!(store.heartbeat(&id("a")).await.unwrap(), HeartbeatResponse::Live { .. }));
     tx.rollback().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_stopped_in_mid_transaction_blocks_for_no_longer_than_its_lease() {
+async fn a_leader_suspended_in_a_transaction_blocks_no_longer_than_its_lease() {
     let (_database, store) = fresh().await;
     let key = election("e");
     let token = leading(&store, "a", &key).await;
-    standing(&store, "b", &key).await;
+    joined(&store, "b", &key).await;
     let lease = Duration::from_millis(600);
     let mut stopped = store.pool().begin().await.unwrap();
-    let begun = tenure::runtime::now();
+    let start = tenure::runtime::now();
     guard(&mut stopped, &key, 0, token, &id("a"), lease).await.unwrap();
-    let take = take_over("b", &key, token, "a", 0);
-    let mut taken = store.take(&take).await;
-    while taken.as_ref().is_err_and(|error| error.kind == Trouble::Timeout) {
-        taken = store.take(&take).await;
+    let take = takeover("b", &key, token, "a", 0);
+    let mut taken = store.take_lease(&take).await;
+    while taken.as_ref().is_err_and(|error| error.kind == ErrorKind::Timeout) {
+        taken = store.take_lease(&take).await;
     }
-    // It did come about, though the transaction is still there; and not before it was the leader's own fault.
+    // The takeover succeeded although the transaction was not ended, but not before the lease was over.
     assert!(taken.unwrap().is_some());
-    let waited = tenure::runtime::now().since(begun);
+    let waited = tenure::runtime::now().since(start);
     assert!(waited >= Duration::from_millis(400), "{waited:?}");
     assert!(stopped.commit().await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_lowered_and_never_raised() {
+async fn timeouts_are_lowered_and_never_raised() {
     let (_database, store) = fresh().await;
     let key = election("e");
     let token = leading(&store, "a", &key).await;
@@ -99,21 +100,21 @@ async fn limits_are_lowered_and_never_raised() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_outside_of_a_transaction_is_refused() {
+async fn a_guard_outside_a_transaction_is_refused() {
     let (_database, store) = fresh().await;
     let key = election("e");
     let token = leading(&store, "a", &key).await;
     let mut connection = store.pool().acquire().await.unwrap();
     let guarded = guard(&mut connection, &key, 0, token, &id("a"), LEASE).await;
     assert_eq!(guarded, Err(GuardError::NotInTransaction));
-    // A transaction that was begun by hand is one.
+    // A transaction started with BEGIN is accepted.
     sqlx::raw_sql("BEGIN").execute(&mut *connection).await.unwrap();
     guard(&mut connection, &key, 0, token, &id("a"), LEASE).await.unwrap();
     sqlx::raw_sql("COMMIT").execute(&mut *connection).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_language_can_guard_in_sql() {
+async fn the_guard_can_be_called_in_sql() {
     let (database, store) = fresh().await;
     let key = election("e");
     let token = leading(&store, "a", &key).await.as_u64();
@@ -124,7 +125,7 @@ async fn any_language_can_guard_in_sql() {
     assert!(refused.contains("does not hold default/e slot 0 under token 1."), "{refused}");
 }
 
-async fn fenced(store: &Postgres, name: &str, token: u64) -> Result<(), FenceError> {
+async fn fenced(store: &PostgresStore, name: &str, token: u64) -> Result<(), FenceError> {
     let mut tx = store.pool().begin().await.unwrap();
     let fenced = fence(&mut tx, name, Token::from_u64(token)).await;
     tx.commit().await.unwrap();
@@ -132,20 +133,20 @@ async fn fenced(store: &Postgres, name: &str, token: u64) -> Result<(), FenceErr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fence_refuses_a_token_lower_than_one_it_has_seen() {
+async fn a_fence_refuses_a_token_below_the_highest_one() {
     let (_database, store) = fresh().await;
     assert_eq!(fenced(&store, "it's", 5).await, Ok(()));
     assert_eq!(fenced(&store, "it's", 5).await, Ok(()));
     assert_eq!(fenced(&store, "it's", 7).await, Ok(()));
     let stale =
-        FenceError::Stale { name: "it's".into(), seen: Token::from_u64(7), given: Token::from_u64(6) };
+        FenceError::Stale { name: "it's".into(), highest: Token::from_u64(7), token: Token::from_u64(6) };
     assert_eq!(fenced(&store, "it's", 6).await, Err(stale));
     assert_eq!(fenced(&store, "another", 1).await, Ok(()));
     assert!(matches!(fenced(&store, "x", u64::MAX).await, Err(FenceError::Store(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_greater_token_waits_for_the_transaction_of_the_one_before() {
+async fn a_higher_token_waits_for_the_transaction_of_a_lower_one() {
     let (database, store) = fresh().await;
     fenced(&store, "f", 5).await.unwrap();
     let mut old = store.pool().begin().await.unwrap();
@@ -159,7 +160,7 @@ async fn a_greater_token_waits_for_the_transaction_of_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fences_at_once_do_not_deadlock_and_end_with_the_highest() {
+async fn concurrent_fences_do_not_deadlock_and_keep_the_highest_token() {
     let (database, store) = fresh().await;
     let mut connections = Vec::new();
     for _ in 0..8 {
@@ -172,8 +173,8 @@ async fn fences_at_once_do_not_deadlock_and_end_with_the_highest() {
             let token = Token::from_u64(round * 4 + n as u64 % 4 + 1);
             match fence(&mut tx, "f", token).await {
                 Ok(()) => tx.commit().await.unwrap(),
-                Err(FenceError::Stale { seen, given, .. }) => {
-                    assert!(seen > given);
+                Err(FenceError::Stale { highest, token, .. }) => {
+                    assert!(highest > token);
                     tx.rollback().await.unwrap();
                 }
                 Err(error) => panic!("{error}"),
@@ -181,5 +182,5 @@ async fn fences_at_once_do_not_deadlock_and_end_with_the_highest() {
         }
     });
     futures_util::future::join_all(work).await;
-    assert_eq!(database.psql("SELECT token FROM tenure.fences").unwrap(), "120");
+    assert_eq!(database.psql("SELECT max_token FROM tenure.fences").unwrap(), "120");
 }

@@ -1,28 +1,30 @@
-//! Least privilege: what each role may do, and what it may not. That a role can do everything that it needs is shown by
-//! the conformance suite, which runs as tenure_server and tenure_runtime.
+//! Least privilege: what each role can do and cannot do. The conformance suite, which runs as tenure_server and
+//! tenure_runtime, shows that these roles have all the rights they need.
 
-use tenure::backend::migrations::Migrate;
-use tenure::backend::postgres::{Postgres, PostgresOptions, fence, guard};
+use tenure::store::migrations::SchemaMigrator;
+use tenure::store::postgres::{PostgresOptions, PostgresStore, fence, guard};
 use tenure_core::Token;
-use tenure_core::port::{Deed, Directory, Office, Pulse, Store, Takeover, Trouble};
+use tenure_core::port::{
+    AccessStore, AuditEntry, ElectionAdmin, ElectionStore, ErrorKind, HeartbeatResponse, TakeoverMode,
+};
 use tenure_testkit::rig::{FreshDatabase, fresh_database};
 
 use crate::support::*;
 
 fn with_roles() -> FreshDatabase {
     let database = fresh_database().unwrap();
-    database.psql(&tenure::backend::roles_sql("postgres:").unwrap()).unwrap();
+    database.psql(&tenure::store::roles_sql("postgres:").unwrap()).unwrap();
     database
 }
 
-async fn connected(database: &FreshDatabase, role: &str) -> Postgres {
-    Postgres::connect(PostgresOptions::new(database.url_as(role))).await.unwrap()
+async fn connected(database: &FreshDatabase, role: &str) -> PostgresStore {
+    PostgresStore::connect(PostgresOptions::new(database.url_as(role))).await.unwrap()
 }
 
-/// A database as in production: made by its owner.
+/// A database as in production, created by its owner.
 pub(crate) async fn owned() -> FreshDatabase {
     let database = with_roles();
-    // The default of servers from 15 on. Before, everybody may create tables in `public`, and that is not for Tenure to change.
+    // The default since PostgreSQL 15. Before, everyone may create tables in `public`, which Tenure does not change.
     database.psql("REVOKE CREATE ON SCHEMA public FROM PUBLIC").unwrap();
     migrated(&database.url_as("tenure_owner")).await;
     database
@@ -35,7 +37,7 @@ fn refused(database: &FreshDatabase, role: &str, statements: &[&str]) {
     }
 }
 
-const CHANGES_OF_TABLES: &[&str] = &[
+const SCHEMA_CHANGES: &[&str] = &[
     "CREATE TABLE tenure.mine (n integer)",
     "CREATE TABLE public.mine (n integer)",
     "CREATE SCHEMA mine",
@@ -47,7 +49,7 @@ const CHANGES_OF_TABLES: &[&str] = &[
     "ALTER TABLE tenure.leases DISABLE TRIGGER ALL",
     "ALTER SCHEMA tenure RENAME TO mine",
     "ALTER FUNCTION tenure.guard(text, text, integer, bigint, text) RENAME TO mine",
-    "DROP TABLE tenure.audit",
+    "DROP TABLE tenure.audit_log",
     "DROP FUNCTION tenure.fence(text, bigint)",
     "DROP SCHEMA tenure CASCADE",
     "TRUNCATE tenure.leases",
@@ -56,64 +58,64 @@ const CHANGES_OF_TABLES: &[&str] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_runtime_role_can_not_change_tables() {
+async fn the_runtime_role_cannot_change_the_schema() {
     let database = owned().await;
-    refused(&database, "tenure_runtime", CHANGES_OF_TABLES);
-    let store = Postgres::connect_unchecked(PostgresOptions::new(database.url_as("tenure_runtime")));
+    refused(&database, "tenure_runtime", SCHEMA_CHANGES);
+    let store = PostgresStore::connect_unchecked(PostgresOptions::new(database.url_as("tenure_runtime")));
     let error = store.await.unwrap().migrate().await.unwrap_err();
-    assert_eq!(error.kind, Trouble::Denied);
+    assert_eq!(error.kind, ErrorKind::Denied);
     assert!(error.message.contains("tenure_owner"), "{error}");
 }
 
-/// What programs may do to each table: I(nsert), U(pdate), D(elete). Every table that is not here is for its owner alone.
+/// The rights of programs on each table: I(nsert), U(pdate), D(elete). They may not write to other tables.
 const RUNTIME: &[(&str, &str)] = &[
     ("sessions", "IUD"),
     ("elections", "IU"),
     ("leases", "IU"),
-    ("adoptions", "IU"),
+    ("adopted_leases", "IU"),
     ("fences", "IU"),
     ("candidates", "IUD"),
-    ("requests", "IUD"),
+    ("leader_requests", "IUD"),
     ("terms", "IUD"),
     ("queues", "IU"),
-    ("turnstiles", "IU"),
-    ("key_locks", "U"),
+    ("queue_counters", "IU"),
+    ("concurrency_locks", "U"),
     ("namespaces", "IU"),
     ("pools", "IU"),
-    ("demands", "ID"),
-    ("demand_sweep", "U"),
+    ("task_requirements", "ID"),
+    ("requirements_prune_state", "U"),
     ("tasks", "IUD"),
-    ("parents", "ID"),
-    ("waiters", "IUD"),
+    ("task_dependencies", "ID"),
+    ("queue_waiters", "IUD"),
     ("workers", "IUD"),
     ("resources", "IUD"),
     ("pool_requests", "IUD"),
-    ("posts", "IUD"),
+    ("broker_endpoint", "IUD"),
     ("topics", "IUD"),
     ("events", "ID"),
-    ("event_units", "ID"),
-    ("event_floors", "IUD"),
-    ("event_slots", "IUD"),
-    ("event_waiters", "IUD"),
-    ("event_groups", "IUD"),
-    ("event_pushes", "IUD"),
-    ("event_members", "IUD"),
-    ("event_shares", "IUD"),
-    ("event_offsets", "IUD"),
-    ("event_done", "ID"),
-    ("event_asides", "IUD"),
+    ("commit_batches", "ID"),
+    ("partition_start_offsets", "IUD"),
+    ("topic_partitions", "IUD"),
+    ("topic_waiters", "IUD"),
+    ("consumer_groups", "IUD"),
+    ("group_webhooks", "IUD"),
+    ("group_members", "IUD"),
+    ("partition_leases", "IUD"),
+    ("committed_offsets", "IUD"),
+    ("processed_events", "ID"),
+    ("parked_events", "IUD"),
     ("schedules", "IUD"),
-    ("schedule_progress", "IUD"),
-    ("schedule_floor", "U"),
-    ("schedule_secrets", "IUD"),
+    ("schedule_state", "IUD"),
+    ("schedule_versions", "U"),
+    ("schedule_webhook_secrets", "IUD"),
     ("ticks", "ID"),
-    ("tick_skips", "ID"),
-    ("tick_runs", "ID"),
-    ("tick_strays", "IUD"),
+    ("skipped_ticks", "ID"),
+    ("tracked_runs", "ID"),
+    ("orphaned_ticks", "IUD"),
 ];
 
-/// Tries every change of every table as the role that is logged in, and returns those that are not refused, one in a line:
-/// `sessions D`, and `credentials U revoked_at` where only some columns can be changed.
+/// Tries every change of every table as the current role, and returns the permitted ones, one per line: `sessions D`, or
+/// `credentials U revoked_at` if only some columns may be changed.
 const ATTACK: &str = "
     CREATE TEMP TABLE done (what text);
     DO $$
@@ -160,29 +162,29 @@ const ATTACK: &str = "
     $$;
     SELECT what FROM done ORDER BY what COLLATE \"C\"";
 
-/// What an attack as this role achieves.
-fn achieved(database: &FreshDatabase, role: &str) -> Vec<String> {
+/// The changes permitted to this role.
+fn permitted(database: &FreshDatabase, role: &str) -> Vec<String> {
     database.psql_as(role, ATTACK).unwrap().lines().map(str::to_owned).collect()
 }
 
-fn allowed(tables: &[(&str, &str)]) -> Vec<String> {
+fn expected_rights(tables: &[(&str, &str)]) -> Vec<String> {
     let each = |(table, verbs): &(&str, &str)| -> Vec<String> {
         verbs.chars().map(|verb| format!("{table} {verb}")).collect()
     };
     let mut all: Vec<String> = tables.iter().flat_map(each).collect();
-    // What a demand demands is not rewritten: tasks share it.
-    all.push("demands U retired".to_owned());
+    // Requirements are shared by tasks, so that only this column may change.
+    all.push("task_requirements U retired_xid".to_owned());
     all.sort();
     all
 }
 
-/// The runtime role could widen credentials and rewrite the audit: it could delete rows and insert others.
+/// Regression test: the runtime role could extend credentials and change the audit log by deleting and inserting rows.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_runtime_role_changes_what_programs_need_and_nothing_else() {
+async fn the_runtime_role_has_only_the_rights_that_programs_need() {
     let database = owned().await;
-    assert_eq!(achieved(&database, "tenure_runtime"), allowed(RUNTIME));
+    assert_eq!(permitted(&database, "tenure_runtime"), expected_rights(RUNTIME));
     let statements = [
-        "SELECT proof FROM tenure.credentials",
+        "SELECT verifier FROM tenure.credentials",
         "SELECT id FROM tenure.credentials",
         "SELECT tenure.prune_audit(now())",
         "SELECT tenure.prune_credentials(now())",
@@ -193,16 +195,16 @@ async fn the_runtime_role_changes_what_programs_need_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_role_manages_credentials_and_can_not_widen_one() {
+async fn the_server_role_manages_credentials_but_cannot_extend_them() {
     let database = owned().await;
-    let mut expected = allowed(RUNTIME);
+    let mut expected = expected_rights(RUNTIME);
     expected.extend(["credentials I".to_owned(), "credentials U expires_at,revoked_at".to_owned()]);
     expected.sort();
-    assert_eq!(achieved(&database, "tenure_server"), expected);
-    refused(&database, "tenure_server", CHANGES_OF_TABLES);
+    assert_eq!(permitted(&database, "tenure_server"), expected);
+    refused(&database, "tenure_server", SCHEMA_CHANGES);
     let insert =
-        "INSERT INTO tenure.credentials (id, name, kind, proof, grants, created_at, created_by, revoked_at)
-                  VALUES ('ID', 'ID', 'token', 'x', '[]', now(), 'test', now() - interval 'AGO')";
+        "INSERT INTO tenure.credentials (id, name, kind, verifier, grants, created_at, created_by, revoked_at)
+                  VALUES ('ID', 'ID', 'access_token', 'x', '[]', now(), 'test', now() - interval 'AGO')";
     for (id, ago) in [("young", "399 days"), ("old", "401 days")] {
         database.psql_as("tenure_server", &insert.replace("ID", id).replace("AGO", ago)).unwrap();
     }
@@ -211,56 +213,55 @@ async fn the_server_role_manages_credentials_and_can_not_widen_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_publisher_changes_nothing_but_events() {
+async fn the_publisher_may_change_no_table() {
     let database = owned().await;
-    let achieved = achieved(&database, "tenure_publisher");
-    assert!(achieved.iter().all(|what| what.starts_with("event")), "{achieved:?}");
+    assert_eq!(permitted(&database, "tenure_publisher"), Vec::<String>::new());
     let statements = [
         "SELECT id FROM tenure.credentials",
-        "SELECT secret FROM tenure.event_pushes",
+        "SELECT secret FROM tenure.group_webhooks",
         "SELECT payload FROM tenure.events",
         "SELECT tenure.append_audit(now(), 'me', 'a', NULL, 't', 'd', 'r')",
         "SELECT tenure.prune_audit(now())",
         "SELECT tenure.prune_credentials(now())",
-        "SELECT tenure.remove_probe('e', '{}')",
+        "SELECT tenure.delete_probe('e', '{}')",
     ];
     refused(&database, "tenure_publisher", &statements);
-    refused(&database, "tenure_publisher", CHANGES_OF_TABLES);
+    refused(&database, "tenure_publisher", SCHEMA_CHANGES);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_audit_is_stamped_appended_to_and_not_rewritten() {
+async fn the_audit_log_is_append_only_and_stamped_by_the_database() {
     let database = owned().await;
-    // A program claims to be another, at another time, and puts a table of its own in the way.
+    // A program passes another principal and time, and creates a temporary table with the name of the log.
     database
         .psql_as(
             "tenure_runtime",
-            "CREATE TEMP TABLE audit (n integer); SET search_path = pg_temp, tenure;
+            "CREATE TEMP TABLE audit_log (n integer); SET search_path = pg_temp, tenure;
              SELECT tenure.append_audit(now() - interval '2 years', 'admin', 'pause', NULL, 'e', '', '');
              SELECT tenure.append_audit(now(), 'admin', 'resume', NULL, 'e', '', '')",
         )
         .unwrap();
     let stamped =
-        "SELECT action, recorded_by, recorded_at > now() - interval '1 hour' FROM tenure.audit ORDER BY n";
+        "SELECT action, stored_by, stored_at > now() - interval '1 hour' FROM tenure.audit_log ORDER BY seq";
     assert_eq!(database.psql(stamped).unwrap(), "pause|tenure_runtime|t\nresume|tenure_runtime|t");
     for role in ["tenure_server", "tenure_runtime", "tenure_publisher", "tenure_reader"] {
         let attacks = [
-            "INSERT INTO tenure.audit (at, principal, action, target, detail, request_id)
+            "INSERT INTO tenure.audit_log (recorded_at, principal, action, target, detail, request_id)
              VALUES (now(), 'me', 'nothing', '', '', '')",
-            "UPDATE tenure.audit SET principal = 'somebody else'",
-            "DELETE FROM tenure.audit",
-            "TRUNCATE tenure.audit",
+            "UPDATE tenure.audit_log SET principal = 'another'",
+            "DELETE FROM tenure.audit_log",
+            "TRUNCATE tenure.audit_log",
         ];
         refused(&database, role, &attacks);
     }
-    // What is younger than the retention stays, whatever the caller says.
+    // Entries younger than the retention stay, whatever the caller passes.
     database.psql_as("tenure_server", "SELECT tenure.prune_audit(now() + interval '1 year')").unwrap();
-    assert_eq!(database.psql("SELECT action FROM tenure.audit").unwrap(), "resume");
+    assert_eq!(database.psql("SELECT action FROM tenure.audit_log").unwrap(), "resume");
 }
 
-/// A function with the owner's rights that resolves names by its caller's search path runs its caller's code as the owner.
+/// A SECURITY DEFINER function that used its caller's search path would run the caller's code as the owner.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_function_with_the_owners_rights_has_a_search_path_of_its_own() {
+async fn every_security_definer_function_sets_its_search_path() {
     let database = owned().await;
     let loose =
         "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'tenure'::regnamespace AND p.prosecdef
@@ -274,7 +275,7 @@ async fn every_function_with_the_owners_rights_has_a_search_path_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_is_removed_and_nothing_else() {
+async fn delete_probe_deletes_only_probes() {
     let database = owned().await;
     let store = connected(&database, "tenure_runtime").await;
     leading(&store, "a", &election("e")).await;
@@ -285,9 +286,9 @@ async fn a_probe_is_removed_and_nothing_else() {
     assert_eq!(database.psql(rows).unwrap(), before);
 }
 
-/// What the conformance suite does not use.
+/// Functions that the conformance suite does not use.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_runtime_role_guards_fences_and_examines() {
+async fn the_runtime_role_may_use_guards_fences_and_diagnostics() {
     let database = owned().await;
     let store = connected(&database, "tenure_runtime").await;
     let key = election("e");
@@ -299,22 +300,25 @@ async fn the_runtime_role_guards_fences_and_examines() {
     transaction.commit().await.unwrap();
     let mut stale = store.pool().begin().await.unwrap();
     assert!(fence(&mut stale, "a table", Token::ZERO).await.is_err());
-    let connection = new_session("c", LEASE, Takeover::Connection);
-    assert!(matches!(store.open(&connection).await.unwrap(), Pulse::Alive { epoch: 1, .. }));
-    assert!(!store.examine().await.unwrap().is_empty());
+    let connection = new_session("c", LEASE, TakeoverMode::Connection);
+    assert!(matches!(
+        store.open_session(&connection).await.unwrap(),
+        HeartbeatResponse::Live { epoch: 1, .. }
+    ));
+    assert!(!store.diagnose().await.unwrap().is_empty());
     assert!(store.clock_seconds().await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reader_looks_and_does_nothing_else() {
+async fn the_reader_can_only_read() {
     let database = owned().await;
     let (runtime, reader) =
         (connected(&database, "tenure_server").await, connected(&database, "tenure_reader").await);
     let key = election("e");
     let token = leading(&runtime, "a", &key).await;
-    let deed = Deed {
-        n: 0,
-        at_ms: 1,
+    let entry = AuditEntry {
+        seq: 0,
+        recorded_at_ms: 1,
         principal: "ops".into(),
         action: "pause".into(),
         namespace: None,
@@ -322,26 +326,26 @@ async fn the_reader_looks_and_does_nothing_else() {
         detail: String::new(),
         request_id: String::new(),
     };
-    runtime.record(&deed).await.unwrap();
+    runtime.append_audit(&entry).await.unwrap();
     let view = reader.election(&key).await.unwrap().unwrap();
     assert_eq!((view.leases[0].token, view.candidates.len()), (token, 1));
     assert_eq!(reader.sessions(None).await.unwrap().len(), 1);
-    assert_eq!(reader.history(&key, 5).await.unwrap().len(), 1);
-    assert_eq!(reader.deeds(None, None, 5).await.unwrap().len(), 1);
-    assert_eq!(database.psql_as("tenure_reader", "SELECT id FROM tenure.node_records").unwrap(), "a");
+    assert_eq!(reader.term_history(&key, 5).await.unwrap().len(), 1);
+    assert_eq!(reader.audit_entries(None, None, 5).await.unwrap().len(), 1);
+    assert_eq!(database.psql_as("tenure_reader", "SELECT name FROM tenure.candidate_status").unwrap(), "a");
     database.psql_as("tenure_reader", "SELECT id, name, grants FROM tenure.credentials").unwrap();
-    assert_eq!(reader.credentials().await.unwrap_err().kind, Trouble::Denied, "it sees no digests");
+    assert_eq!(reader.credentials().await.unwrap_err().kind, ErrorKind::Denied, "verifiers are not readable");
 
     let denied = [
-        reader.open(&new_session("b", LEASE, Takeover::Lease)).await.unwrap_err(),
-        reader.beat(&id("a")).await.unwrap_err(),
-        reader.end(&id("a")).await.unwrap_err(),
-        reader.record(&deed).await.unwrap_err(),
-        reader.forget(i64::from(u32::MAX)).await.unwrap_err(),
+        reader.open_session(&new_session("b", LEASE, TakeoverMode::Lease)).await.unwrap_err(),
+        reader.heartbeat(&id("a")).await.unwrap_err(),
+        reader.end_session(&id("a")).await.unwrap_err(),
+        reader.append_audit(&entry).await.unwrap_err(),
+        reader.prune_access(i64::from(u32::MAX)).await.unwrap_err(),
     ];
-    assert!(denied.iter().all(|error| error.kind == Trouble::Denied), "{denied:?}");
-    refused(&database, "tenure_reader", CHANGES_OF_TABLES);
-    assert_eq!(achieved(&database, "tenure_reader"), Vec::<String>::new());
+    assert!(denied.iter().all(|error| error.kind == ErrorKind::Denied), "{denied:?}");
+    refused(&database, "tenure_reader", SCHEMA_CHANGES);
+    assert_eq!(permitted(&database, "tenure_reader"), Vec::<String>::new());
     let tables =
         "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'tenure'::regnamespace AND c.relkind = 'r'";
     for table in database.psql(tables).unwrap().lines() {
@@ -352,51 +356,54 @@ async fn the_reader_looks_and_does_nothing_else() {
         "tenure_reader",
         &[
             "SELECT tenure.fence('a table', 1)",
-            "SELECT proof FROM tenure.credentials",
-            "SELECT secret FROM tenure.event_pushes",
+            "SELECT verifier FROM tenure.credentials",
+            "SELECT secret FROM tenure.group_webhooks",
             "SELECT tenure.append_audit(now(), 'me', 'a', NULL, 't', 'd', 'r')",
-            "SELECT tenure.remove_probe('e', '{}')",
+            "SELECT tenure.delete_probe('e', '{}')",
         ],
     );
 }
 
-/// A new table that nobody thought of here would be found out by its first user.
+/// A new table without grants would otherwise be noticed only by its first user.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_table_is_somebodys() {
+async fn every_table_has_grants() {
     let database = owned().await;
     for role in ["tenure_server", "tenure_reader"] {
-        let forgotten = format!(
+        let without_grants = format!(
             "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'tenure'::regnamespace
              AND c.relkind IN ('r', 'p', 'v') AND NOT has_any_column_privilege('{role}', c.oid, 'SELECT')"
         );
-        assert_eq!(database.psql(&forgotten).unwrap(), "", "{role}");
+        assert_eq!(database.psql(&without_grants).unwrap(), "", "{role}");
     }
 }
 
-/// The roles come late, after somebody else made the tables; and a second time.
+/// The roles are created after the tables, and then once more.
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_that_are_there_get_their_owner() {
+async fn existing_tables_get_their_owner() {
     let (database, store) = fresh().await;
     opened(&store, "a").await;
     for _ in 0..2 {
-        database.psql(&tenure::backend::roles_sql("postgres:").unwrap()).unwrap();
+        database.psql(&tenure::store::roles_sql("postgres:").unwrap()).unwrap();
     }
-    let others = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'tenure'::regnamespace
+    let other_owners = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'tenure'::regnamespace
                   AND c.relowner <> 'tenure_owner'::regrole
                   UNION SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'tenure'::regnamespace
                   AND p.proowner <> 'tenure_owner'::regrole";
-    assert_eq!(database.psql(others).unwrap(), "");
-    assert!(matches!(store.beat(&id("a")).await.unwrap(), Pulse::Alive { .. }), "nobody was disturbed");
+    assert_eq!(database.psql(other_owners).unwrap(), "");
+    assert!(
+        matches!(store.heartbeat(&id("a")).await.unwrap(), HeartbeatResponse::Live { .. }),
+        "connected programs continue"
+    );
     let runtime = connected(&database, "tenure_runtime").await;
-    assert!(matches!(runtime.beat(&id("a")).await.unwrap(), Pulse::Alive { .. }));
+    assert!(matches!(runtime.heartbeat(&id("a")).await.unwrap(), HeartbeatResponse::Live { .. }));
     database.psql_as("tenure_owner", "ALTER TABLE tenure.sessions ADD COLUMN later text").unwrap();
 }
 
-/// Roles are the whole cluster's. Those of one database are nothing in another.
+/// Roles belong to the whole cluster, but have no rights in databases that did not grant them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_did_not_ask_for_roles_has_none() {
-    let _elsewhere = with_roles();
+async fn roles_have_no_rights_in_other_databases() {
+    let _other = with_roles();
     let (database, _) = fresh().await;
-    let sees = "SELECT has_schema_privilege('tenure_runtime', 'tenure', 'USAGE')";
-    assert_eq!(database.psql(sees).unwrap(), "f");
+    let usage = "SELECT has_schema_privilege('tenure_runtime', 'tenure', 'USAGE')";
+    assert_eq!(database.psql(usage).unwrap(), "f");
 }

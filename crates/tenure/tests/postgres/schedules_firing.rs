@@ -1,47 +1,48 @@
-//! That a tick fires once, whoever dies, is late or is there twice.
+//! A tick fires at most once: crashes, stale leaders, and concurrent firings.
 
 use std::time::Duration;
 
-use tenure::backend::postgres::Postgres;
+use tenure::store::postgres::PostgresStore;
 use tenure_core::Token;
 use tenure_core::port::{
-    Calendar, Directory, Fire, Fired, ScheduleSet, Scheduling, Store, Trouble, scheduler_election,
+    ElectionAdmin, ElectionStore, ErrorKind, FireOutcome, FireRequest, ScheduleAdmin, ScheduleStore,
+    SetScheduleOutcome, scheduler_election,
 };
-use tenure_core::schedule::Overlap;
+use tenure_core::rules::schedule::OverlapPolicy;
 use tenure_testkit::rig::FreshDatabase;
 
-use crate::claims_plans::sabotage_function;
+use crate::claims_plans::inject_function_bug;
 use crate::schedules::*;
 use crate::support::*;
 
-/// All that a firing writes.
-fn written(database: &FreshDatabase) -> Vec<i64> {
-    ["ticks", "tick_skips", "tick_runs", "tasks", "events", "event_units"]
+/// The number of rows in each table that a firing writes.
+fn row_counts(database: &FreshDatabase) -> Vec<i64> {
+    ["ticks", "skipped_ticks", "tracked_runs", "tasks", "events", "commit_batches"]
         .map(|it| count(database, it))
         .to_vec()
 }
 
-/// A firing of one tick that does nothing else, as a leader of this token would send it.
+/// A firing of one tick without a target, as a leader with this token would send it.
 fn fire_sql(session: &str, token: Token) -> String {
     let nulls = vec!["NULL"; 16].join(", ");
     format!(
-        "SELECT * FROM tenure.fire('{session}', {}, '{{default}}', '{{one}}', '{{1}}', '{{3600000}}', '{{7200000}}', '{{3600000}}',
+        "SELECT * FROM tenure.fire_schedules('{session}', {}, '{{default}}', '{{one}}', '{{1}}', '{{3600000}}', '{{7200000}}', '{{3600000}}',
              '{{7200000}}', NULL, '{{0}}', '{{1}}', NULL, NULL, NULL, '{{1}}', '{{3600000}}', '{{3600000}}', NULL, {nulls})",
         token.as_u64()
     )
 }
 
-/// Whether somebody else took the lease while a firing under it was not committed yet.
-async fn taken_before_the_commit(database: &FreshDatabase, store: &Postgres) -> bool {
+/// Whether another session could take the lease before a firing of the leader committed.
+async fn taken_before_commit(database: &FreshDatabase, store: &PostgresStore) -> bool {
     let election = scheduler_election();
     let token = leading(store, "a", &election).await;
-    standing(store, "b", &election).await;
+    joined(store, "b", &election).await;
     overdue(database, store, definition("one", TASK)).await;
     let mut tx = store.pool().begin().await.unwrap();
     sqlx::raw_sql(sqlx::AssertSqlSafe(fire_sql("a", token))).execute(&mut *tx).await.unwrap();
-    let take = take_over("b", &election, token, "a", 0);
+    let take = takeover("b", &election, token, "a", 0);
     let taken = tokio::select! {
-        taken = store.take(&take) => matches!(taken, Ok(Some(_))),
+        taken = store.take_lease(&take) => matches!(taken, Ok(Some(_))),
         () = until_blocked(database, 1) => false,
     };
     tx.commit().await.unwrap();
@@ -49,159 +50,171 @@ async fn taken_before_the_commit(database: &FreshDatabase, store: &Postgres) -> 
     taken
 }
 
-/// The known mistake: a lease that is looked at, and not held.
+/// Negative control: the lease is compared without a lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_lock_a_stale_leader_fires() {
     let (database, store) = fresh().await;
-    assert!(!taken_before_the_commit(&database, &store).await);
+    assert!(!taken_before_commit(&database, &store).await);
     for weak in ["", "FOR KEY SHARE"] {
         let (database, store) = fresh().await;
-        sabotage_function(&database, "tenure.fire", &[("FOR SHARE", weak)]);
-        assert!(taken_before_the_commit(&database, &store).await, "{weak:?}");
+        inject_function_bug(&database, "tenure.fire_schedules", &[("FOR SHARE", weak)]);
+        assert!(taken_before_commit(&database, &store).await, "{weak:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_was_replaced_fires_nothing() {
+async fn a_replaced_leader_fires_nothing() {
     let (database, store) = fresh().await;
     let election = scheduler_election();
     let old = leading(&store, "a", &election).await;
-    standing(&store, "b", &election).await;
+    joined(&store, "b", &election).await;
     overdue(&database, &store, definition("one", TASK)).await;
     let fire = planned(&store, "a", old).await;
-    let new = store.take(&take_over("b", &election, old, "a", 0)).await.unwrap().unwrap();
+    let new = store.take_lease(&takeover("b", &election, old, "a", 0)).await.unwrap().unwrap();
     assert_eq!(store.fire(&fire).await.unwrap(), None);
-    assert_eq!(written(&database), [0; 6]);
-    // Neither does who has the right token and another session, or the other way round.
-    let crossed = Fire { token: new, ..fire.clone() };
-    assert_eq!(store.fire(&crossed).await.unwrap(), None);
-    let crossed = Fire { session: id("b"), ..fire };
-    assert_eq!(store.fire(&crossed).await.unwrap(), None);
-    assert_eq!(written(&database), [0; 6]);
+    assert_eq!(row_counts(&database), [0; 6]);
+    // The token and the session must both match.
+    let mismatch = FireRequest { token: new, ..fire.clone() };
+    assert_eq!(store.fire(&mismatch).await.unwrap(), None);
+    let mismatch = FireRequest { session: id("b"), ..fire };
+    assert_eq!(store.fire(&mismatch).await.unwrap(), None);
+    assert_eq!(row_counts(&database), [0; 6]);
     let fire = planned(&store, "b", new).await;
-    assert_eq!(store.fire(&fire).await.unwrap(), Some(vec![Fired::Yes]));
+    assert_eq!(store.fire(&fire).await.unwrap(), Some(vec![FireOutcome::Fired]));
 }
 
-/// The server's process is ended between any two statements of a firing: nothing of it has happened, and it happens once after that.
+/// If the backend is terminated between any two statements of a firing, nothing is written, and a retry fires once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_death_between_two_statements_leaves_nothing_behind() {
-    let places = [
-        ("tenure.fire", "    IF cardinality(tick_firings) > 0 THEN"),
-        ("tenure.fire", "    IF skips IS NOT NULL THEN"),
-        ("tenure.fire", "    IF counted IS NOT NULL THEN"),
-        ("tenure.fire", "    RETURN NEXT;\nEND"),
-        ("tenure.write_ticks", "    IF event_places IS NOT NULL THEN"),
-        ("tenure.write_ticks", "    INSERT INTO tenure.ticks"),
-        ("tenure.write_ticks", "    IF tracked IS NOT NULL"),
-        ("tenure.place_batch", "        IF rings THEN"),
+async fn a_crash_between_two_statements_leaves_no_rows() {
+    let statements = [
+        ("tenure.fire_schedules", "    IF cardinality(tick_firings) > 0 THEN"),
+        ("tenure.fire_schedules", "    IF skipped IS NOT NULL THEN"),
+        ("tenure.fire_schedules", "    IF tracking_ids IS NOT NULL THEN"),
+        ("tenure.fire_schedules", "    RETURN NEXT;\nEND"),
+        ("tenure.record_ticks", "    IF event_indexes IS NOT NULL THEN"),
+        ("tenure.record_ticks", "    INSERT INTO tenure.ticks"),
+        ("tenure.record_ticks", "    IF tracked IS NOT NULL"),
+        ("tenure.assign_offsets_on_commit", "        IF has_waiter THEN"),
     ];
-    for (function, place) in places {
+    for (function, statement) in statements {
         let (database, store) = crate::events::with_topic(4).await;
-        let mut counted = definition("counted", TASK);
-        counted.overlap = Overlap::Skip;
-        overdue(&database, &store, counted).await;
+        let mut tracked = definition("tracked", TASK);
+        tracked.overlap_policy = OverlapPolicy::Skip;
+        overdue(&database, &store, tracked).await;
         overdue(&database, &store, definition("beep", EVENT)).await;
         let token = leading(&store, "a", &scheduler_election()).await;
         let fire = planned(&store, "a", token).await;
-        let whole = database.psql(&format!("SELECT pg_get_functiondef('{function}'::regproc)")).unwrap();
-        let death = format!("    PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(3600);\n{place}");
-        sabotage_function(&database, function, &[(place, &death)]);
+        let original = database.psql(&format!("SELECT pg_get_functiondef('{function}'::regproc)")).unwrap();
+        let crash =
+            format!("    PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(3600);\n{statement}");
+        inject_function_bug(&database, function, &[(statement, &crash)]);
         store.fire(&fire).await.unwrap_err();
-        assert_eq!(written(&database), [0; 6], "{function}: {place}");
-        let due = store.due(10).await.unwrap().schedules;
-        assert!(due.iter().all(|due| due.progress.next_at_ms == 3_600_000) && due.len() == 2, "{place}");
+        assert_eq!(row_counts(&database), [0; 6], "{function}: {statement}");
+        let due = store.due_schedules(10).await.unwrap().schedules;
+        assert!(
+            due.iter().all(|due| due.tick_state.next_tick_at_ms == 3_600_000) && due.len() == 2,
+            "{statement}"
+        );
 
-        database.psql(&whole).unwrap();
-        assert_eq!(store.fire(&fire).await.unwrap(), Some(vec![Fired::Yes; 2]), "{function}: {place}");
-        assert_eq!(written(&database), [2, 2, 1, 1, 1, 1], "{function}: {place}");
-        // The answer may have been lost, and it is sent again.
-        assert_eq!(store.fire(&fire).await.unwrap(), Some(vec![Fired::Stale; 2]));
-        assert_eq!(written(&database), [2, 2, 1, 1, 1, 1], "{function}: {place}");
+        database.psql(&original).unwrap();
+        assert_eq!(
+            store.fire(&fire).await.unwrap(),
+            Some(vec![FireOutcome::Fired; 2]),
+            "{function}: {statement}"
+        );
+        assert_eq!(row_counts(&database), [2, 2, 1, 1, 1, 1], "{function}: {statement}");
+        // A request sent again, as if the response had been lost.
+        assert_eq!(store.fire(&fire).await.unwrap(), Some(vec![FireOutcome::Stale; 2]));
+        assert_eq!(row_counts(&database), [2, 2, 1, 1, 1, 1], "{function}: {statement}");
     }
 }
 
-/// How many say that they fired, of four who fire the same at once; and how many ticks there are then.
-async fn at_once(database: &FreshDatabase, store: &Postgres) -> (usize, i64) {
+/// Sends the same firing four times concurrently. Returns how many calls fired, and the number of ticks.
+async fn fire_concurrently(database: &FreshDatabase, store: &PostgresStore) -> (usize, i64) {
     overdue(database, store, definition("one", TASK)).await;
     let token = leading(store, "a", &scheduler_election()).await;
     let fire = planned(store, "a", token).await;
     let all = futures_util::future::join_all((0..4).map(|_| store.fire(&fire))).await;
-    let fired = all.into_iter().filter(|fired| *fired == Ok(Some(vec![Fired::Yes]))).count();
+    let fired = all.into_iter().filter(|fired| *fired == Ok(Some(vec![FireOutcome::Fired]))).count();
     (fired, count(database, "ticks"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_firings_at_once_one_counts() {
+async fn of_concurrent_firings_one_succeeds() {
     let (database, store) = fresh().await;
-    assert_eq!(at_once(&database, &store).await, (1, 1));
-    // The known mistake: a firing that is not compared with what is stored. Even then, no tick is there twice.
+    assert_eq!(fire_concurrently(&database, &store).await, (1, 1));
+    // Negative control: a firing is not compared with the stored state. Even then, no tick is recorded twice.
     let (database, store) = fresh().await;
-    sabotage_function(&database, "tenure.advance", &[("AND p.next_at_ms = g.next", "")]);
-    let (fired, ticks) = at_once(&database, &store).await;
-    assert!(fired > 1, "the control no longer controls anything");
+    inject_function_bug(
+        &database,
+        "tenure.advance_schedules",
+        &[("AND p.next_tick_at_ms = g.next_tick", "")],
+    );
+    let (fired, ticks) = fire_concurrently(&database, &store).await;
+    assert!(fired > 1, "the control has no effect");
     assert_eq!((ticks, count(&database, "tasks")), (1, 1));
 }
 
-/// A tick that somebody fired by hand, when the clock or the times were others, does not fire again by itself.
+/// A tick that was fired manually does not fire again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tick_that_has_fired_does_not_fire_again() {
+async fn a_tick_does_not_fire_again() {
     let (database, store) = fresh().await;
     let mut all = definition("one", TASK);
-    all.misfire = "fire_all(3)".parse().unwrap();
+    all.misfire_policy = "fire_all(3)".parse().unwrap();
     overdue(&database, &store, all).await;
     let token = leading(&store, "a", &scheduler_election()).await;
     let fire = planned(&store, "a", token).await;
-    let at_ms = fire.firings[0].ticks[1].at_ms;
-    let hand = format!(
-        "INSERT INTO tenure.ticks (schedule, by_hand, at_ms, due_ms, decided_ms, by)
+    let at_ms = fire.firings[0].ticks[1].tick_at_ms;
+    let manual = format!(
+        "INSERT INTO tenure.ticks (schedule_id, manual, tick_at_ms, due_at_ms, decided_at_ms, decided_by)
          SELECT id, false, {at_ms}, {at_ms}, 1, 'ops' FROM tenure.schedules"
     );
-    database.psql(&hand).unwrap();
-    assert_eq!(store.fire(&fire).await.unwrap(), Some(vec![Fired::Yes]));
+    database.psql(&manual).unwrap();
+    assert_eq!(store.fire(&fire).await.unwrap(), Some(vec![FireOutcome::Fired]));
     assert_eq!((count(&database, "ticks"), count(&database, "tasks")), (3, 2));
-    assert_eq!(store.schedule(&key("one")).await.unwrap().unwrap().fired, 2);
+    assert_eq!(store.schedule(&key("one")).await.unwrap().unwrap().fired_count, 2);
 }
 
-/// Who sets a schedule while it fires waits, and decides anew from where it is then.
+/// A change of a schedule waits for a concurrent firing, and then continues from the new state.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_is_decided_anew_if_a_tick_came_first() {
+async fn a_change_after_a_concurrent_tick_uses_the_new_state() {
     let (database, store) = fresh().await;
     overdue(&database, &store, definition("one", TASK)).await;
     let token = leading(&store, "a", &scheduler_election()).await;
     let mut tx = store.pool().begin().await.unwrap();
     sqlx::raw_sql(sqlx::AssertSqlSafe(fire_sql("a", token))).execute(&mut *tx).await.unwrap();
     let mut other = definition("one", TASK);
-    other.misfire = "skip".parse().unwrap();
-    let wish = set(other);
-    let setting = store.set_schedule(&wish);
+    other.misfire_policy = "skip".parse().unwrap();
+    let request = set(other);
+    let setting = store.set_schedule(&request);
     let committing = async {
         until_blocked(&database, 1).await;
         tx.commit().await.unwrap();
     };
     let (set, ()) = tokio::join!(setting, committing);
-    assert_eq!(set.unwrap(), ScheduleSet::Changed(2));
-    // Its times are as they were: it goes on from the tick after the one that fired.
+    assert_eq!(set.unwrap(), SetScheduleOutcome::Updated(2));
+    // The tick times did not change: the next tick is the one after the tick that fired.
     let view = store.schedule(&key("one")).await.unwrap().unwrap();
-    assert_eq!((view.progress.unwrap().next_at_ms, view.overlapped), (7_200_000, 1));
+    assert_eq!((view.tick_state.unwrap().next_tick_at_ms, view.overlapped_count), (7_200_000, 1));
 }
 
-/// A leader that is stopped in the middle of its transaction blocks nobody for longer than its lease.
+/// A leader suspended in its transaction blocks others no longer than its lease.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_firing_is_bounded_by_the_lease() {
+async fn a_firing_takes_no_longer_than_the_lease() {
     let (database, store) = fresh().await;
     let election = scheduler_election();
     opened_for(&store, "a", Duration::from_millis(300)).await;
-    store.join(&candidacy("a", &election)).await.unwrap();
-    let seen = Directory::election(&store, &election).await.unwrap().unwrap().leases[0].token;
-    let token = store.take(&free_take("a", &election, seen)).await.unwrap().unwrap();
+    store.join_election(&candidacy("a", &election)).await.unwrap();
+    let seen = ElectionAdmin::election(&store, &election).await.unwrap().unwrap().leases[0].token;
+    let token = store.take_lease(&free_take("a", &election, seen)).await.unwrap().unwrap();
     overdue(&database, &store, definition("one", TASK)).await;
     let fire = planned(&store, "a", token).await;
-    sabotage_function(
+    inject_function_bug(
         &database,
-        "tenure.fire",
+        "tenure.fire_schedules",
         &[("    RETURN NEXT;\nEND", "    PERFORM pg_sleep(3600);\n    RETURN NEXT;\nEND")],
     );
     let error = store.fire(&fire).await.unwrap_err();
-    assert_eq!(error.kind, Trouble::Timeout, "{error}");
-    assert_eq!(written(&database), [0; 6]);
+    assert_eq!(error.kind, ErrorKind::Timeout, "{error}");
+    assert_eq!(row_counts(&database), [0; 6]);
 }

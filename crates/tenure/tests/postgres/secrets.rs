@@ -1,20 +1,21 @@
-//! What the server's log tells of the values that Tenure sends: nothing.
+//! The server log contains no values that Tenure sends.
 
 use std::time::Duration;
 
-use tenure::backend::postgres::{Postgres, PostgresOptions, fence, guard, publish, submit};
+use tenure::store::postgres::{PostgresOptions, PostgresStore, fence, guard, publish, submit};
 use tenure_core::Token;
 use tenure_core::port::{
-    Begin, Bureau, Credential, Events, GroupSettings, NewEvent, NewTask, Office, Outcome, Payload, Post,
-    Proof, Push, Store, Tasks, TopicSettings,
+    AccessStore, BrokerEndpoint, ClaimOutcome, Credential, CredentialVerifier, ElectionStore, EventAdmin,
+    EventStore, GroupSettings, NewEvent, NewTask, Payload, StartOffset, TaskStore, TopicSettings,
+    WebhookSettings,
 };
 use tenure_testkit::rig::{PgBouncer, PgCluster};
 
-use crate::claims::{claimed, completed, seat, settlement, submission};
+use crate::claims::{claim_request, claimed, completed, settlement, submission};
 use crate::events::{group, topic};
 use crate::support::*;
 
-/// In every secret and payload, and nowhere else. Also as the bytes of a key, which travel in hexadecimal.
+/// Part of every secret and payload, and of nothing else. Binary values are logged in hexadecimal.
 const CANARY: &str = "kanarienvogel";
 
 fn hex(text: &str) -> String {
@@ -36,7 +37,7 @@ fn secret_credential(id: &str) -> Credential {
     Credential {
         id: id.into(),
         name: "ada".into(),
-        proof: Proof::Token { digest: format!("{CANARY}-digest") },
+        verifier: CredentialVerifier::AccessToken { digest: format!("{CANARY}-digest") },
         grants: Vec::new(),
         created_at_ms: 0,
         created_by: "test".into(),
@@ -45,35 +46,35 @@ fn secret_credential(id: &str) -> Credential {
     }
 }
 
-fn secret_push() -> Push {
-    Push {
+fn secret_webhook() -> WebhookSettings {
+    WebhookSettings {
         url: "https://example.org/hook".into(),
         secret: format!("{CANARY}-{CANARY}-{CANARY}"),
         timeout_ms: 1000,
     }
 }
 
-/// Everything that has a secret in it, in good order.
-async fn healthy(store: &Postgres, session: &str) {
-    let broker = tenure_core::ElectionKey::new("tenure".parse().unwrap(), "claims".parse().unwrap());
+/// Sends all kinds of secrets and payloads, without errors.
+async fn send_secrets(store: &PostgresStore, session: &str) {
+    let broker = tenure_core::ElectionKey::new("tenure".parse().unwrap(), "broker".parse().unwrap());
     let token = leading(store, session, &broker).await;
-    let post = Post {
+    let endpoint = BrokerEndpoint {
         token,
         session: id(session),
         address: "127.0.0.1:1".into(),
         secret: CANARY.as_bytes().to_vec(),
     };
-    assert!(store.put_post(&post).await.unwrap());
-    assert_eq!(store.post().await.unwrap().unwrap().secret, post.secret);
+    assert!(store.publish_broker_endpoint(&endpoint).await.unwrap());
+    assert_eq!(store.broker_endpoint().await.unwrap().unwrap().secret, endpoint.secret);
     store.submit(&submission("q", vec![secret_task(), secret_task(), secret_task()])).await.unwrap();
-    let mine = claimed(store, "q", seat(session, 2)).await;
+    let claims = claimed(store, "q", claim_request(session, 2)).await;
     let output = Some(format!("\"{CANARY}\"").parse().unwrap());
-    let failure = Outcome::Fail { error: CANARY.into(), retry: false, after: Duration::ZERO };
-    let said = [settlement(&mine[0], Outcome::Complete(output)), settlement(&mine[1], failure)];
-    store.settle(&said).await.unwrap();
+    let failure = ClaimOutcome::Fail { error: CANARY.into(), retry: false, retry_in: Duration::ZERO };
+    let outcomes = [settlement(&claims[0], ClaimOutcome::Complete(output)), settlement(&claims[1], failure)];
+    store.settle(&outcomes).await.unwrap();
     store.set_topic(&topic("t"), &TopicSettings::default()).await.unwrap();
-    store.set_group(&group("t", "g"), &GroupSettings::default(), Begin::Earliest).await.unwrap();
-    store.set_push(&group("t", "g"), Some(&secret_push())).await.unwrap();
+    store.set_group(&group("t", "g"), &GroupSettings::default(), StartOffset::Earliest).await.unwrap();
+    store.set_webhook(&group("t", "g"), Some(&secret_webhook())).await.unwrap();
     store.publish(&topic("t"), &[secret_event()]).await.unwrap();
     store.publish(&topic("t"), &[secret_event(), secret_event()]).await.unwrap();
     store.put_credential(&secret_credential(session)).await.unwrap();
@@ -84,10 +85,10 @@ async fn healthy(store: &Postgres, session: &str) {
     submit(&mut tx, &submission("q", vec![secret_task()])).await.unwrap();
     publish(&mut tx, &topic("t"), &[secret_event(), secret_event()]).await.unwrap();
     tx.commit().await.unwrap();
-    let rest = claimed(store, "q", seat(session, 5)).await;
+    let rest = claimed(store, "q", claim_request(session, 5)).await;
     let rest: Vec<_> = rest.iter().map(completed).collect();
     store.settle(&rest).await.unwrap();
-    store.end(&id(session)).await.unwrap();
+    store.end_session(&id(session)).await.unwrap();
 }
 
 fn lines<'a>(log: &'a str, word: &str) -> Vec<&'a str> {
@@ -97,50 +98,50 @@ fn lines<'a>(log: &'a str, word: &str) -> Vec<&'a str> {
 fn assert_no_canary(cluster: &PgCluster) {
     let log = cluster.log();
     for secret in [CANARY.to_owned(), hex(CANARY)] {
-        assert_eq!(lines(&log, &secret), [""; 0], "a value is in the server's log");
+        assert_eq!(lines(&log, &secret), [""; 0], "the server log contains a value");
     }
 }
 
-/// Each new connection sent its first statement with the values written into it, it failed because the connection did not know
-/// the statement, and the server logged it: payloads, a webhook's secret and the broker's key were in the log of a healthy run.
+/// Regression test: the first statement on each connection contained its values and failed because it was not prepared yet. The
+/// server logged it, with payloads, the secret of a webhook and the secret of the broker.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_healthy_run_leaves_no_error_and_no_value_in_the_servers_log() {
+async fn a_run_without_errors_logs_neither_errors_nor_values() {
     let cluster = PgCluster::start().unwrap();
     let direct = migrated(&cluster.url()).await;
     let before = lines(&cluster.log(), "ERROR:").len();
     let pooler = PgBouncer::in_front_of(&cluster).unwrap();
-    let pooled = Postgres::connect(PostgresOptions::new(pooler.url("postgres"))).await.unwrap();
+    let pooled = PostgresStore::connect(PostgresOptions::new(pooler.url("postgres"))).await.unwrap();
     for (n, store) in [&direct, &pooled, &direct, &pooled].into_iter().enumerate() {
-        healthy(store, &format!("s{n}")).await;
+        send_secrets(store, &format!("s{n}")).await;
     }
     let log = cluster.log();
     let errors = lines(&log, "ERROR:");
-    assert_eq!(errors[before..], [""; 0], "a healthy run has no errors");
+    assert_eq!(errors[before..], [""; 0], "no statement failed");
     assert_eq!(before, 0, "{errors:?}");
     assert_no_canary(&cluster);
 }
 
-/// A statement that waits for a lock in vain, or that an administrator cancels, is logged with its text.
+/// The server logs the text of statements that end by a lock timeout or are cancelled.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_timeout_and_a_cancelled_statement_leave_no_value_in_the_servers_log() {
+async fn lock_timeouts_and_cancelled_statements_log_no_values() {
     let cluster = PgCluster::start().unwrap();
     let direct = migrated(&cluster.url()).await;
     let pooler = PgBouncer::in_front_of(&cluster).unwrap();
-    let pooled = Postgres::connect(PostgresOptions::new(pooler.url("postgres"))).await.unwrap();
+    let pooled = PostgresStore::connect(PostgresOptions::new(pooler.url("postgres"))).await.unwrap();
     for (n, store) in [&direct, &pooled].into_iter().enumerate() {
-        healthy(store, &format!("s{n}")).await;
+        send_secrets(store, &format!("s{n}")).await;
     }
-    let locker = Postgres::connect(PostgresOptions::new(cluster.url())).await.unwrap();
+    let locker = PostgresStore::connect(PostgresOptions::new(cluster.url())).await.unwrap();
     let mut lock = locker.pool().begin().await.unwrap();
-    let all = "LOCK TABLE tenure.tasks, tenure.events, tenure.credentials, tenure.fences, tenure.event_groups, tenure.queues, \
-               tenure.topics, tenure.demands IN ACCESS EXCLUSIVE MODE";
+    let all = "LOCK TABLE tenure.tasks, tenure.events, tenure.credentials, tenure.fences, tenure.consumer_groups, tenure.queues, \
+               tenure.topics, tenure.task_requirements IN ACCESS EXCLUSIVE MODE";
     sqlx::raw_sql(all).execute(&mut *lock).await.unwrap();
     for store in [&direct, &pooled] {
         store.submit(&submission("q", vec![secret_task()])).await.unwrap_err();
         store.publish(&topic("t"), &[secret_event()]).await.unwrap_err();
         store.publish(&topic("t"), &[secret_event(), secret_event()]).await.unwrap_err();
         store.put_credential(&secret_credential("c")).await.unwrap_err();
-        store.set_push(&group("t", "g"), Some(&secret_push())).await.unwrap_err();
+        store.set_webhook(&group("t", "g"), Some(&secret_webhook())).await.unwrap_err();
         for what in 0..3 {
             let mut tx = store.pool().begin().await.unwrap();
             sqlx::raw_sql("SET LOCAL lock_timeout = 100").execute(&mut *tx).await.unwrap();
@@ -157,7 +158,7 @@ async fn a_lock_timeout_and_a_cancelled_statement_leave_no_value_in_the_servers_
     let timeouts = lines(&cluster.log(), "lock timeout").len();
     assert!(timeouts >= 12, "{timeouts}: {}", cluster.log());
     assert_no_canary(&cluster);
-    // And cancelled, while they wait.
+    // Cancelled while they wait.
     let cancel = async {
         let all = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
         while cluster.psql("postgres", all).unwrap() == "0" {

@@ -1,30 +1,33 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use std::time::Duration;
 
-use tenure::backend::migrations::Migrate;
-use tenure::backend::postgres::{Postgres, PostgresOptions};
-use tenure_core::port::{Candidacy, Expire, Joined, NewSession, Pulse, Store, Take, Takeover};
+use tenure::store::migrations::SchemaMigrator;
+use tenure::store::postgres::{PostgresOptions, PostgresStore};
+use tenure_core::port::{
+    Candidacy, ElectionStore, ExpireSessionRequest, HeartbeatResponse, JoinElectionResponse,
+    OpenSessionRequest, TakeLeaseRequest, TakeoverMode,
+};
 use tenure_core::{ElectionKey, Name, SessionId, Token};
 use tenure_testkit::rig::{FreshDatabase, prepared_database};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
-/// Far longer than anything takes. What is not there by then never comes.
+/// Far longer than any operation takes.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
-/// An empty database with the tables in it, and a store on it.
-pub(crate) async fn fresh() -> (FreshDatabase, Postgres) {
-    let tables = tenure::backend::migration_sql("postgres:").unwrap();
+/// An empty database with the tables, and a store on it.
+pub(crate) async fn fresh() -> (FreshDatabase, PostgresStore) {
+    let tables = tenure::store::migration_sql("postgres:").unwrap();
     let database = prepared_database(&tables).unwrap();
-    let store = Postgres::connect(PostgresOptions::new(database.url())).await.unwrap();
+    let store = PostgresStore::connect(PostgresOptions::new(database.url())).await.unwrap();
     (database, store)
 }
 
-/// A store on this database, after it was migrated.
-pub(crate) async fn migrated(url: &str) -> Postgres {
-    Postgres::connect_unchecked(PostgresOptions::new(url)).await.unwrap().migrate().await.unwrap();
-    Postgres::connect(PostgresOptions::new(url)).await.unwrap()
+/// Migrates this database and opens a store on it.
+pub(crate) async fn migrated(url: &str) -> PostgresStore {
+    PostgresStore::connect_unchecked(PostgresOptions::new(url)).await.unwrap().migrate().await.unwrap();
+    PostgresStore::connect(PostgresOptions::new(url)).await.unwrap()
 }
 
 pub(crate) fn id(name: &str) -> SessionId {
@@ -35,64 +38,80 @@ pub(crate) fn election(name: &str) -> ElectionKey {
     ElectionKey::new(Name::default_namespace(), name.parse().unwrap())
 }
 
-pub(crate) fn new_session(name: &str, lease: Duration, takeover: Takeover) -> NewSession {
-    NewSession { id: id(name), name: name.into(), lease, takeover, owner: None }
+pub(crate) fn new_session(name: &str, lease: Duration, takeover: TakeoverMode) -> OpenSessionRequest {
+    OpenSessionRequest { id: id(name), name: name.into(), lease, takeover, owner: None }
 }
 
 pub(crate) fn candidacy(session: &str, key: &ElectionKey) -> Candidacy {
     Candidacy {
         session: id(session),
         election: key.clone(),
-        id: session.into(),
+        name: session.into(),
         priority: 0,
         observer: false,
         capabilities: vec![],
-        requires: vec![],
+        required_capabilities: vec![],
         slots: 1,
         metadata: Default::default(),
     }
 }
 
-pub(crate) async fn opened(store: &Postgres, session: &str) {
+pub(crate) async fn opened(store: &PostgresStore, session: &str) {
     opened_for(store, session, LEASE).await;
 }
 
-pub(crate) async fn opened_for(store: &Postgres, session: &str, lease: Duration) {
-    let pulse = store.open(&new_session(session, lease, Takeover::Lease)).await.unwrap();
-    assert!(matches!(pulse, Pulse::Alive { .. }));
+pub(crate) async fn opened_for(store: &PostgresStore, session: &str, lease: Duration) {
+    let response = store.open_session(&new_session(session, lease, TakeoverMode::Lease)).await.unwrap();
+    assert!(matches!(response, HeartbeatResponse::Live { .. }));
 }
 
-/// Opens a session and lets it stand.
-pub(crate) async fn standing(store: &Postgres, session: &str, key: &ElectionKey) {
+/// Opens a session that joins an election.
+pub(crate) async fn joined(store: &PostgresStore, session: &str, key: &ElectionKey) {
     opened(store, session).await;
-    assert_eq!(store.join(&candidacy(session, key)).await.unwrap(), Joined::Standing);
+    assert_eq!(store.join_election(&candidacy(session, key)).await.unwrap(), JoinElectionResponse::Joined);
 }
 
-pub(crate) fn free_take(session: &str, key: &ElectionKey, token: Token) -> Take {
-    Take { session: id(session), epoch: 1, election: key.clone(), slot: 0, token, holder: None, expire: None }
+pub(crate) fn free_take(session: &str, key: &ElectionKey, token: Token) -> TakeLeaseRequest {
+    TakeLeaseRequest {
+        session: id(session),
+        epoch: 1,
+        election: key.clone(),
+        slot: 0,
+        token,
+        holder: None,
+        expire: None,
+    }
 }
 
-/// A take-over from a holder whose beat was seen to stand still.
-pub(crate) fn take_over(session: &str, key: &ElectionKey, token: Token, holder: &str, beat: u64) -> Take {
-    let expire = Some(Expire { session: id(holder), epoch: 1, beat: Some(beat) });
-    Take { holder: Some(id(holder)), expire, ..free_take(session, key, token) }
+/// A takeover from a holder whose heartbeat count did not change.
+pub(crate) fn takeover(
+    session: &str,
+    key: &ElectionKey,
+    token: Token,
+    holder: &str,
+    heartbeat_count: u64,
+) -> TakeLeaseRequest {
+    let expire =
+        Some(ExpireSessionRequest { session: id(holder), epoch: 1, heartbeat_count: Some(heartbeat_count) });
+    TakeLeaseRequest { holder: Some(id(holder)), expire, ..free_take(session, key, token) }
 }
 
-/// Opens a session, lets it stand, and makes it leader.
-pub(crate) async fn leading(store: &Postgres, session: &str, key: &ElectionKey) -> Token {
-    standing(store, session, key).await;
-    let token = tenure_core::port::Directory::election(store, key).await.unwrap().unwrap().leases[0].token;
-    store.take(&free_take(session, key, token)).await.unwrap().unwrap()
+/// Opens a session that joins an election and leads it.
+pub(crate) async fn leading(store: &PostgresStore, session: &str, key: &ElectionKey) -> Token {
+    joined(store, session, key).await;
+    let token =
+        tenure_core::port::ElectionAdmin::election(store, key).await.unwrap().unwrap().leases[0].token;
+    store.take_lease(&free_take(session, key, token)).await.unwrap().unwrap()
 }
 
-/// How many sessions of this database wait for a lock.
+/// Number of connections of this database that wait for a lock.
 pub(crate) fn blocked(database: &FreshDatabase) -> usize {
     let waiting = "SELECT count(*) FROM pg_stat_activity \
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
     database.psql(waiting).unwrap().trim().parse().unwrap()
 }
 
-/// Waits until so many do. Only a hang makes this fail.
+/// Waits until this number of connections wait for a lock. Fails only by a hang.
 pub(crate) async fn until_blocked(database: &FreshDatabase, wanted: usize) {
     while blocked(database) < wanted {
         tokio::time::sleep(Duration::from_millis(10)).await;

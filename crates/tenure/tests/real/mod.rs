@@ -1,4 +1,5 @@
-//! The same claim on a file and on a server: `on_real_stores!` makes a test of each for every function that takes a store's address.
+//! `on_real_stores!` makes one test per function and real store (an SQLite file, a PostgreSQL server). The
+//! functions take a store URL.
 
 macro_rules! on_real_stores {
     ($($claim:ident),* $(,)?) => {
@@ -18,7 +19,7 @@ macro_rules! on_real_stores {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $claim() {
-                    let tables = tenure::backend::migration_sql("postgres:").unwrap();
+                    let tables = tenure::store::migration_sql("postgres:").unwrap();
                     let database = tenure_testkit::rig::prepared_database(&tables).unwrap();
                     super::$claim(database.url()).await;
                 }

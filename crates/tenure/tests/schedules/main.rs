@@ -1,26 +1,26 @@
-//! Schedules as the library fires them: on time, once, by one, whatever happens.
+//! Schedules through the library: on time, once, by one process, under faults.
 
-#[path = "../../examples/chaos/schedules/apart.rs"]
-#[allow(dead_code)]
-mod apart;
-mod bad_days;
 #[path = "../../examples/chaos/schedules/clock.rs"]
 #[allow(dead_code)]
 mod clock;
-mod closures;
+mod faults;
 mod firing;
-/// What the chaos is judged by, and its own tests.
+/// The oracle of the chaos runs, and its own tests.
 #[path = "../../examples/chaos/schedules/history.rs"]
 #[allow(dead_code)]
 mod history;
+#[path = "../queue/instrumented_store.rs"]
+#[allow(dead_code)]
+mod instrumented_store;
 mod many;
 mod months;
-mod real;
-#[path = "../claims/spy.rs"]
+#[path = "../../examples/chaos/schedules/overlap.rs"]
 #[allow(dead_code)]
-mod spy;
+mod overlap;
+mod real;
 mod support;
+mod tick_handlers;
 mod torture;
 
-/// Why the oracle could not judge.
+/// Why the oracle could not decide.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;

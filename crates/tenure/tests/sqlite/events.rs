@@ -1,4 +1,4 @@
-//! Events in a file: what the suite that all stores share does not see.
+//! Events in SQLite: tests beyond the conformance suite.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, Executor, SqliteConnection};
-use tenure::backend::sqlite::{Sqlite, publish};
+use tenure::store::sqlite::{SqliteStore, publish};
 use tenure_core::port::*;
 use tenure_core::{Name, SessionId, Token};
-use tenure_testkit::conformance::Actor;
+use tenure_testkit::conformance::TestSession;
 
 use super::child::open;
 
@@ -21,108 +21,112 @@ pub(crate) fn group() -> GroupKey {
     GroupKey::new(topic(), "g".parse().unwrap())
 }
 
-/// A file with a topic of so many slots.
-pub(crate) async fn fresh(slots: u32) -> (Sqlite, tempfile::TempDir) {
+/// A store with a topic that has this many partitions.
+pub(crate) async fn fresh(partitions: u32) -> (SqliteStore, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("t.db")).await;
-    assert!(store.set_topic(&topic(), &TopicSettings { slots, ..TopicSettings::default() }).await.unwrap());
+    assert!(
+        store.set_topic(&topic(), &TopicSettings { partitions, ..TopicSettings::default() }).await.unwrap()
+    );
     (store, dir)
 }
 
-/// A connection that knows nothing of Tenure.
+/// A connection of another program.
 pub(crate) async fn plain(path: &Path) -> SqliteConnection {
     SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(path)).await.unwrap()
 }
 
 pub(crate) fn keyed(key: &str, n: u64) -> NewEvent {
-    NewEvent { key: Some(key.into()), payload: Payload::Json(Json::of(&n).unwrap()), ..NewEvent::new("k") }
+    NewEvent { key: Some(key.into()), payload: Payload::Json(RawJson::of(&n).unwrap()), ..NewEvent::new("k") }
 }
 
-/// All that is in a topic, slot by slot.
-pub(crate) async fn everything(store: &Sqlite, slots: u32) -> Vec<Event> {
-    let after = (0..slots).map(|slot| (slot, 0)).collect();
-    store.read_events(&ReadAsk { topic: topic(), after, limit: 10_000 }).await.unwrap()
+/// All events of a topic, by partition.
+pub(crate) async fn all_events(store: &SqliteStore, partitions: u32) -> Vec<Event> {
+    let after = (0..partitions).map(|partition| (partition, 0)).collect();
+    store.read_events(&ReadEventsRequest { topic: topic(), after, limit: 10_000 }).await.unwrap()
 }
 
-/// A member of the group, and its shares by slot.
-pub(crate) struct Reader {
-    pub(crate) actor: Actor,
+/// A member of the group with its partition leases.
+pub(crate) struct TestConsumer {
+    pub(crate) actor: TestSession,
     name: String,
-    pub(crate) shares: BTreeMap<u32, Taken>,
+    pub(crate) leases: BTreeMap<u32, TakenPartition>,
 }
 
-impl Reader {
-    /// One that has not joined yet.
-    pub(crate) async fn new(store: &Sqlite, name: &str) -> Reader {
-        let actor = Actor::open(Arc::new(store.clone()), name).await;
-        Reader { actor, name: name.into(), shares: BTreeMap::new() }
+impl TestConsumer {
+    /// A consumer that has not joined yet.
+    pub(crate) async fn new(store: &SqliteStore, name: &str) -> TestConsumer {
+        let actor = TestSession::open(Arc::new(store.clone()), name).await;
+        TestConsumer { actor, name: name.into(), leases: BTreeMap::new() }
     }
 
-    /// Joins, and takes all that is free.
-    pub(crate) async fn join(store: &Sqlite, name: &str) -> Reader {
-        let mut reader = Reader::new(store, name).await;
-        reader.take_free().await;
-        reader
+    /// Join and take all free partitions.
+    pub(crate) async fn join(store: &SqliteStore, name: &str) -> TestConsumer {
+        let mut consumer = TestConsumer::new(store, name).await;
+        consumer.take_free().await;
+        consumer
     }
 
     pub(crate) fn session(&self) -> &SessionId {
         &self.actor.id
     }
 
-    /// Says that it is there, and looks.
-    pub(crate) async fn look(&self) -> GroupLook {
+    /// Join the group and return its assignment.
+    pub(crate) async fn assignment(&self) -> GroupAssignment {
         let (session, member) = (self.actor.id.clone(), self.name.clone());
-        let join = Join { group: group(), session, member, from: Begin::Earliest };
+        let join = JoinGroupRequest { group: group(), session, member, from: StartOffset::Earliest };
         self.actor.store.join_group(&join).await.unwrap()
     }
 
     pub(crate) async fn take_free(&mut self) {
-        let free = self.look().await.shares.into_iter().filter(|share| share.holder.is_none());
-        self.take(free.map(|share| (share.slot, share.token)).collect()).await;
+        let free =
+            self.assignment().await.partition_leases.into_iter().filter(|lease| lease.holder.is_none());
+        self.take(free.map(|lease| (lease.partition, lease.token)).collect()).await;
     }
 
-    pub(crate) async fn take(&mut self, slots: Vec<(u32, Token)>) {
-        let take = TakeShares { group: group(), session: self.actor.id.clone(), slots };
-        let taken = self.actor.store.take_shares(&take).await.unwrap();
-        self.shares.extend(taken.into_iter().map(|taken| (taken.slot, taken)));
+    pub(crate) async fn take(&mut self, partitions: Vec<(u32, Token)>) {
+        let take = TakePartitionsRequest { group: group(), session: self.actor.id.clone(), partitions };
+        let taken = self.actor.store.take_partitions(&take).await.unwrap();
+        self.leases.extend(taken.into_iter().map(|taken| (taken.partition, taken)));
     }
 
-    pub(crate) async fn free(&mut self, shares: &[(u32, Token)]) {
-        self.actor.store.free_shares(&group(), shares).await.unwrap();
-        self.shares.retain(|slot, _| shares.iter().all(|(freed, _)| freed != slot));
+    pub(crate) async fn release(&mut self, leases: &[(u32, Token)]) {
+        self.actor.store.release_partitions(&group(), leases).await.unwrap();
+        self.leases.retain(|partition, _| leases.iter().all(|(released, _)| released != partition));
     }
 
     pub(crate) async fn read(&self, limit: u32) -> Vec<Event> {
-        let after = self.shares.values().map(|share| (share.slot, share.position)).collect();
-        self.actor.store.read_events(&ReadAsk { topic: topic(), after, limit }).await.unwrap()
+        let after = self.leases.values().map(|lease| (lease.partition, lease.offset)).collect();
+        self.actor.store.read_events(&ReadEventsRequest { topic: topic(), after, limit }).await.unwrap()
     }
 
-    /// What is said when these are done: one for each slot.
-    pub(crate) fn commits(&self, events: &[Event]) -> Vec<ShareCommit> {
-        let last: BTreeMap<u32, Position> = events.iter().map(|event| (event.slot, event.position)).collect();
-        last.into_iter().map(|(slot, position)| self.commit(slot, Some(position))).collect()
+    /// The commits after these events are processed, one for each partition.
+    pub(crate) fn commits(&self, events: &[Event]) -> Vec<PartitionCommit> {
+        let last: BTreeMap<u32, Offset> =
+            events.iter().map(|event| (event.partition, event.offset)).collect();
+        last.into_iter().map(|(partition, offset)| self.commit(partition, Some(offset))).collect()
     }
 
-    pub(crate) fn commit(&self, slot: u32, position: Option<Position>) -> ShareCommit {
-        let token = self.shares[&slot].token;
-        ShareCommit {
+    pub(crate) fn commit(&self, partition: u32, offset: Option<Offset>) -> PartitionCommit {
+        let token = self.leases[&partition].token;
+        PartitionCommit {
             group: group(),
-            slot,
+            partition,
             token,
-            position,
-            done: Vec::new(),
-            set_aside: Vec::new(),
-            settled: Vec::new(),
+            offset,
+            processed: Vec::new(),
+            parked: Vec::new(),
+            parked_results: Vec::new(),
         }
     }
 
-    /// Says that these are done.
-    pub(crate) async fn done(&mut self, events: &[Event]) -> Vec<Committed> {
+    /// Commit these events as processed.
+    pub(crate) async fn complete(&mut self, events: &[Event]) -> Vec<CommitResult> {
         let commits = self.commits(events);
-        let committed = self.actor.store.commit_shares(&commits).await.unwrap();
+        let committed = self.actor.store.commit_partitions(&commits).await.unwrap();
         for (commit, committed) in commits.iter().zip(&committed) {
-            if *committed == Committed::Yes {
-                self.shares.get_mut(&commit.slot).unwrap().position = commit.position.unwrap();
+            if *committed == CommitResult::Committed {
+                self.leases.get_mut(&commit.partition).unwrap().offset = commit.offset.unwrap();
             }
         }
         committed
@@ -134,79 +138,88 @@ pub(crate) fn ids(events: &[Event]) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn an_event_goes_from_its_publisher_to_a_member_once() {
+async fn a_member_reads_each_event_once() {
     let (store, _dir) = fresh(4).await;
     let events: Vec<_> = (0..20).map(|n| keyed(&format!("k{}", n % 5), n)).collect();
     let published = store.publish(&topic(), &events).await.unwrap();
-    assert!(published.iter().zip(1..).all(|(it, id)| it.new && it.id.0 == id));
-    let mut reader = Reader::join(&store, "a").await;
-    let mut read = reader.read(100).await;
-    assert_eq!(reader.done(&read).await, vec![Committed::Yes; reader.commits(&read).len()]);
-    assert!(reader.read(100).await.is_empty());
-    assert!(read.is_sorted_by_key(|event| (event.slot, event.position, event.id)));
+    assert!(published.iter().zip(1..).all(|(it, id)| it.created && it.id.0 == id));
+    let mut consumer = TestConsumer::join(&store, "a").await;
+    let mut read = consumer.read(100).await;
+    assert_eq!(consumer.complete(&read).await, vec![CommitResult::Committed; consumer.commits(&read).len()]);
+    assert!(consumer.read(100).await.is_empty());
+    assert!(read.is_sorted_by_key(|event| (event.partition, event.offset, event.id)));
     read.sort_by_key(|event| event.id);
-    let carried: Vec<_> = read.iter().map(|event| (event.key.clone(), event.payload.clone())).collect();
-    assert_eq!(carried, events.into_iter().map(|event| (event.key, event.payload)).collect::<Vec<_>>());
+    let contents: Vec<_> = read.iter().map(|event| (event.key.clone(), event.payload.clone())).collect();
+    assert_eq!(contents, events.into_iter().map(|event| (event.key, event.payload)).collect::<Vec<_>>());
     store.publish(&topic(), &[keyed("k1", 99)]).await.unwrap();
-    assert_eq!(ids(&reader.read(100).await), [21]);
+    assert_eq!(ids(&consumer.read(100).await), [21]);
 }
 
-/// What was published together in a slot lies at one position and is read whole; what is too much is cut.
+/// The events of one call in one partition have one offset and are read together, up to the maximum batch size.
 #[tokio::test]
-async fn what_is_published_in_one_call_is_read_whole() {
+async fn a_commit_batch_is_never_split() {
     let (store, _dir) = fresh(2).await;
     let of = |key: &str, n: usize| (0..n as u64).map(|n| keyed(key, n)).collect::<Vec<_>>();
     let (one, other) =
-        ("a", ["b", "c", "d", "e"].into_iter().find(|key| slot(key, 2) != slot("a", 2)).unwrap());
+        ("a", ["b", "c", "d", "e"].into_iter().find(|key| partition(key, 2) != partition("a", 2)).unwrap());
     store.publish(&topic(), &of(one, 2_500)).await.unwrap();
     store.publish(&topic(), &of(other, 7)).await.unwrap();
-    let ask = |limit| ReadAsk { topic: topic(), after: vec![(slot(one, 2), 0), (slot(other, 2), 0)], limit };
-    // One unit of each, then more of the first.
-    let read = store.read_events(&ask(1_001)).await.unwrap();
-    let units: Vec<_> = tenure_core::event::units(&read).map(|unit| (unit[0].position, unit.len())).collect();
-    assert_eq!(units, [(1, 1_000), (2_501, 7)]);
-    let read = store.read_events(&ask(1)).await.unwrap();
-    assert_eq!(read.len(), 1_000, "never cut");
-    let read = store.read_events(&ask(10_000)).await.unwrap();
-    let units: Vec<_> = tenure_core::event::units(&read).map(|unit| (unit[0].position, unit.len())).collect();
-    assert_eq!(units, [(1, 1_000), (1_001, 1_000), (2_001, 500), (2_501, 7)]);
-    assert!(read.iter().all(|event| event.id.0 >= event.position));
+    let batch = |limit| ReadEventsRequest {
+        topic: topic(),
+        after: vec![(partition(one, 2), 0), (partition(other, 2), 0)],
+        limit,
+    };
+    // One batch of each partition, then more of the first.
+    let read = store.read_events(&batch(1_001)).await.unwrap();
+    let batches: Vec<_> = tenure_core::rules::event::commit_batches(&read)
+        .map(|batch| (batch[0].offset, batch.len()))
+        .collect();
+    assert_eq!(batches, [(1, 1_000), (2_501, 7)]);
+    let read = store.read_events(&batch(1)).await.unwrap();
+    assert_eq!(read.len(), 1_000, "a batch is never split");
+    let read = store.read_events(&batch(10_000)).await.unwrap();
+    let batches: Vec<_> = tenure_core::rules::event::commit_batches(&read)
+        .map(|batch| (batch[0].offset, batch.len()))
+        .collect();
+    assert_eq!(batches, [(1, 1_000), (1_001, 1_000), (2_001, 500), (2_501, 7)]);
+    assert!(read.iter().all(|event| event.id.0 >= event.offset));
 }
 
-fn slot(key: &str, slots: u32) -> u32 {
-    tenure_core::event::slot_of(key, slots)
+fn partition(key: &str, partitions: u32) -> u32 {
+    tenure_core::rules::event::partition_for_key(key, partitions)
 }
 
-/// Whoever reads slots of which most are empty still gets as much as was asked for.
+/// A read of mostly empty partitions still returns as many events as requested.
 #[tokio::test]
-async fn one_full_slot_among_many_is_read_as_far_as_the_limit() {
+async fn one_full_partition_among_many_is_read_up_to_the_limit() {
     let (store, _dir) = fresh(64).await;
     for n in 0..300 {
         store.publish(&topic(), &[keyed("a", n)]).await.unwrap();
     }
     store.publish(&topic(), &[keyed("b", 0), keyed("c", 0)]).await.unwrap();
-    let after = (0..64).map(|slot| (slot, 0)).collect();
-    let read = store.read_events(&ReadAsk { topic: topic(), after, limit: 250 }).await.unwrap();
+    let after = (0..64).map(|partition| (partition, 0)).collect();
+    let read = store.read_events(&ReadEventsRequest { topic: topic(), after, limit: 250 }).await.unwrap();
     assert_eq!(read.len(), 250);
     assert_eq!(read.iter().filter(|event| event.key.as_deref() == Some("a")).count(), 248);
 }
 
 #[tokio::test]
-async fn one_read_brings_what_can_be_carried() {
+async fn a_read_is_limited_by_size() {
     let (store, _dir) = fresh(1).await;
     let long = NewEvent { payload: Payload::Bytes(vec![7; EVENT_BYTES_MAX]), ..NewEvent::new("k") };
     for _ in 0..20 {
         store.publish(&topic(), std::slice::from_ref(&long)).await.unwrap();
     }
-    let read = everything(&store, 1).await;
+    let read = all_events(&store, 1).await;
     assert_eq!(read.len(), READ_BYTES / EVENT_BYTES_MAX);
     assert_eq!(read[0].payload, long.payload);
-    let rest = ReadAsk { topic: topic(), after: vec![(0, read.last().unwrap().position)], limit: 100 };
+    let rest =
+        ReadEventsRequest { topic: topic(), after: vec![(0, read.last().unwrap().offset)], limit: 100 };
     assert_eq!(store.read_events(&rest).await.unwrap().len(), 20 - read.len());
 }
 
 #[tokio::test]
-async fn bytes_json_and_headers_come_back_as_they_went() {
+async fn bytes_json_and_headers_are_read_unchanged() {
     let (store, _dir) = fresh(3).await;
     let payloads = [
         Payload::Bytes((0..=255).collect()),
@@ -223,116 +236,120 @@ async fn bytes_json_and_headers_come_back_as_they_went() {
     };
     let events: Vec<_> = payloads.iter().cloned().map(event).collect();
     let published = store.publish(&topic(), &events).await.unwrap();
-    let read = everything(&store, 3).await;
+    let read = all_events(&store, 3).await;
     for (n, (event, it)) in read.iter().zip(&events).enumerate() {
         assert_eq!(event.payload, it.payload);
         assert_eq!((&event.headers, &event.key, event.leader_token), (&it.headers, &it.key, it.leader_token));
-        assert_eq!((event.id, event.slot, event.kind.as_str()), (published[n].id, published[n].slot, "a.b"));
+        assert_eq!(
+            (event.id, event.partition, event.event_type.as_str()),
+            (published[n].id, published[n].partition, "a.b")
+        );
         assert_eq!(store.event(&topic(), event.id).await.unwrap().as_ref(), Some(event));
     }
     assert_eq!(read.len(), 4);
 }
 
 #[tokio::test]
-async fn an_idempotency_key_counts_once_within_a_call_and_over_calls() {
+async fn an_idempotency_key_counts_once_within_and_across_calls() {
     let (store, _dir) = fresh(8).await;
     let once = |key: &str| NewEvent { idempotency_key: Some(key.into()), ..NewEvent::new("k") };
     let first = store.publish(&topic(), &[once("a"), once("b"), once("a")]).await.unwrap();
     assert_eq!(
-        first.iter().map(|it| (it.id.0, it.new)).collect::<Vec<_>>(),
+        first.iter().map(|it| (it.id.0, it.created)).collect::<Vec<_>>(),
         [(1, true), (2, true), (1, false)]
     );
     let second = store.publish(&topic(), &[once("b"), NewEvent::new("k"), once("c")]).await.unwrap();
     assert_eq!(
-        second.iter().map(|it| (it.id.0, it.new)).collect::<Vec<_>>(),
+        second.iter().map(|it| (it.id.0, it.created)).collect::<Vec<_>>(),
         [(2, false), (3, true), (4, true)]
     );
-    assert_eq!(second[0].slot, first[1].slot);
-    assert_eq!(store.topic(&topic()).await.unwrap().unwrap().events, 4);
+    assert_eq!(second[0].partition, first[1].partition);
+    assert_eq!(store.topic(&topic()).await.unwrap().unwrap().event_count, 4);
 }
 
 #[tokio::test]
-async fn what_is_published_in_the_callers_transaction_shares_its_fate() {
+async fn events_commit_with_the_transaction_of_the_caller() {
     let (store, _dir) = fresh(4).await;
     store.pool().execute("CREATE TABLE orders (id INTEGER)").await.unwrap();
     let mut conn = store.pool().acquire().await.unwrap();
     let error = publish(&mut conn, &topic(), &[keyed("a", 1)]).await.unwrap_err();
-    assert!(error.kind == Trouble::Request && error.message.contains("begin one first"), "{error}");
+    assert!(error.kind == ErrorKind::Request && error.message.contains("begin one first"), "{error}");
     drop(conn);
     let mut transaction = store.pool().begin().await.unwrap();
     transaction.execute("INSERT INTO orders VALUES (1)").await.unwrap();
     assert_eq!(publish(&mut transaction, &topic(), &[keyed("a", 1), keyed("b", 2)]).await.unwrap().len(), 2);
     transaction.rollback().await.unwrap();
-    assert!(everything(&store, 4).await.is_empty());
-    assert_eq!(store.topic(&topic()).await.unwrap().unwrap().events, 0);
+    assert!(all_events(&store, 4).await.is_empty());
+    assert_eq!(store.topic(&topic()).await.unwrap().unwrap().event_count, 0);
     let mut transaction = store.pool().begin().await.unwrap();
     transaction.execute("INSERT INTO orders VALUES (1)").await.unwrap();
     publish(&mut transaction, &topic(), &[keyed("a", 1), keyed("b", 2)]).await.unwrap();
-    assert!(everything(&store, 4).await.is_empty(), "not before it commits");
+    assert!(all_events(&store, 4).await.is_empty(), "invisible before the commit");
     transaction.commit().await.unwrap();
-    assert_eq!(everything(&store, 4).await.len(), 2);
-    // Nothing is left of what is refused, whatever becomes of the transaction.
+    assert_eq!(all_events(&store, 4).await.len(), 2);
+    // A rejected publish leaves nothing, even if the transaction commits.
     let other = TopicKey::new(Name::default_namespace(), "other".parse().unwrap());
-    let small = TopicSettings { max_bytes: 1, ..TopicSettings::default() };
+    let small = TopicSettings { max_payload_bytes: 1, ..TopicSettings::default() };
     store.set_topic(&other, &small).await.unwrap();
     let mut transaction = store.pool().begin().await.unwrap();
     let refused = publish(&mut transaction, &other, &[keyed("a", 1), keyed("a", 10)]).await.unwrap_err();
-    assert!(refused.kind == Trouble::Request && refused.message.contains("at most 1:"), "{refused}");
+    assert!(refused.kind == ErrorKind::Request && refused.message.contains("at most 1."), "{refused}");
     transaction.commit().await.unwrap();
-    assert_eq!(store.topic(&other).await.unwrap().unwrap().events, 0);
+    assert_eq!(store.topic(&other).await.unwrap().unwrap().event_count, 0);
 }
 
-/// The next hint that is about events.
-async fn hint(hints: &mut Wakes) -> Wake {
+/// The next notification about events or groups.
+async fn next_event_notification(notifications: &mut BoxNotificationSource) -> Notification {
     loop {
-        let wake = hints.next().await.expect("hints");
-        if matches!(wake, Wake::Events(_) | Wake::Group(_)) {
-            return wake;
+        let notification = notifications.next().await.expect("notifications");
+        if matches!(notification, Notification::TopicPublished(_) | Notification::GroupChanged(_)) {
+            return notification;
         }
     }
 }
 
 #[tokio::test]
-async fn a_bell_is_rung_once_for_who_sleeps_and_not_at_all_for_nobody() {
+async fn only_registered_waiters_are_notified_and_only_once() {
     let (store, _dir) = fresh(4).await;
-    let actor = Actor::open(Arc::new(store.clone()), "a").await;
+    let actor = TestSession::open(Arc::new(store.clone()), "a").await;
     let later = TopicKey::new(Name::default_namespace(), "later".parse().unwrap());
-    let mut hints = store.wakes();
+    let mut notifications = store.notifications();
     store.publish(&topic(), &[keyed("a", 1)]).await.unwrap();
-    store.doze_topic(&actor.id, &topic()).await.unwrap();
-    store.doze_topic(&actor.id, &later).await.unwrap();
+    store.register_topic_waiter(&actor.id, &topic()).await.unwrap();
+    store.register_topic_waiter(&actor.id, &later).await.unwrap();
     store.publish(&topic(), &[keyed("a", 2)]).await.unwrap();
     store.publish(&topic(), &[keyed("a", 3)]).await.unwrap();
     store.set_topic(&later, &TopicSettings::default()).await.unwrap();
     store.publish(&later, &[keyed("a", 1)]).await.unwrap();
-    assert_eq!(hint(&mut hints).await, Wake::Events(topic()));
-    assert_eq!(hint(&mut hints).await, Wake::Events(later));
-    // What is there already rings nobody, and what the caller commits can not.
-    store.doze_topic(&actor.id, &topic()).await.unwrap();
+    assert_eq!(next_event_notification(&mut notifications).await, Notification::TopicPublished(topic()));
+    assert_eq!(next_event_notification(&mut notifications).await, Notification::TopicPublished(later));
+    // Existing events and transactions of the caller do not notify.
+    store.register_topic_waiter(&actor.id, &topic()).await.unwrap();
     let once = NewEvent { idempotency_key: Some("a".into()), ..NewEvent::new("k") };
     let mut transaction = store.pool().begin().await.unwrap();
     publish(&mut transaction, &topic(), std::slice::from_ref(&once)).await.unwrap();
     transaction.commit().await.unwrap();
     store.publish(&topic(), &[once]).await.unwrap();
-    let reader = Reader::join(&store, "b").await;
-    assert_eq!(hint(&mut hints).await, Wake::Group(group()));
-    reader.look().await;
+    let consumer = TestConsumer::join(&store, "b").await;
+    assert_eq!(next_event_notification(&mut notifications).await, Notification::GroupChanged(group()));
+    consumer.assignment().await;
     store.publish(&topic(), &[keyed("a", 4)]).await.unwrap();
-    assert_eq!(hint(&mut hints).await, Wake::Events(topic()));
+    assert_eq!(next_event_notification(&mut notifications).await, Notification::TopicPublished(topic()));
 }
 
-/// The keeper, and how it tends.
-async fn keeper(store: &Sqlite) -> (Actor, Tend) {
-    let keeper = Actor::open(Arc::new(store.clone()), "keeper").await;
-    keeper.stand(&claims_election()).await;
-    let token = keeper.take(&claims_election(), 0).await;
-    let tend = Tend { session: keeper.id.clone(), token, clock_ms: Some(i64::MAX), limit: 2 };
-    (keeper, tend)
+/// The broker and its maintenance request.
+async fn broker(store: &SqliteStore) -> (TestSession, MaintenanceRequest) {
+    let broker = TestSession::open(Arc::new(store.clone()), "broker").await;
+    broker.join(&broker_election()).await;
+    let token = broker.take(&broker_election(), 0).await;
+    let maintenance =
+        MaintenanceRequest { session: broker.id.clone(), token, clock_ms: Some(i64::MAX), limit: 2 };
+    (broker, maintenance)
 }
 
-/// A topic that is deleted takes its events along; what was left by a process that died over it, the keeper clears away.
+/// Deleting a topic deletes its events. Maintenance deletes the events that a crashed process left.
 #[tokio::test]
-async fn nothing_is_left_of_a_deleted_topic() {
+async fn a_deleted_topic_leaves_no_events() {
     let (store, _dir) = fresh(4).await;
     let count = async || -> (i64,) {
         sqlx::query_as("SELECT count(*) FROM tenure_events").fetch_one(store.pool()).await.unwrap()
@@ -341,45 +358,49 @@ async fn nothing_is_left_of_a_deleted_topic() {
     store.publish(&topic(), &events).await.unwrap();
     assert!(store.delete_topic(&topic()).await.unwrap());
     assert_eq!(count().await, (0,));
-    store.set_topic(&topic(), &TopicSettings { slots: 4, ..TopicSettings::default() }).await.unwrap();
-    assert_eq!(store.publish(&topic(), &events).await.unwrap()[0].id.0, 6, "numbers go on");
-    store.pool().execute("UPDATE tenure_events SET topic = 99 WHERE id > 6").await.unwrap();
-    let (_keeper, tend) = keeper(&store).await;
-    while store.prune_events(&tend).await.unwrap().1 {}
+    store.set_topic(&topic(), &TopicSettings { partitions: 4, ..TopicSettings::default() }).await.unwrap();
+    assert_eq!(store.publish(&topic(), &events).await.unwrap()[0].id.0, 6, "ids continue");
+    store.pool().execute("UPDATE tenure_events SET topic_id = 99 WHERE id > 6").await.unwrap();
+    let (_broker, maintenance) = broker(&store).await;
+    while store.prune_events(&maintenance).await.unwrap().1 {}
     assert_eq!(count().await, (1,));
-    assert_eq!(ids(&everything(&store, 4).await), [6]);
+    assert_eq!(ids(&all_events(&store, 4).await), [6]);
 }
 
-/// Events that are old and read are forgotten from the front, and their numbers never given again.
+/// Old read events are pruned from the start of a partition, and their ids are never reused.
 #[tokio::test]
-async fn what_was_forgotten_leaves_positions_as_they_were() {
+async fn pruning_keeps_offsets() {
     let (store, _dir) = fresh(1).await;
-    let (_keeper, tend) = keeper(&store).await;
-    let mut reader = Reader::join(&store, "a").await;
+    let (_broker, maintenance) = broker(&store).await;
+    let mut consumer = TestConsumer::join(&store, "a").await;
     for n in 0..5 {
         store.publish(&topic(), &[keyed("a", n), keyed("a", n)]).await.unwrap();
     }
-    assert_eq!(store.prune_events(&tend).await.unwrap(), (0, false), "they are young");
-    store.pool().execute("UPDATE tenure_events SET published_at = published_at - 700000000").await.unwrap();
-    assert_eq!(store.prune_events(&tend).await.unwrap(), (0, false), "nobody has read them");
-    let read = reader.read(100).await;
-    reader.done(&read[..6]).await;
-    let late = Tend { token: Token::from_u64(99), ..tend.clone() };
-    assert_eq!(store.prune_events(&late).await.unwrap(), (0, false), "it does not lead");
-    let unsure = Tend { clock_ms: None, ..tend.clone() };
-    assert_eq!(store.prune_events(&unsure).await.unwrap(), (0, false), "it does not know the time");
-    assert_eq!(store.prune_events(&tend).await.unwrap(), (4, true));
-    assert_eq!(store.prune_events(&tend).await.unwrap(), (2, false));
-    let ends = store.slot_ends(&topic()).await.unwrap().unwrap();
-    assert_eq!((ends[0].earliest, ends[0].latest), (5, 9));
-    assert_eq!(ids(&everything(&store, 1).await), [7, 8, 9, 10]);
-    // All of it.
-    let rest = reader.read(100).await;
-    reader.done(&rest).await;
-    assert_eq!(store.prune_events(&tend).await.unwrap(), (4, false));
-    let ends = store.slot_ends(&topic()).await.unwrap().unwrap();
-    assert_eq!((ends[0].earliest, ends[0].latest), (9, 9));
-    assert_eq!(store.topic(&topic()).await.unwrap().unwrap().events, 0);
+    assert_eq!(store.prune_events(&maintenance).await.unwrap(), (0, false), "the events are recent");
+    store
+        .pool()
+        .execute("UPDATE tenure_events SET published_at_ms = published_at_ms - 700000000")
+        .await
+        .unwrap();
+    assert_eq!(store.prune_events(&maintenance).await.unwrap(), (0, false), "the events are unread");
+    let read = consumer.read(100).await;
+    consumer.complete(&read[..6]).await;
+    let wrong_token = MaintenanceRequest { token: Token::from_u64(99), ..maintenance.clone() };
+    assert_eq!(store.prune_events(&wrong_token).await.unwrap(), (0, false), "the token is wrong");
+    let untrusted_clock = MaintenanceRequest { clock_ms: None, ..maintenance.clone() };
+    assert_eq!(store.prune_events(&untrusted_clock).await.unwrap(), (0, false), "the clock is not trusted");
+    assert_eq!(store.prune_events(&maintenance).await.unwrap(), (4, true));
+    assert_eq!(store.prune_events(&maintenance).await.unwrap(), (2, false));
+    let ends = store.partition_offsets(&topic()).await.unwrap().unwrap();
+    assert_eq!((ends[0].start_offset, ends[0].end_offset), (5, 9));
+    assert_eq!(ids(&all_events(&store, 1).await), [7, 8, 9, 10]);
+    // Prune everything.
+    let rest = consumer.read(100).await;
+    consumer.complete(&rest).await;
+    assert_eq!(store.prune_events(&maintenance).await.unwrap(), (4, false));
+    let ends = store.partition_offsets(&topic()).await.unwrap().unwrap();
+    assert_eq!((ends[0].start_offset, ends[0].end_offset), (9, 9));
+    assert_eq!(store.topic(&topic()).await.unwrap().unwrap().event_count, 0);
     assert_eq!(store.publish(&topic(), &[keyed("a", 9)]).await.unwrap()[0].id.0, 11);
-    assert_eq!(ids(&reader.read(9).await), [11]);
+    assert_eq!(ids(&consumer.read(9).await), [11]);
 }

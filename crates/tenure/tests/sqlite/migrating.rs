@@ -1,26 +1,25 @@
-//! Which opening migrates the file, and which programs run on it.
+//! Migrations: when a file is migrated, and which programs can use it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use tenure::backend::migrations::{Compatibility, Migrate, Migration, Schema};
-use tenure::backend::sqlite::{Sqlite, SqliteOptions};
-use tenure::backend::{StoreOptions, migrator, open};
-use tenure_core::port::{Directory, Trouble, Verdict};
-use tenure_testkit::conformance::Actor;
+use tenure::store::migrations::{Compatibility, Migration, Schema, SchemaMigrator};
+use tenure::store::sqlite::{SqliteOptions, SqliteStore};
+use tenure::store::{StoreOptions, migrator, open};
+use tenure_core::port::{
+    ElectionAdmin, ErrorKind, EventAdmin, EventStore, FindingStatus, ScheduleAdmin, TaskAdmin, TaskFilter,
+    TopicSettings,
+};
+use tenure_core::{SessionId, Token};
+use tenure_testkit::conformance::{TestSession, election};
+
+use super::events::{keyed, topic};
+use super::schedules::{TASK, hourly, key, set_request};
 
 const ADD: &str = "ALTER TABLE tenure_sessions ADD COLUMN later TEXT;";
 
 fn current() -> i64 {
     SqliteOptions::new("").schema.version()
-}
-
-/// A program of an earlier version.
-fn before(path: &Path) -> SqliteOptions {
-    let mut options = SqliteOptions::new(path);
-    let all = options.schema.migrations;
-    options.schema = Schema { migrations: &all[..all.len() - 1], oldest_schema: current() - 1 };
-    options
 }
 
 /// A program of the next version, which adds one migration.
@@ -42,96 +41,129 @@ async fn version(path: &Path) -> Option<i64> {
 }
 
 #[tokio::test]
-async fn what_only_reads_creates_nothing() {
+async fn commands_that_only_read_create_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
     assert_eq!(open(&to_read(&path)).await.unwrap().elections(None).await.unwrap(), []);
     assert_eq!(version(&path).await, None);
     let error = migrator(&to_read(&path)).await.unwrap().migrate().await.unwrap_err();
     assert!(error.message.contains("does not exist"), "{error}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was created");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no file was created");
     let error = open(&to_read(&dir.path().join("no/such/t.db"))).await.err().unwrap();
-    assert_eq!(error.kind, Trouble::Address, "a folder that is not there is a mistake");
+    assert_eq!(error.kind, ErrorKind::Address, "a missing directory is an error");
 }
 
-/// SQLite was migrated whenever anything opened the file, even by a read command of a newer binary, which locked older
-/// services out.
+/// SQLite was migrated by every program that opened the file, even by a read command of a newer version, which excluded older services.
 #[tokio::test]
-async fn a_file_is_not_migrated_where_that_locks_older_programs_out() {
+async fn a_file_is_not_migrated_if_that_excludes_older_programs() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
-    let older = Sqlite::open(before(&path)).await.unwrap();
-    let running = Actor::open(std::sync::Arc::new(older), "older").await;
-    let read = open(&to_read(&path)).await.err().unwrap();
-    let write = Sqlite::open(SqliteOptions::new(&path)).await.err().unwrap();
-    for error in [read, write] {
-        assert_eq!(error.kind, Trouble::SchemaVersion);
-        assert!(error.message.contains("tenure migrate up"), "{error}");
-    }
-    assert_eq!(version(&path).await, Some(current() - 1), "nothing was migrated");
-    assert!(running.lives().await);
-    assert!(Sqlite::open(before(&path)).await.is_ok(), "and the older program starts again");
+    let older = SqliteStore::open(SqliteOptions::new(&path)).await.unwrap();
+    let running = TestSession::open(std::sync::Arc::new(older), "older").await;
+    let newer = || next(&path, current() + 1, current() + 1);
+    let error = SqliteStore::open(newer()).await.err().unwrap();
+    assert_eq!(error.kind, ErrorKind::SchemaVersion);
+    assert!(error.message.contains("tenure migrate up"), "{error}");
+    let reader = SqliteStore::open(newer().create(false).migrate(false)).await.unwrap();
+    assert_eq!(reader.schema_status().await.unwrap().compatibility(), Compatibility::TooOld);
+    assert_eq!(version(&path).await, Some(current()), "no migration was applied");
+    assert!(running.is_live().await);
+    assert!(SqliteStore::open(SqliteOptions::new(&path)).await.is_ok(), "the older program starts again");
 
-    let store = Sqlite::open(SqliteOptions::new(&path).migrate(false)).await.unwrap();
-    assert_eq!(store.migrate().await.unwrap().len(), 1, "who asks for it gets it");
-    assert!(Sqlite::open(SqliteOptions::new(&path)).await.is_ok());
+    assert_eq!(reader.migrate().await.unwrap().len(), 1, "an explicit migration is applied");
+    assert!(SqliteStore::open(newer()).await.is_ok());
+    let error = SqliteStore::open(SqliteOptions::new(&path)).await.err().unwrap();
+    assert_eq!(error.kind, ErrorKind::SchemaVersion, "the older program cannot run any more");
+}
+
+/// Leases, tasks, events and schedules survive the migration of a file, and tokens continue.
+#[tokio::test]
+async fn a_migration_keeps_the_rows_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.db");
+    let older = SqliteStore::open(SqliteOptions::new(&path)).await.unwrap();
+    let rows = "INSERT INTO tenure_elections (namespace, name, slots, created_at_ms) VALUES ('default', 'e', 1, 0);
+        INSERT INTO tenure_leases (namespace, election, slot, token) VALUES ('default', 'e', 0, 41);
+        INSERT INTO tenure_sessions (id, name, heartbeat_count, lease_ms, state, takeover, started_at_ms, heartbeat_at_ms)
+        VALUES ('s', 'old', 3, 1000, 'live', 'lease', 0, 0);
+        INSERT INTO tenure_submit (queue, payload) VALUES ('q', '[1]')";
+    sqlx::raw_sql(rows).execute(older.pool()).await.unwrap();
+    older.set_topic(&topic(), &TopicSettings::default()).await.unwrap();
+    older.publish(&topic(), &[keyed("a", 1)]).await.unwrap();
+    older.set_schedule(&set_request(&hourly("a", TASK))).await.unwrap();
+    drop(older);
+    let newer = || next(&path, current() + 1, current() + 1);
+    let migrator = SqliteStore::open(newer().migrate(false)).await.unwrap();
+    assert_eq!(migrator.migrate().await.unwrap(), [(current() + 1, "next")]);
+    let store = SqliteStore::open(newer()).await.unwrap();
+    let status = store.schema_status().await.unwrap();
+    assert_eq!((status.found, status.pending), (Some(current() + 1), vec![]));
+    let ids = [SessionId::from_stored("s")];
+    let session = store.sessions(Some(&ids)).await.unwrap().remove(0);
+    assert_eq!((session.name.as_str(), session.heartbeat_count, session.owner), ("old", 3, None));
+    let actor = TestSession::open(std::sync::Arc::new(store.clone()), "a").await;
+    actor.join(&election("e")).await;
+    assert_eq!(actor.take(&election("e"), 0).await, Token::from_u64(42));
+    assert_eq!(store.tasks(&TaskFilter { limit: 9, ..TaskFilter::default() }).await.unwrap().len(), 1);
+    assert_eq!(store.publish(&topic(), &[keyed("a", 2)]).await.unwrap()[0].id.0, 2, "ids continue");
+    assert!(store.schedule(&key("a")).await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn programs_of_adjacent_versions_share_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
-    let old = Sqlite::open(SqliteOptions::new(&path)).await.unwrap();
-    let old = Actor::open(std::sync::Arc::new(old), "old").await;
+    let old = SqliteStore::open(SqliteOptions::new(&path)).await.unwrap();
+    let old = TestSession::open(std::sync::Arc::new(old), "old").await;
 
-    // It breaks older programs, so nothing is migrated; and it runs on the older schema.
-    let careful = Sqlite::open(next(&path, current() + 1, current())).await.unwrap();
+    // The migration excludes older programs, so it is not applied; the program runs on the older schema.
+    let careful = SqliteStore::open(next(&path, current() + 1, current())).await.unwrap();
     assert_eq!(careful.schema_status().await.unwrap().compatibility(), Compatibility::OlderCompatible);
-    assert!(Actor::open(std::sync::Arc::new(careful), "careful").await.lives().await);
+    assert!(TestSession::open(std::sync::Arc::new(careful), "careful").await.is_live().await);
     assert_eq!(version(&path).await, Some(current()));
 
-    // Up: this one locks nobody out, and migrates by itself.
-    let new = Sqlite::open(next(&path, current(), current())).await.unwrap();
-    let new = Actor::open(std::sync::Arc::new(new), "new").await;
+    // Upgrade: this migration excludes no program and is applied automatically.
+    let new = SqliteStore::open(next(&path, current(), current())).await.unwrap();
+    let new = TestSession::open(std::sync::Arc::new(new), "new").await;
     assert_eq!(version(&path).await, Some(current() + 1));
-    assert!(old.lives().await && new.lives().await);
+    assert!(old.is_live().await && new.is_live().await);
 
-    // Down: the old program starts again on the newer schema.
-    let again = Sqlite::open(SqliteOptions::new(&path)).await.unwrap();
+    // Downgrade: the older program starts on the newer schema.
+    let again = SqliteStore::open(SqliteOptions::new(&path)).await.unwrap();
     assert_eq!(again.schema_status().await.unwrap().compatibility(), Compatibility::NewerCompatible);
     assert_eq!(again.migrate().await, Ok(Vec::new()));
-    assert!(Actor::open(std::sync::Arc::new(again), "again").await.lives().await);
+    assert!(TestSession::open(std::sync::Arc::new(again), "again").await.is_live().await);
     assert!(open(&to_read(&path)).await.is_ok());
 }
 
 #[tokio::test]
-async fn lost_tables_are_named() {
+async fn missing_tables_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(SqliteOptions::new(dir.path().join("t.db"))).await.unwrap();
-    assert_eq!(store.schema_status().await.unwrap().missing, Vec::<String>::new(), "everything is found");
-    sqlx::raw_sql("DROP TABLE tenure_requests").execute(store.pool()).await.unwrap();
+    let store = SqliteStore::open(SqliteOptions::new(dir.path().join("t.db"))).await.unwrap();
+    assert_eq!(store.schema_status().await.unwrap().missing, Vec::<String>::new(), "no object is missing");
+    sqlx::raw_sql("DROP TABLE tenure_leader_requests").execute(store.pool()).await.unwrap();
     let error = store.migrate().await.unwrap_err();
-    assert_eq!(error.kind, Trouble::SchemaMissing);
-    assert!(error.message.contains("table tenure_requests"), "{error}");
-    let findings = store.examine().await.unwrap();
+    assert_eq!(error.kind, ErrorKind::SchemaMissing);
+    assert!(error.message.contains("table tenure_leader_requests"), "{error}");
+    let findings = store.diagnose().await.unwrap();
     assert!(
-        findings.iter().any(|finding| finding.verdict == Verdict::Bad && finding.check == "schema"),
+        findings.iter().any(|finding| finding.status == FindingStatus::Error && finding.check == "schema"),
         "{findings:?}"
     );
 }
 
 #[tokio::test]
-async fn wide_modes_are_found_and_left_alone() {
+async fn wide_file_modes_are_reported_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.db");
-    let store = Sqlite::open(SqliteOptions::new(&path)).await.unwrap();
+    let store = SqliteStore::open(SqliteOptions::new(&path)).await.unwrap();
     let modes = async || {
-        let findings = store.examine().await.unwrap();
+        let findings = store.diagnose().await.unwrap();
         findings.into_iter().filter(|finding| finding.check == "file modes").collect::<Vec<_>>()
     };
-    assert_eq!(modes().await[0].verdict, Verdict::Good);
+    assert_eq!(modes().await[0].status, FindingStatus::Ok);
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
     let found = modes().await;
-    assert_eq!((found.len(), found[0].verdict), (1, Verdict::Fair));
+    assert_eq!((found.len(), found[0].status), (1, FindingStatus::Warning));
     assert!(found[0].value.contains("644") && found[0].advice.contains("chmod"), "{found:?}");
 }

@@ -1,62 +1,61 @@
-//! Copies of a file: a new epoch begins, and nothing that was granted is granted again. What is restored over the same file is tested with
-//! real processes, in `tenure-cli/tests/rungs/restores.rs`.
+//! Copies of a file: a new epoch starts, and no token repeats. Tests of restores over the same file are in the tests of `tenure-cli`.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use tenure::backend::sqlite::Sqlite;
-use tenure_core::port::{Directory, EpochBump, Pulse, Store};
-use tenure_testkit::conformance::restores::{Before, Lost};
-use tenure_testkit::conformance::{Actor, election};
+use tenure::store::sqlite::SqliteStore;
+use tenure_core::port::{ElectionAdmin, ElectionStore, EpochBump, HeartbeatResponse};
+use tenure_testkit::conformance::restores::{GrantsBeforeRestore, RestoreCheck};
+use tenure_testkit::conformance::{TestSession, election};
 
 use super::child::open;
 
-async fn copied(folder: &Path) -> (Sqlite, Lost) {
-    let store = open(&folder.join("t.db")).await;
-    let before = Before::begin(Arc::new(store.clone())).await;
-    let copy = format!("VACUUM INTO '{}'", folder.join("copy.db").display());
+async fn copied(directory: &Path) -> (SqliteStore, GrantsBeforeRestore) {
+    let store = open(&directory.join("t.db")).await;
+    let before = RestoreCheck::begin(Arc::new(store.clone())).await;
+    let copy = format!("VACUUM INTO '{}'", directory.join("copy.db").display());
     sqlx::query(sqlx::AssertSqlSafe(copy.as_str())).execute(store.pool()).await.unwrap();
     (store, before.go_on().await)
 }
 
-/// After a file was restored from a copy, the next token was one that had been granted before.
+/// After a restore from a copy, the store granted a token that it had granted before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_goes_on_above_every_token() {
-    let folder = tempfile::tempdir().unwrap();
-    let (original, lost) = copied(folder.path()).await;
-    let store = open(&folder.path().join("copy.db")).await;
+async fn tokens_of_a_copy_exceed_all_earlier_tokens() {
+    let directory = tempfile::tempdir().unwrap();
+    let (original, lost) = copied(directory.path()).await;
+    let store = open(&directory.path().join("copy.db")).await;
     lost.is_exceeded_by(Arc::new(store.clone())).await;
     assert_eq!(store.epoch().await.unwrap().unwrap().reason, "other file");
-    // Nothing has happened to the original.
+    // The original is unchanged.
     assert_eq!(original.epoch().await.unwrap().unwrap().epoch, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_that_is_taken_for_the_same_file_is_found() {
-    let folder = tempfile::tempdir().unwrap();
-    let (_original, lost) = copied(folder.path()).await;
-    let path = folder.path().join("copy.db");
+async fn a_copy_without_a_new_epoch_is_detected() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_original, lost) = copied(directory.path()).await;
+    let path = directory.path().join("copy.db");
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect_with(&options).await.unwrap();
-    // As if there were no such sign.
-    sqlx::query("UPDATE tenure_epoch SET file = ''").execute(&mut connection).await.unwrap();
+    // Remove the identity of the file from the copy.
+    sqlx::query("UPDATE tenure_epoch SET file_identity = ''").execute(&mut connection).await.unwrap();
     sqlx::Connection::close(connection).await.unwrap();
     let store = Arc::new(open(&path).await);
     let repeated = tokio::spawn(async move { lost.is_exceeded_by(store).await }).await;
-    assert!(repeated.is_err(), "tokens are granted again, and the claim does not see it");
+    assert!(repeated.is_err(), "the test does not detect repeated tokens");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn opening_again_and_vacuum_begin_no_epoch() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("t.db");
+async fn reopening_and_vacuum_keep_the_epoch() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.db");
     let key = election("nightly");
     let mut last = None;
     for round in 0..3 {
         let store = open(&path).await;
-        let a = Actor::open(Arc::new(store.clone()), "a").await;
+        let a = TestSession::open(Arc::new(store.clone()), "a").await;
         assert_eq!(a.epoch, 0, "round {round}");
-        a.stand(&key).await;
+        a.join(&key).await;
         let token = a.take(&key, 0).await;
         assert!(Some(token) > last);
         last = Some(token);
@@ -65,23 +64,23 @@ async fn opening_again_and_vacuum_begin_no_epoch() {
             sqlx::query(tidy).execute(store.pool()).await.unwrap();
         }
         if round == 1 {
-            // Somebody tidies up.
-            std::fs::remove_file(folder.path().join("t.db.tenure/epoch")).unwrap();
+            // The mark file was removed.
+            std::fs::remove_file(directory.path().join("t.db.tenure/epoch")).unwrap();
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_begins_an_epoch_and_leaders_hear_of_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(&folder.path().join("t.db")).await;
-    let (a, key) = (Actor::open(Arc::new(store.clone()), "a").await, election("nightly"));
-    a.stand(&key).await;
-    let seen = a.bid(&key, 0).await;
+async fn an_operator_starts_an_epoch_and_heartbeats_report_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory.path().join("t.db")).await;
+    let (a, key) = (TestSession::open(Arc::new(store.clone()), "a").await, election("nightly"));
+    a.join(&key).await;
+    let seen = a.take_request(&key, 0).await;
     let bump = EpochBump { at_least: 7000, above: None, reason: "a snapshot".into() };
     assert_eq!(store.bump_epoch(&bump).await.unwrap().epoch, 7000);
-    assert_eq!(store.take(&seen).await, Ok(None), "it was seen in another epoch");
-    assert!(matches!(store.beat(&a.id).await, Ok(Pulse::Alive { epoch: 7000, .. })));
+    assert_eq!(store.take_lease(&seen).await, Ok(None), "the observation is from another epoch");
+    assert!(matches!(store.heartbeat(&a.id).await, Ok(HeartbeatResponse::Live { epoch: 7000, .. })));
     let beyond = EpochBump { at_least: 9000, ..bump };
     assert!(store.bump_epoch(&beyond).await.unwrap_err().message.contains("8191"));
 }

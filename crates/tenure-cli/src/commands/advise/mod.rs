@@ -1,127 +1,148 @@
-//! `tenure advise`: which store, which mode, what to type, and what that promises.
+//! `tenure advise`: recommends a store and a mode, with commands and guarantees.
 
-mod decide;
-#[cfg(test)]
-mod decide_tests;
 mod questions;
+mod rules;
+#[cfg(test)]
+mod rules_tests;
 
 use std::io::IsTerminal;
 
 use serde_json::json;
-use tenure::port::{Finding, Promises, Verdict};
+use tenure::port::{Finding, FindingStatus, StoreGuarantees};
 
-pub(crate) use self::decide::{Advice, Case, Rung, decide};
-use crate::args::advise::{AdviseArgs, Have, Place, Two, Wishes};
-use crate::args::{Format, Global};
-use crate::exit::Failure;
-use crate::output::{self, Ink, Table, paint};
+pub(crate) use self::rules::{Advice, AdviseCase, RecommendedStore, decide};
+use crate::args::advise::{AdviseAnswers, AdviseArgs, DeploymentScope, DuplicatePolicy, Infrastructure};
+use crate::args::{GlobalArgs, OutputFormat};
+use crate::error::CliError;
+use crate::output::{self, Table, TextStyle, paint};
 use crate::store::configured_store;
 
-pub(crate) fn run(global: &Global, args: AdviseArgs) -> Result<u8, Failure> {
-    let mut wishes = args.wishes;
+pub(crate) fn run(global: &GlobalArgs, args: AdviseArgs) -> Result<u8, CliError> {
+    let mut answers = args.answers;
     let (input, prompt) = (std::io::stdin(), std::io::stderr());
-    if !wishes.are_told() && input.is_terminal() && prompt.is_terminal() {
-        wishes = questions::ask(&mut input.lock(), &mut prompt.lock())?;
+    if !answers.any_given() && input.is_terminal() && prompt.is_terminal() {
+        answers = questions::ask(&mut input.lock(), &mut prompt.lock())?;
     }
-    let (case, assumed) = Case::of(&wishes, &Have::configured(configured_store(global).as_deref(), in_pod()));
+    let (case, assumed) =
+        AdviseCase::of(&answers, &Infrastructure::configured(configured_store(global).as_deref(), in_pod()));
     let advice = decide(&case);
-    let promises = advice.backend.promises();
-    if global.output == Format::Json {
-        let guarantee = json!({
-            "at_most_one": promises.at_most_one, "netsplit": promises.netsplit,
-            "after_crash": promises.after_crash, "token": advice.backend.token(),
+    let guarantees = advice.store.guarantees();
+    if global.output == OutputFormat::Json {
+        let json_guarantees = json!({
+            "at_most_one": guarantees.at_most_one, "netsplit": guarantees.netsplit,
+            "after_crash": guarantees.after_crash, "token": advice.store.token(),
         });
         output::print_json(
-            &json!({"case": case, "assumed": assumed, "advice": advice, "guarantee": guarantee}),
+            &json!({"case": case, "assumed": assumed, "advice": advice, "guarantees": json_guarantees}),
         );
         return Ok(0);
     }
-    output::print_text(&render(&advice, &promises, &assumed));
+    output::print_text(&render(&advice, &guarantees, &assumed));
     Ok(0)
 }
 
-fn render(advice: &Advice, promises: &Promises, assumed: &[&str]) -> String {
+fn render(advice: &Advice, guarantees: &StoreGuarantees, assumed: &[&str]) -> String {
     let mut table = Table::new(&["advice", ""]);
     for (what, value) in [
-        ("backend", promises.backend),
-        ("--store", advice.store),
+        ("recommended store", guarantees.backend),
+        ("--store", advice.store_url),
         ("mode", advice.mode),
-        ("at most one leader", promises.at_most_one),
-        ("in a netsplit", promises.netsplit),
-        ("after a crash", promises.after_crash),
-        ("token", advice.backend.token()),
+        ("at most one leader", guarantees.at_most_one),
+        ("in a network split", guarantees.netsplit),
+        ("after a crash", guarantees.after_crash),
+        ("token", advice.store.token()),
     ] {
-        table.row(vec![(what.to_owned(), Ink::Bold), (value.to_owned(), Ink::Plain)]);
+        table.row(vec![(what.to_owned(), TextStyle::Bold), (value.to_owned(), TextStyle::Plain)]);
     }
     let mut text = table.render();
     let mut section = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {
-            text += &format!("\n{}\n", paint(title, Ink::Bold));
+            text += &format!("\n{}\n", paint(title, TextStyle::Bold));
             lines.iter().for_each(|line| text += &format!("  {line}\n"));
         }
     };
     let owned = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
-    section("why", owned(&advice.why));
-    section("to paste", advice.configuration.clone());
-    section("mind", owned(&advice.mind));
-    section("assumed, since you did not say", owned(assumed));
+    section("reasons", owned(&advice.reasons));
+    section("commands", advice.configuration.clone());
+    section("notes", owned(&advice.notes));
+    section("assumed, because not given", owned(assumed));
     text
 }
 
-/// For `tenure doctor`: whether the store that is used is the one to use. Nothing if nothing was said and nothing can be told.
-pub(crate) fn check(wishes: &Wishes, used: &Promises) -> Option<Finding> {
-    judge(wishes, used, in_pod())
+/// For `tenure doctor`: compares the store in use with the recommendation. `None` if there are no answers to compare with.
+pub(crate) fn check(answers: &AdviseAnswers, used: &StoreGuarantees) -> Option<Finding> {
+    judge(answers, used, in_pod())
 }
 
 fn in_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-fn judge(wishes: &Wishes, used: &Promises, in_pods: bool) -> Option<Finding> {
-    let local = [Rung::Memory, Rung::Sqlite].into_iter().find(|rung| rung.promises().backend == used.backend);
-    if !wishes.are_told() {
-        // One thing is known without being told: pods share no disk.
-        let advice = "pods have no disk in common, and so elect one leader each; ask `tenure advise --have kubernetes`";
+fn judge(answers: &AdviseAnswers, used: &StoreGuarantees, in_pods: bool) -> Option<Finding> {
+    let local = [RecommendedStore::Memory, RecommendedStore::Sqlite]
+        .into_iter()
+        .find(|store| store.guarantees().backend == used.backend);
+    if !answers.any_given() {
+        // Known without answers: pods share no disk.
+        let advice =
+            "pods share no disk, so each elects its own leader; run `tenure advise --available kubernetes`";
         return (in_pods && local.is_some())
-            .then(|| Finding::new("choice", used.backend, Verdict::Fair, advice));
+            .then(|| Finding::new("store choice", used.backend, FindingStatus::Warning, advice));
     }
-    let (case, _) = Case::of(wishes, &[]);
+    let (case, _) = AdviseCase::of(answers, &[]);
     let advice = decide(&case);
-    let advised = advice.backend.promises();
-    if advised.backend == used.backend {
-        return Some(Finding::new("choice", format!("{}, as advised", used.backend), Verdict::Good, ""));
+    let recommended = advice.store.guarantees();
+    if recommended.backend == used.backend {
+        return Some(Finding::new(
+            "store choice",
+            format!("{}, as recommended", used.backend),
+            FindingStatus::Ok,
+            "",
+        ));
     }
-    let why = advice.why.first().copied().unwrap_or_default();
-    let (verdict, harm) = match local {
-        Some(_) if case.place == Place::Many => (
-            Verdict::Bad,
-            format!("it elects one leader {}: on several machines there are several; ", used.at_most_one),
+    let why = advice.reasons.first().copied().unwrap_or_default();
+    let (status, problem) = match local {
+        Some(_) if case.topology == DeploymentScope::Cluster => (
+            FindingStatus::Error,
+            format!(
+                "its guarantee is one leader {}: several machines have several leaders; ",
+                used.at_most_one
+            ),
         ),
-        _ if case.two == Two::Never && used.backend == Rung::Gossip.promises().backend => {
-            (Verdict::Bad, "it promises no single leader; ".to_owned())
+        _ if case.split_brain == DuplicatePolicy::Never
+            && used.backend == RecommendedStore::Gossip.guarantees().backend =>
+        {
+            (FindingStatus::Error, "it does not guarantee a single leader; ".to_owned())
         }
-        _ => (Verdict::Fair, String::new()),
+        _ => (FindingStatus::Warning, String::new()),
     };
-    let advice = format!("{harm}advised is {}: {why}", advised.backend);
-    Some(Finding::new("choice", used.backend, verdict, advice))
+    let advice = format!("{problem}recommended: {}: {why}", recommended.backend);
+    Some(Finding::new("store choice", used.backend, status, advice))
 }
 
 #[cfg(test)]
 mod tests {
-    use tenure::backend::{etcd, postgres, sqlite};
+    use tenure::store::{etcd, postgres, sqlite};
 
     use super::*;
 
     #[test]
-    fn a_store_is_held_against_the_advice() {
-        let many = Wishes { place: Some(Place::Many), have: vec![Have::Etcd], ..Wishes::default() };
-        assert_eq!(judge(&many, &etcd::PROMISES, false).unwrap().verdict, Verdict::Good);
-        assert_eq!(judge(&many, &postgres::PROMISES, false).unwrap().verdict, Verdict::Fair);
-        let found = judge(&many, &sqlite::PROMISES, false).unwrap();
-        assert_eq!(found.verdict, Verdict::Bad);
+    fn the_store_is_compared_with_the_recommendation() {
+        let many = AdviseAnswers {
+            topology: Some(DeploymentScope::Cluster),
+            available: vec![Infrastructure::Etcd],
+            ..AdviseAnswers::default()
+        };
+        assert_eq!(judge(&many, &etcd::GUARANTEES, false).unwrap().status, FindingStatus::Ok);
+        assert_eq!(judge(&many, &postgres::GUARANTEES, false).unwrap().status, FindingStatus::Warning);
+        let found = judge(&many, &sqlite::GUARANTEES, false).unwrap();
+        assert_eq!(found.status, FindingStatus::Error);
         assert!(found.advice.contains("several machines") && found.advice.contains("etcd"), "{found:?}");
-        assert_eq!(judge(&Wishes::default(), &sqlite::PROMISES, false), None);
-        assert_eq!(judge(&Wishes::default(), &sqlite::PROMISES, true).unwrap().verdict, Verdict::Fair);
-        assert_eq!(judge(&Wishes::default(), &postgres::PROMISES, true), None);
+        assert_eq!(judge(&AdviseAnswers::default(), &sqlite::GUARANTEES, false), None);
+        assert_eq!(
+            judge(&AdviseAnswers::default(), &sqlite::GUARANTEES, true).unwrap().status,
+            FindingStatus::Warning
+        );
+        assert_eq!(judge(&AdviseAnswers::default(), &postgres::GUARANTEES, true), None);
     }
 }

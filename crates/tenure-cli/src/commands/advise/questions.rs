@@ -1,46 +1,53 @@
-//! The same, asked on a terminal: only what matters after what was answered.
+//! Questions of `tenure advise` on a terminal. Skips those without effect after earlier answers.
 
 use std::io::{BufRead, Write};
 
 use clap::ValueEnum;
 
-use crate::args::advise::{Have, Load, Need, Order, Place, Two, Wishes};
-use crate::exit::Failure;
+use crate::args::advise::{
+    AdviseAnswers, AdviseNeed, DeploymentScope, DuplicatePolicy, Infrastructure, LoadLevel, OrderingNeed,
+};
+use crate::error::CliError;
 
-/// Asks until everything that matters is answered. The end of the input leaves the rest open.
-pub(super) fn ask(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<Wishes, Failure> {
-    let mut asking = Asking { input, output };
-    let mut wishes = Wishes { need: asking.one("What is it for?")?, ..Wishes::default() };
-    wishes.place = asking.one("Where does it run?")?;
-    if wishes.place.unwrap_or(Place::Many) == Place::Many {
-        wishes.have = asking.some::<Have>("What is there already? Several, with commas.")?;
-        let elects = matches!(wishes.need.unwrap_or(Need::Leader), Need::Leader | Need::Names);
+/// Asks the questions. At the end of the input the remaining ones stay unanswered.
+pub(super) fn ask(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<AdviseAnswers, CliError> {
+    let mut prompter = Prompter { input, output };
+    let mut answers =
+        AdviseAnswers { use_case: prompter.one("What is the use case?")?, ..AdviseAnswers::default() };
+    answers.topology = prompter.one("Where does the service run?")?;
+    if answers.topology.unwrap_or(DeploymentScope::Cluster) == DeploymentScope::Cluster {
+        answers.available = prompter
+            .some::<Infrastructure>("Which systems are already available? Separate several with commas.")?;
+        let elects =
+            matches!(answers.use_case.unwrap_or(AdviseNeed::Leader), AdviseNeed::Leader | AdviseNeed::Names);
         if elects {
-            wishes.two = asking.one("May two do it at once, for a moment, when the network is cut?")?;
+            answers.split_brain =
+                prompter.one("Are two leaders at once acceptable during a network split?")?;
         }
-        if elects && wishes.two.unwrap_or(Two::Never) == Two::Never {
-            if wishes.have.contains(&Have::Postgres) {
-                wishes.writes_to_postgres = asking.yes("Is what the leader writes in that PostgreSQL?")?;
+        if elects && answers.split_brain.unwrap_or(DuplicatePolicy::Never) == DuplicatePolicy::Never {
+            if answers.available.contains(&Infrastructure::Postgres) {
+                answers.writes_to_postgres = prompter.yes("Does the leader write to that PostgreSQL?")?;
             } else {
-                wishes.state = asking.yes("Must a little state be agreed on too?")?;
+                answers.replicated_state =
+                    prompter.yes("Is a small amount of replicated state needed too?")?;
             }
         }
     }
-    if matches!(wishes.need, Some(Need::Tasks | Need::Resources)) {
-        wishes.order = asking.one::<Order>("In which order is it handed out?")?;
+    if matches!(answers.use_case, Some(AdviseNeed::Tasks | AdviseNeed::Resources)) {
+        answers.order = prompter.one::<OrderingNeed>("In which order must work be assigned?")?;
     }
-    wishes.load = asking.one::<Load>("How much is there to do?")?;
-    Ok(wishes)
+    answers.load = prompter.one::<LoadLevel>("What load do you expect?")?;
+    Ok(answers)
 }
 
-struct Asking<'a> {
+struct Prompter<'a> {
     input: &'a mut dyn BufRead,
     output: &'a mut dyn Write,
 }
 
-impl Asking<'_> {
-    /// One of the values, by its number or its word; nothing is the first. `None` at the end of the input.
-    fn one<T: ValueEnum>(&mut self, question: &str) -> Result<Option<T>, Failure> {
+impl Prompter<'_> {
+    /// Asks for one value, by number or word; an empty line means the first. Returns `None` at the end of the input.
+    fn one<T: ValueEnum>(&mut self, question: &str) -> Result<Option<T>, CliError> {
         self.offer::<T>(question)?;
         loop {
             let Some(line) = self.line()? else { return Ok(None) };
@@ -49,33 +56,33 @@ impl Asking<'_> {
             }
             match chosen(&line) {
                 Some(value) => return Ok(Some(value)),
-                None => write!(self.output, "  {line:?} is none of them; a number or a word, please: ")?,
+                None => write!(self.output, "  {line:?} is not an option; enter a number or a word: ")?,
             }
             self.output.flush()?;
         }
     }
 
-    /// Some of the values.
-    fn some<T: ValueEnum>(&mut self, question: &str) -> Result<Vec<T>, Failure> {
+    /// Asks for several values.
+    fn some<T: ValueEnum>(&mut self, question: &str) -> Result<Vec<T>, CliError> {
         self.offer::<T>(question)?;
         loop {
             let Some(line) = self.line()? else { return Ok(Vec::new()) };
             let words = line.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty());
             match words.map(chosen).collect::<Option<Vec<T>>>() {
                 Some(values) => return Ok(values),
-                None => write!(self.output, "  not all of these are there; numbers or words, please: ")?,
+                None => write!(self.output, "  some of these are not options; enter numbers or words: ")?,
             }
             self.output.flush()?;
         }
     }
 
-    fn yes(&mut self, question: &str) -> Result<bool, Failure> {
+    fn yes(&mut self, question: &str) -> Result<bool, CliError> {
         write!(self.output, "{question} [y/N] ")?;
         self.output.flush()?;
         Ok(self.line()?.is_some_and(|line| line.to_lowercase().starts_with('y')))
     }
 
-    fn offer<T: ValueEnum>(&mut self, question: &str) -> Result<(), Failure> {
+    fn offer<T: ValueEnum>(&mut self, question: &str) -> Result<(), CliError> {
         writeln!(self.output, "{question}")?;
         for (n, value) in T::value_variants().iter().enumerate() {
             let Some(value) = value.to_possible_value() else { continue };
@@ -86,7 +93,7 @@ impl Asking<'_> {
         Ok(self.output.flush()?)
     }
 
-    fn line(&mut self) -> Result<Option<String>, Failure> {
+    fn line(&mut self) -> Result<Option<String>, CliError> {
         let mut line = String::new();
         let read = self.input.read_line(&mut line)?;
         Ok((read > 0).then(|| line.trim().to_owned()))
@@ -104,32 +111,35 @@ fn chosen<T: ValueEnum>(word: &str) -> Option<T> {
 mod tests {
     use super::*;
 
-    fn answered(text: &str) -> (Wishes, String) {
+    fn answered(text: &str) -> (AdviseAnswers, String) {
         let mut output = Vec::new();
-        let wishes = ask(&mut text.as_bytes(), &mut output).unwrap();
-        (wishes, String::from_utf8(output).unwrap())
+        let answers = ask(&mut text.as_bytes(), &mut output).unwrap();
+        (answers, String::from_utf8(output).unwrap())
     }
 
     #[test]
-    fn only_what_matters_is_asked() {
-        let (wishes, said) = answered("leader\nmachine\n\n");
+    fn only_relevant_questions_are_asked() {
+        let (answers, output) = answered("leader\nmachine\n\n");
         assert_eq!(
-            (wishes.need, wishes.place, wishes.load),
-            (Some(Need::Leader), Some(Place::Machine), Some(Load::Light))
+            (answers.use_case, answers.topology, answers.load),
+            (Some(AdviseNeed::Leader), Some(DeploymentScope::Machine), Some(LoadLevel::Light))
         );
-        assert!(!said.contains("already") && !said.contains("handed out"), "{said}");
-        let (wishes, said) = answered("4\n3\npostgres, kubernetes\nstrict\ncontended\n");
-        assert_eq!((wishes.need, wishes.order), (Some(Need::Tasks), Some(Order::Strict)));
-        assert_eq!(wishes.have, [Have::Postgres, Have::Kubernetes]);
-        assert!(!said.contains("May two"), "{said}");
+        assert!(!output.contains("already") && !output.contains("assigned"), "{output}");
+        let (answers, output) = answered("4\n3\npostgres, kubernetes\nstrict\ncontended\n");
+        assert_eq!((answers.use_case, answers.order), (Some(AdviseNeed::Tasks), Some(OrderingNeed::Strict)));
+        assert_eq!(answers.available, [Infrastructure::Postgres, Infrastructure::Kubernetes]);
+        assert!(!output.contains("two leaders"), "{output}");
     }
 
     #[test]
-    fn nonsense_is_asked_again_and_the_end_leaves_the_rest_open() {
-        let (wishes, said) = answered("nonsense\n0\n7\n1\nmany\nmoon\netcd\n1\nyes\n");
-        assert_eq!((wishes.need, wishes.two, wishes.state), (Some(Need::Leader), Some(Two::Never), true));
-        assert_eq!((wishes.have.as_slice(), wishes.load), (&[Have::Etcd][..], None));
-        assert_eq!(said.matches("none of them").count(), 3, "{said}");
-        assert!(said.contains("not all of these"), "{said}");
+    fn an_invalid_answer_is_asked_again_and_the_end_leaves_the_rest_unanswered() {
+        let (answers, output) = answered("nonsense\n0\n7\n1\ncluster\nmoon\netcd\n1\nyes\n");
+        assert_eq!(
+            (answers.use_case, answers.split_brain, answers.replicated_state),
+            (Some(AdviseNeed::Leader), Some(DuplicatePolicy::Never), true)
+        );
+        assert_eq!((answers.available.as_slice(), answers.load), (&[Infrastructure::Etcd][..], None));
+        assert_eq!(output.matches("is not an option").count(), 3, "{output}");
+        assert!(output.contains("some of these are not"), "{output}");
     }
 }

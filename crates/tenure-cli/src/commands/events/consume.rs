@@ -1,9 +1,10 @@
-//! `tenure events consume`: a member of a group that runs a command for each event.
+//! `tenure events consume`: joins a group and runs a command for each event.
 //!
-//! The library's consumer reads, and gives events to a handler that runs the command under the watchdog of [`crate::child`]. The
-//! watchdog is told until when our session is trusted, and so the slots are ours, and ends the whole process group before that. What
-//! a command has done is said to the store when it has ended with code 0; until then it is not done, so it is done at least once.
-//! Where the library gives an event again because another one failed with which it was read, what succeeded is not run again.
+//! The consumer of the library passes events to a handler that runs the command under the watchdog of [`crate::child`]. The
+//! supervisor sends the watchdog the deadline of its session, and thereby of its partitions, and the watchdog stops the whole
+//! process group before that deadline. An event is committed after its command exited with 0, so it is processed at least
+//! once. If the library passes an event again because another event of its batch failed, a command that succeeded does not run
+//! again.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,56 +12,56 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::port::{Backend, Event, EventId, GroupKey, Pause, Payload};
+use tenure::port::{Event, EventId, GroupKey, Pause, Payload, Store};
 use tenure::runtime::wall_ms;
-use tenure::{Batch, Consumer, HandlerError, Tenure, Token};
+use tenure::{Consumer, EventBatch, HandlerError, Tenure, Token};
 use tokio::sync::watch;
 
 use crate::args::events::ConsumeArgs;
-use crate::args::{Format, Global};
-use crate::child::{Ending, SpawnError};
+use crate::args::{GlobalArgs, OutputFormat};
+use crate::child::{ChildExit, SpawnError};
 use crate::commands::environment;
-use crate::commands::program::{Circumstances, Output, Program, Running, VARIABLE_MAX};
+use crate::commands::handler_command::{CommandInput, CommandSpec, OutputMode, RunningCounter, VARIABLE_MAX};
 use crate::commands::signals::Signals;
-use crate::exit::Failure;
-use crate::output::{self, Ink, counted, plain, span};
+use crate::error::CliError;
+use crate::output::{self, TextStyle, counted, plain, span};
 use crate::store;
 
-/// How often a group that comes to its end is looked at.
-const GLANCE: Duration = Duration::from_millis(250);
-/// How long a command may take whose time is not limited, and a drain: who does not want to wait says it twice.
-const PATIENCE: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// How many events are read for each command that may run at once: with a few more, slow ones keep the others busy.
-const AHEAD: usize = 4;
-/// How many successes are remembered: more than are ever in hand.
+/// Poll interval of `--exit-when-idle`.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Limit of a command without timeout, and of a drain: practically unlimited. A second signal ends the wait.
+const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Events read ahead per concurrent command, so that slow commands do not idle the others.
+const READ_AHEAD: usize = 4;
+/// Number of remembered successes; more than can be in flight.
 const REMEMBERED: usize = 20_000;
 
-/// What all commands share.
-struct Shop {
-    program: Program,
+/// State that all commands share.
+struct ConsumeContext {
+    program: CommandSpec,
     tenure: Tenure,
     member: String,
     timeout: Option<Duration>,
     json: bool,
-    /// No more waiting: commands are ended.
+    /// Set to stop the running commands.
     stop: watch::Sender<bool>,
-    /// The command cannot be executed, which no other event will change.
-    unfit: watch::Sender<Option<(u8, String)>>,
-    succeeded: Mutex<Succeeded>,
+    /// Set if the command cannot be executed, which is fatal for every event.
+    exec_failure: watch::Sender<Option<(u8, String)>>,
+    succeeded: Mutex<SucceededEvents>,
     running: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
 }
 
-/// Events whose command succeeded, and of which the store may not have heard, by the token under which they were read: after a reset
-/// that is another one, and they are to be run again.
+/// Events whose command succeeded and which may not be committed yet, by the token under which they were read. A reset changes
+/// the token, so that they run again.
 #[derive(Default)]
-struct Succeeded {
+struct SucceededEvents {
     known: HashSet<(Token, EventId)>,
     order: VecDeque<(Token, EventId)>,
 }
 
-impl Succeeded {
+impl SucceededEvents {
     fn insert(&mut self, event: (Token, EventId)) {
         if self.known.insert(event) {
             self.order.push_back(event);
@@ -73,26 +74,27 @@ impl Succeeded {
     }
 }
 
-/// What came of a command.
-enum Verdict {
+/// Result of a command.
+enum CommandResult {
     Done,
     Failed(String),
-    /// It was ended: trust ran out, or we were told to stop.
+    /// The command was stopped: the lease ran out, or a signal arrived.
     Ended,
 }
 
-pub(super) async fn run(global: &Global, args: ConsumeArgs) -> Result<u8, Failure> {
+pub(super) async fn run(global: &GlobalArgs, args: ConsumeArgs) -> Result<u8, CliError> {
     let group = store::group(global, &args.topic, &args.group)?;
-    tenure::event::check_begin(&args.from).map_err(|error| Failure::usage(error.to_string()))?;
+    tenure::rules::event::validate_start_offset(&args.from)
+        .map_err(|error| CliError::usage(error.to_string()))?;
     let mut signals = Signals::ending()?;
     let tenure = session(global, &args).await?;
-    let json = global.output == Format::Json;
-    let shop = Arc::new(Shop {
-        program: Program {
+    let json = global.output == OutputFormat::Json;
+    let context = Arc::new(ConsumeContext {
+        program: CommandSpec {
             argv: args.command.clone(),
             kill_after: args.kill_after,
-            tick: tenure.timing().beat() / 4,
-            output: if json { Output::Errors } else { Output::Passed },
+            tick: tenure.timing().heartbeat_interval() / 4,
+            output: if json { OutputMode::Errors } else { OutputMode::Passed },
             withheld: environment::withheld(&args.pass_env),
         },
         tenure: tenure.clone(),
@@ -100,32 +102,32 @@ pub(super) async fn run(global: &Global, args: ConsumeArgs) -> Result<u8, Failur
         timeout: args.timeout,
         json,
         stop: watch::Sender::new(false),
-        unfit: watch::Sender::new(None),
+        exec_failure: watch::Sender::new(None),
         succeeded: Mutex::default(),
         running: AtomicU64::new(0),
         done: AtomicU64::new(0),
         failed: AtomicU64::new(0),
     });
-    let consumer = consumer(&tenure, &args, &group, &shop).await?;
-    output::note(global, Ink::Green, &format!("{} reads {group}", plain(tenure.name())));
-    let ended = until_told(global, &shop, &group, args.until_end, &mut signals).await;
-    let drained = drain(global, consumer, &shop, &mut signals).await;
+    let consumer = consumer(&tenure, &args, &group, &context).await?;
+    output::note(global, TextStyle::Green, &format!("{} consumes {group}", plain(tenure.name())));
+    let ended = wait_for_stop(global, &context, &group, args.exit_when_idle, &mut signals).await;
+    let drained = drain(global, consumer, &context, &mut signals).await;
     tokio::select! {
         closed = tenure.close() => closed?,
-        // Told to end once more: the store gets no farewell, and waits for the lease.
+        // A second signal: exit at once without releasing the lease.
         _ = signals.next() => {}
     }
-    let (done, failed) = (shop.done.load(Ordering::Relaxed), shop.failed.load(Ordering::Relaxed));
+    let (done, failed) = (context.done.load(Ordering::Relaxed), context.failed.load(Ordering::Relaxed));
     let events = counted(usize::try_from(done).unwrap_or(usize::MAX), "event");
-    output::note(global, Ink::Dim, &format!("{events} done, {failed} failed"));
+    output::note(global, TextStyle::Dim, &format!("{events} processed, {failed} failed"));
     ended?;
     drained.map(|()| 0)
 }
 
-async fn session(global: &Global, args: &ConsumeArgs) -> Result<Tenure, Failure> {
+async fn session(global: &GlobalArgs, args: &ConsumeArgs) -> Result<Tenure, CliError> {
     tenure::Timing::new(args.lease, None).map_err(tenure::Error::from)?;
     let mut builder = store::builder(global)?.lease(args.lease);
-    if let Some(name) = &args.member {
+    if let Some(name) = &args.name {
         builder = builder.name(name);
     }
     Ok(builder.open().await?)
@@ -135,119 +137,137 @@ async fn consumer(
     tenure: &Tenure,
     args: &ConsumeArgs,
     group: &GroupKey,
-    shop: &Arc<Shop>,
-) -> Result<Consumer, Failure> {
-    let shop = shop.clone();
+    context: &Arc<ConsumeContext>,
+) -> Result<Consumer, CliError> {
+    let context = context.clone();
     let concurrency = args.concurrency as usize;
-    let handler = move |batch: Batch| {
-        let shop = shop.clone();
-        async move { shop.handle(batch).await }
+    let handler = move |batch: EventBatch| {
+        let context = context.clone();
+        async move { context.handle(batch).await }
     };
     let builder = tenure
         .consumer(group.topic.name.as_str(), group.name.as_str())
         .namespace(group.topic.namespace.as_str())
         .from(args.from)
         .concurrency(concurrency)
-        // One at a time: the store hears of each before the next begins.
-        .batch(if concurrency == 1 { 1 } else { concurrency * AHEAD })
-        // We end a command ourselves, and wait until nothing of it is left.
-        .timeout(PATIENCE)
-        .grace(PATIENCE)
+        // With one command at a time, commit each event before the next one starts.
+        .batch(if concurrency == 1 { 1 } else { concurrency * READ_AHEAD })
+        // The handler stops the command itself and waits until no process is left.
+        .timeout(UNLIMITED)
+        .grace(UNLIMITED)
         .handler(handler);
     Ok(builder.start().await?)
 }
 
-/// Until we are told to end, everything is read, or the command turns out to be none.
-async fn until_told(
-    global: &Global,
-    shop: &Shop,
+/// Waits for a signal, for the end of the topic, or for a command that cannot be executed.
+async fn wait_for_stop(
+    global: &GlobalArgs,
+    context: &ConsumeContext,
     group: &GroupKey,
-    until_end: bool,
+    exit_when_idle: bool,
     signals: &mut Signals,
-) -> Result<(), Failure> {
-    let mut unfit = shop.unfit.subscribe();
-    let end = async {
-        match until_end {
-            true => at_end(global, shop.tenure.store().as_ref(), group).await,
+) -> Result<(), CliError> {
+    let mut exec_failure = context.exec_failure.subscribe();
+    let idle = async {
+        match exit_when_idle {
+            true => wait_until_idle(global, context.tenure.store().as_ref(), group).await,
             false => std::future::pending().await,
         }
     };
     tokio::select! {
         _ = signals.next() => Ok(()),
-        () = end => Ok(()),
-        found = unfit.wait_for(Option::is_some) => match found.ok().and_then(|found| found.clone()) {
-            Some((code, message)) => Err(Failure::new(code, message)),
+        () = idle => Ok(()),
+        found = exec_failure.wait_for(Option::is_some) => match found.ok().and_then(|found| found.clone()) {
+            Some((code, message)) => Err(CliError::new(code, message)),
             None => Ok(()),
         },
     }
 }
 
-/// Completes when nothing of the topic is unread, and nothing is to be tried again.
-async fn at_end(global: &Global, store: &dyn Backend, group: &GroupKey) {
-    let mut said = None;
+/// Completes when all events are processed and no retry is pending.
+async fn wait_until_idle(global: &GlobalArgs, store: &dyn Store, group: &GroupKey) {
+    let mut reported = None;
     loop {
-        match end(store, group).await {
-            Ok(End::Here) => return,
-            Ok(End::Ahead) => said = None,
-            // It may take as long as somebody likes: say so, once.
-            Ok(End::Paused(pause)) => {
-                if said.as_ref() != Some(&pause) {
-                    let Pause { by, reason, .. } = &pause;
+        match group_progress(store, group).await {
+            Ok(GroupProgress::Here) => return,
+            Ok(GroupProgress::Ahead) => reported = None,
+            // A pause may last indefinitely: report it once.
+            Ok(GroupProgress::Paused(pause)) => {
+                if reported.as_ref() != Some(&pause) {
+                    let Pause { paused_by, reason, .. } = &pause;
                     let why = if reason.is_empty() { String::new() } else { format!(": {}", plain(reason)) };
-                    let text = format!("{} has paused {group}{why}; waiting until it is resumed", plain(by));
-                    output::note(global, Ink::Yellow, &text);
-                    said = Some(pause);
+                    let text = format!(
+                        "{group} is paused by {}{why}; waiting until it is resumed",
+                        plain(paused_by)
+                    );
+                    output::note(global, TextStyle::Yellow, &text);
+                    reported = Some(pause);
                 }
             }
-            Err(error) => tracing::warn!("cannot see whether {group} is at its end: {error}"),
+            Err(error) => tracing::warn!("cannot read the state of {group}: {error}"),
         }
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// How far a group has come.
-enum End {
-    /// Nothing is left.
+/// Progress of a group.
+enum GroupProgress {
+    /// All events are processed.
     Here,
-    /// Something is.
+    /// Events are left.
     Ahead,
-    /// Something is, and nobody may read it.
+    /// Events are left, and the group is paused.
     Paused(Pause),
 }
 
-async fn end(store: &dyn Backend, group: &GroupKey) -> Result<End, tenure::port::StoreError> {
-    let Some(look) = store.look_group(group).await? else { return Ok(End::Here) };
-    let ends = store.slot_ends(&group.topic).await?.unwrap_or_default();
-    let end = |slot: u32| ends.iter().find(|ends| ends.slot == slot).map_or(0, |ends| ends.latest);
-    let unread = look.shares.iter().any(|share| share.position < end(share.slot));
-    let slots: Vec<u32> = look.shares.iter().map(|share| share.slot).collect();
-    // What is dead, and what waits behind it, waits for people.
+async fn group_progress(
+    store: &dyn Store,
+    group: &GroupKey,
+) -> Result<GroupProgress, tenure::port::StoreError> {
+    let Some(look) = store.group_assignment(group).await? else { return Ok(GroupProgress::Here) };
+    let ends = store.partition_offsets(&group.topic).await?.unwrap_or_default();
+    let end_offset = |partition: u32| {
+        ends.iter().find(|ends| ends.partition == partition).map_or(0, |ends| ends.end_offset)
+    };
+    let unread =
+        look.partition_leases.iter().any(|lease| lease.committed_offset < end_offset(lease.partition));
+    let partitions: Vec<u32> = look.partition_leases.iter().map(|lease| lease.partition).collect();
+    // Dead letters, and events that wait behind them, wait for an operator.
     let is_left = unread
-        || store.aside_keys_in(group, &slots).await?.values().flatten().any(|key| key.due_in_ms.is_some());
+        || store
+            .parked_keys_in(group, &partitions)
+            .await?
+            .values()
+            .flatten()
+            .any(|key| key.retry_in_ms.is_some());
     Ok(match (is_left, look.paused) {
-        (false, _) => End::Here,
-        (true, None) => End::Ahead,
-        (true, Some(pause)) => End::Paused(pause),
+        (false, _) => GroupProgress::Here,
+        (true, None) => GroupProgress::Ahead,
+        (true, Some(pause)) => GroupProgress::Paused(pause),
     })
 }
 
-/// Finishes what runs; told again, ends it.
+/// Waits for running commands; a second signal stops them.
 async fn drain(
-    global: &Global,
+    global: &GlobalArgs,
     consumer: Consumer,
-    shop: &Shop,
+    context: &ConsumeContext,
     signals: &mut Signals,
-) -> Result<(), Failure> {
-    if shop.running.load(Ordering::Relaxed) > 0 {
-        output::note(global, Ink::Dim, "finishing what runs; told again, it is ended, and given to another");
+) -> Result<(), CliError> {
+    if context.running.load(Ordering::Relaxed) > 0 {
+        output::note(
+            global,
+            TextStyle::Dim,
+            "waiting for running commands; send the signal again to stop them and release their events",
+        );
     }
     let drained = consumer.drain();
     tokio::pin!(drained);
     let drained = tokio::select! {
         drained = &mut drained => drained,
         _ = signals.next() => {
-            output::note(global, Ink::Yellow, "told again: ending what runs");
-            shop.stop.send_replace(true);
+            output::note(global, TextStyle::Yellow, "stopping running commands");
+            context.stop.send_replace(true);
             drained.await
         }
     };
@@ -255,51 +275,51 @@ async fn drain(
     Ok(())
 }
 
-impl Shop {
-    /// One after the other; the first that fails is the failure of them all, and the library finds out which it was.
-    async fn handle(&self, batch: Batch) -> Result<(), HandlerError> {
+impl ConsumeContext {
+    /// Runs the command for each event of a batch. The first failure fails the batch; the library then finds the failed event.
+    async fn handle(&self, batch: EventBatch) -> Result<(), HandlerError> {
         for event in &batch {
-            let known = (batch.token(event.slot).unwrap_or(Token::ZERO), event.id);
+            let known = (batch.token(event.partition).unwrap_or(Token::ZERO), event.id);
             if self.succeeded().known.contains(&known) {
                 continue;
             }
-            let verdict = match self.attempt(event, &batch).await {
-                Ok(verdict) => verdict,
+            let result = match self.attempt(event, &batch).await {
+                Ok(result) => result,
                 Err(error @ SpawnError::Exec { .. }) => {
-                    // Not this event's fault: it stays unread.
-                    self.unfit.send_replace(Some((error.exit_code() as u8, error.to_string())));
-                    return Err(HandlerError::passing(error));
+                    // Not a failure of the event: it stays unread.
+                    self.exec_failure.send_replace(Some((error.exit_code() as u8, error.to_string())));
+                    return Err(HandlerError::transient(error));
                 }
-                Err(error) => Verdict::Failed(error.to_string()),
+                Err(error) => CommandResult::Failed(error.to_string()),
             };
-            self.tell(event, batch.attempt(), &verdict);
-            match verdict {
-                Verdict::Done => self.succeeded().insert(known),
-                Verdict::Failed(why) => return Err(HandlerError::fail(why)),
-                Verdict::Ended => return Err(HandlerError::passing("the command was ended")),
+            self.print_result(event, batch.attempt(), &result);
+            match result {
+                CommandResult::Done => self.succeeded().insert(known),
+                CommandResult::Failed(why) => return Err(HandlerError::fail(why)),
+                CommandResult::Ended => return Err(HandlerError::transient("the command was stopped")),
             }
         }
         Ok(())
     }
 
-    fn succeeded(&self) -> std::sync::MutexGuard<'_, Succeeded> {
+    fn succeeded(&self) -> std::sync::MutexGuard<'_, SucceededEvents> {
         self.succeeded.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Runs the command for an event. It is ended before the slot can be another's, and when its time is over.
-    async fn attempt(&self, event: &Event, batch: &Batch) -> Result<Verdict, SpawnError> {
-        let _running = Running::begin(&self.running);
+    /// Runs the command for an event. Stops it before another member can take the partition, and at its timeout.
+    async fn attempt(&self, event: &Event, batch: &EventBatch) -> Result<CommandResult, SpawnError> {
+        let _running = RunningCounter::start(&self.running);
         let mut stop = self.stop.subscribe();
         let late = AtomicBool::new(false);
         let over = async {
             tokio::select! {
-                // The sender lives as long as we do.
+                // The sender lives as long as `self`.
                 _ = stop.wait_for(|stop| *stop) => {}
-                () = tokio::time::sleep(self.timeout.unwrap_or(PATIENCE)) => late.store(true, Ordering::Relaxed),
+                () = tokio::time::sleep(self.timeout.unwrap_or(UNLIMITED)) => late.store(true, Ordering::Relaxed),
             }
         };
         let session = self.tenure.session();
-        let with = Circumstances {
+        let with = CommandInput {
             variables: self.environment(event, batch),
             input: match &event.payload {
                 Payload::Json(json) => json.as_str().as_bytes(),
@@ -309,37 +329,37 @@ impl Shop {
         };
         let deadline = || self.tenure.trusted_until().as_nanos();
         let run = match self.program.run(with, &deadline, over).await {
-            Err(SpawnError::TrustEnded) => return Ok(Verdict::Ended),
+            Err(SpawnError::TrustEnded) => return Ok(CommandResult::Ended),
             run => run?,
         };
         Ok(match run.ending {
             _ if run.stopped && late.load(Ordering::Relaxed) => {
-                let longest = span(crate::args::values::millis(self.timeout.unwrap_or(PATIENCE)));
-                Verdict::Failed(format!("it was ended: it took longer than {longest}"))
+                let longest = span(crate::args::parsers::millis(self.timeout.unwrap_or(UNLIMITED)));
+                CommandResult::Failed(format!("stopped: it ran longer than {longest}"))
             }
-            _ if run.stopped => Verdict::Ended,
-            Ending::Exited(0) => Verdict::Done,
-            Ending::EndedForTrust => Verdict::Ended,
-            _ => Verdict::Failed(run.words()),
+            _ if run.stopped => CommandResult::Ended,
+            ChildExit::Exited(0) => CommandResult::Done,
+            ChildExit::EndedForTrust => CommandResult::Ended,
+            _ => CommandResult::Failed(run.error_text()),
         })
     }
 
-    fn environment(&self, event: &Event, batch: &Batch) -> Vec<(&'static str, String)> {
+    fn environment(&self, event: &Event, batch: &EventBatch) -> Vec<(&'static str, String)> {
         let group = batch.group();
-        let token = batch.token(event.slot).unwrap_or(Token::ZERO);
+        let token = batch.token(event.partition).unwrap_or(Token::ZERO);
         let headers = serde_json::to_string(&event.headers).unwrap_or_default();
         let mut variables = vec![
             ("TENURE_EVENT_ID", event.id.to_string()),
-            ("TENURE_EVENT_TYPE", event.kind.clone()),
+            ("TENURE_EVENT_TYPE", event.event_type.clone()),
             ("TENURE_EVENT_TOPIC", group.topic.name.to_string()),
             ("TENURE_EVENT_GROUP", group.name.to_string()),
-            ("TENURE_EVENT_SLOT", event.slot.to_string()),
-            ("TENURE_EVENT_POSITION", event.position.to_string()),
+            ("TENURE_EVENT_PARTITION", event.partition.to_string()),
+            ("TENURE_EVENT_OFFSET", event.offset.to_string()),
             ("TENURE_EVENT_ATTEMPT", batch.attempt().to_string()),
-            ("TENURE_EVENT_AT_MS", event.at_ms.to_string()),
+            ("TENURE_EVENT_PUBLISHED_AT_MS", event.published_at_ms.to_string()),
             ("TENURE_TOKEN", token.as_u64().to_string()),
             ("TENURE_NAMESPACE", group.topic.namespace.to_string()),
-            ("TENURE_ID", self.member.clone()),
+            ("TENURE_NAME", self.member.clone()),
         ];
         if let Some(key) = &event.key {
             variables.push(("TENURE_EVENT_KEY", key.clone()));
@@ -350,30 +370,32 @@ impl Shop {
         variables
     }
 
-    fn tell(&self, event: &Event, attempt: u32, verdict: &Verdict) {
-        let (word, ink, why) = match verdict {
-            Verdict::Done => ("done", Ink::Green, ""),
-            Verdict::Failed(why) => ("failed", Ink::Red, why.as_str()),
-            Verdict::Ended => ("ended", Ink::Yellow, "it is given to whoever has the slot next"),
+    fn print_result(&self, event: &Event, attempt: u32, result: &CommandResult) {
+        let (word, style, why) = match result {
+            CommandResult::Done => ("processed", TextStyle::Green, ""),
+            CommandResult::Failed(why) => ("failed", TextStyle::Red, why.as_str()),
+            CommandResult::Ended => {
+                ("stopped", TextStyle::Yellow, "the next member of the partition processes it")
+            }
         };
-        match verdict {
-            Verdict::Done => drop(self.done.fetch_add(1, Ordering::Relaxed)),
-            Verdict::Failed(_) => drop(self.failed.fetch_add(1, Ordering::Relaxed)),
-            Verdict::Ended => {}
+        match result {
+            CommandResult::Done => drop(self.done.fetch_add(1, Ordering::Relaxed)),
+            CommandResult::Failed(_) => drop(self.failed.fetch_add(1, Ordering::Relaxed)),
+            CommandResult::Ended => {}
         }
         if self.json {
             output::print_json(&json!({
-                "event": event.id, "slot": event.slot, "key": event.key, "type": event.kind, "attempt": attempt,
-                "outcome": word, "why": why, "at_ms": wall_ms(),
+                "event_id": event.id, "partition": event.partition, "key": event.key, "type": event.event_type, "attempt": attempt,
+                "outcome": word, "error": why, "finished_at_ms": wall_ms(),
             }));
             return;
         }
-        let key = event.key.as_deref().map(|key| format!(" of {}", plain(key))).unwrap_or_default();
+        let key = event.key.as_deref().map(|key| format!(" key {}", plain(key))).unwrap_or_default();
         let why = if why.is_empty() { String::new() } else { format!(": {}", plain(why)) };
-        let kind = plain(&event.kind);
+        let kind = plain(&event.event_type);
         crate::output::err_line(format_args!(
             "{} event {} ({kind}{key}) {word}, attempt {attempt}{why}",
-            output::paint_err("●", ink),
+            output::paint_err("●", style),
             event.id
         ));
     }

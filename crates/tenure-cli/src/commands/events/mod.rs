@@ -1,46 +1,45 @@
-//! `tenure events`: publish, read in groups, see how far those are, and mend what failed.
+//! `tenure events`: publish and consume events; manage topics, groups, dead letters and webhooks.
 
 mod consume;
-mod dead;
+mod dead_letters;
 mod groups;
 mod publish;
-mod push;
 mod reset;
 mod tail;
 mod topics;
+mod webhook;
 
-use tenure::port::{Backend, GroupKey, GroupView};
+use tenure::port::{GroupKey, GroupView, Store};
 
-use crate::args::Global;
-use crate::args::events::{EventsArgs, EventsCommand, WhichGroup};
-use crate::exit::Failure;
+use crate::args::GlobalArgs;
+use crate::args::events::{EventsArgs, EventsCommand, GroupSelector};
+use crate::error::CliError;
 use crate::store;
 
-pub(crate) async fn run(global: &Global, args: EventsArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &GlobalArgs, args: EventsArgs) -> Result<u8, CliError> {
     match args.command {
         EventsCommand::Publish(args) => publish::run(global, args).await,
         EventsCommand::Tail(args) => tail::run(global, args).await,
         EventsCommand::Consume(args) => consume::run(global, args).await,
         EventsCommand::Topics { command, listing } => topics::run(global, command, listing).await,
         EventsCommand::Groups { command, listing } => groups::run(global, command, listing).await,
-        EventsCommand::Reset(args) => reset::run(global, args).await,
-        EventsCommand::Dead { command } => dead::run(global, command).await,
-        EventsCommand::Push { command } => push::run(global, command).await,
+        EventsCommand::DeadLetters { command } => dead_letters::run(global, command).await,
+        EventsCommand::Webhook { command } => webhook::run(global, command).await,
     }
 }
 
-impl WhichGroup {
-    fn key(&self, global: &Global) -> Result<GroupKey, Failure> {
+impl GroupSelector {
+    fn key(&self, global: &GlobalArgs) -> Result<GroupKey, CliError> {
         store::group(global, &self.topic, &self.group)
     }
 }
 
-/// A group that is there.
-async fn group(store: &dyn Backend, key: &GroupKey) -> Result<GroupView, Failure> {
+/// Reads a group; fails if it does not exist.
+async fn group(store: &dyn Store, key: &GroupKey) -> Result<GroupView, CliError> {
     match store.group(key).await? {
         Some(view) => Ok(view),
-        // It may be the topic that is wrong.
+        // The topic may be wrong rather than the group.
         None if store.topic(&key.topic).await?.is_none() => Err(topics::no_such(&key.topic)),
-        None => Err(tenure::event::no_such_group(key).into()),
+        None => Err(tenure::rules::event::no_such_group(key).into()),
     }
 }

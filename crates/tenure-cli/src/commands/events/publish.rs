@@ -1,24 +1,25 @@
-//! `tenure events publish`: one event as the options say it, or one per line of a file.
+//! `tenure events publish`: publishes one event from options, or the events of an NDJSON file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::value::to_raw_value;
 use tenure::port::{
-    Backend, EVENT_BYTES_MAX, NewEvent, PUBLISH_MAX, Payload, Published, StoreError, TopicKey,
+    EVENT_BYTES_MAX, NewEvent, PUBLISH_MAX, Payload, PublishReceipt, Store, StoreError, TopicKey,
 };
 
 use crate::args::events::PublishArgs;
-use crate::args::{Format, Global};
+use crate::args::{GlobalArgs, OutputFormat};
 use crate::commands::input;
-use crate::commands::lines::{Fields, Kind, Lines, Portion};
-use crate::exit::{self, Failure};
-use crate::output::{self, Ink, counted};
+use crate::commands::json_lines::{DefaultFields, InputBatch, JsonLinesKind, JsonLinesReader};
+use crate::error::{self, CliError};
+use crate::output::{self, TextStyle, counted};
 use crate::store;
 
-const LINES: Kind = Kind { one: "an event", command: "tenure events publish", most: PUBLISH_MAX };
+const LINES: JsonLinesKind =
+    JsonLinesKind { one: "an event", command: "tenure events publish", most: PUBLISH_MAX };
 
-pub(super) async fn run(global: &Global, args: PublishArgs) -> Result<u8, Failure> {
+pub(super) async fn run(global: &GlobalArgs, args: PublishArgs) -> Result<u8, CliError> {
     let topic = store::topic(global, &args.topic)?;
     match &args.file {
         Some(path) => many(global, &topic, path, fields(&args)?).await,
@@ -26,10 +27,10 @@ pub(super) async fn run(global: &Global, args: PublishArgs) -> Result<u8, Failur
     }
 }
 
-fn event(args: PublishArgs) -> Result<NewEvent, Failure> {
-    let payload = match (&args.payload, &args.bytes) {
+fn event(args: PublishArgs) -> Result<NewEvent, CliError> {
+    let payload = match (&args.payload, &args.payload_file) {
         (Some(text), _) => Payload::Json(input::json("--payload", text)?),
-        (None, Some(path)) => Payload::Bytes(input::bytes("--bytes", path)?),
+        (None, Some(path)) => Payload::Bytes(input::bytes("--payload-file", path)?),
         (None, None) => Payload::default(),
     };
     Ok(NewEvent {
@@ -42,11 +43,11 @@ fn event(args: PublishArgs) -> Result<NewEvent, Failure> {
     })
 }
 
-/// What the options say of every line, and nothing else.
-fn fields(args: &PublishArgs) -> Result<Fields, Failure> {
-    let mut fields = Fields::new();
+/// Default fields from the options.
+fn fields(args: &PublishArgs) -> Result<DefaultFields, CliError> {
+    let mut fields = DefaultFields::new();
     let mut put = |name: &str, value: serde_json::Result<_>| {
-        let own = |error: serde_json::Error| Failure::new(exit::OWN_FAILURE, error.to_string());
+        let own = |error: serde_json::Error| CliError::new(error::INTERNAL_ERROR, error.to_string());
         value.map(|value| fields.insert(name.to_owned(), value)).map(drop).map_err(own)
     };
     if let Some(kind) = &args.kind {
@@ -61,93 +62,98 @@ fn fields(args: &PublishArgs) -> Result<Fields, Failure> {
     Ok(fields)
 }
 
-async fn one(global: &Global, topic: &TopicKey, event: NewEvent) -> Result<u8, Failure> {
+async fn one(global: &GlobalArgs, topic: &TopicKey, event: NewEvent) -> Result<u8, CliError> {
     let event = [event];
     checked(&event)?;
     let store = store::open(global).await?;
-    for published in store.publish(topic, &event).await.map_err(alone)? {
-        if global.output == Format::Json {
+    for published in store.publish(topic, &event).await.map_err(single_event_error)? {
+        if global.output == OutputFormat::Json {
             output::print_json(&published);
             continue;
         }
-        let Published { id, slot, new } = published;
+        let PublishReceipt { id, partition, created } = published;
         output::print_line(&id.to_string());
-        let (ink, text) = match new {
-            true => (Ink::Green, format!("published event {id} to {topic}, in slot {slot}")),
+        let (style, text) = match created {
+            true => (TextStyle::Green, format!("published event {id} to {topic}, partition {partition}")),
             false => (
-                Ink::Yellow,
-                format!("event {id} was published under this idempotency key before; nothing was changed"),
+                TextStyle::Yellow,
+                format!("event {id} with this idempotency key already exists; nothing was changed"),
             ),
         };
-        output::note(global, ink, &text);
+        output::note(global, style, &text);
     }
     Ok(0)
 }
 
-/// Portion by portion. The first one that is refused ends it; those before it are in.
-async fn many(global: &Global, topic: &TopicKey, path: &Path, fields: Fields) -> Result<u8, Failure> {
-    let mut lines = Lines::open(path, LINES, fields)?;
-    // All of the first portion is read before anything is opened: what is wrong is said at once.
-    let mut portion = lines.portion()?;
+/// Publishes a file batch by batch. Stops at the first rejected batch; earlier batches stay published.
+async fn many(
+    global: &GlobalArgs,
+    topic: &TopicKey,
+    path: &Path,
+    fields: DefaultFields,
+) -> Result<u8, CliError> {
+    let mut lines = JsonLinesReader::open(path, LINES, fields)?;
+    // Read the first batch before opening the store, so that a file error is reported first.
+    let mut batch = lines.batch()?;
     let store = store::open(global).await?;
-    let mut press = Press { global, store: store.as_ref(), topic, published: 0, new: 0 };
-    while !portion.lines.is_empty() {
-        press.publish(portion, &lines.name).await?;
-        portion = lines.portion().map_err(|failure| press.so_far(failure))?;
+    let mut session = PublishSession { global, store: store.as_ref(), topic, published: 0, new: 0 };
+    while !batch.lines.is_empty() {
+        session.publish(batch, &lines.name).await?;
+        batch = lines.batch().map_err(|failure| session.with_progress(failure))?;
     }
-    output::progress_ends(global);
-    let known = press.published - press.new;
-    let before = if known > 0 { format!(", {known} were there before") } else { String::new() };
+    output::clear_progress(global);
+    let known = session.published - session.new;
+    let before = if known > 0 { format!(", {known} already existed") } else { String::new() };
     output::note(
         global,
-        Ink::Green,
-        &format!("published {} to {topic}{before}", counted(press.new, "event")),
+        TextStyle::Green,
+        &format!("published {} to {topic}{before}", counted(session.new, "event")),
     );
     Ok(0)
 }
 
-struct Press<'a> {
-    global: &'a Global,
-    store: &'a dyn Backend,
+struct PublishSession<'a> {
+    global: &'a GlobalArgs,
+    store: &'a dyn Store,
     topic: &'a TopicKey,
     published: usize,
     new: usize,
 }
 
-impl Press<'_> {
-    async fn publish(&mut self, portion: Portion<NewEvent>, file: &str) -> Result<(), Failure> {
-        let numbers: Vec<usize> = portion.lines.iter().map(|line| line.number).collect();
-        let events: Vec<NewEvent> = portion.lines.into_iter().map(|line| line.value).collect();
-        // Alone, so that it is its line that is named.
+impl PublishSession<'_> {
+    async fn publish(&mut self, batch: InputBatch<NewEvent>, file: &str) -> Result<(), CliError> {
+        let numbers: Vec<usize> = batch.lines.iter().map(|line| line.number).collect();
+        let events: Vec<NewEvent> = batch.lines.into_iter().map(|line| line.value).collect();
+        // Check each event on its own, so that the error names its line.
         for (number, event) in numbers.iter().zip(&events) {
             if let Err(failure) = checked(std::slice::from_ref(event)) {
                 let text = format!("line {number} of {file}: {}", failure.message());
-                return Err(self.so_far(Failure::new(failure.code, text)));
+                return Err(self.with_progress(CliError::new(failure.code, text)));
             }
         }
-        checked(&events).map_err(|failure| self.so_far(failure))?;
+        checked(&events).map_err(|failure| self.with_progress(failure))?;
         let published = self.store.publish(self.topic, &events).await;
-        for published in published.map_err(|error| self.so_far(error.into()))? {
-            if self.global.output == Format::Json {
+        for published in published.map_err(|error| self.with_progress(error.into()))? {
+            if self.global.output == OutputFormat::Json {
                 output::print_json(&published);
             }
             self.published += 1;
-            self.new += usize::from(published.new);
+            self.new += usize::from(published.created);
         }
         output::progress(self.global, &format!("{} published", self.published));
         Ok(())
     }
 
-    /// A failure, and what is in already.
-    fn so_far(&self, failure: Failure) -> Failure {
-        output::progress_ends(self.global);
+    /// Adds to an error how many events are already published.
+    fn with_progress(&self, failure: CliError) -> CliError {
+        output::clear_progress(self.global);
         match self.published {
             0 => failure,
-            done => Failure::new(
+            done => CliError::new(
                 failure.code,
                 format!(
-                    "{}. The {done} events before that are published; go on with those after them, or give each an \
-                     idempotency_key and publish all again",
+                    "{}; the {done} events before are published: continue after them, or give each an idempotency_key and publish all \
+                     again",
                     failure.message()
                 ),
             ),
@@ -155,16 +161,16 @@ impl Press<'_> {
     }
 }
 
-/// What makes no sense in any topic; how large a payload may be in this one, the store says.
-fn checked(events: &[NewEvent]) -> Result<(), Failure> {
-    tenure::event::check_events(events, EVENT_BYTES_MAX as u64).map_err(|error| match events {
-        [_] => alone(error.into()),
+/// Checks events against the limits of all topics. The store checks the payload limit of the topic.
+fn checked(events: &[NewEvent]) -> Result<(), CliError> {
+    tenure::rules::event::validate_events(events, EVENT_BYTES_MAX as u64).map_err(|error| match events {
+        [_] => single_event_error(error.into()),
         _ => StoreError::from(error).into(),
     })
 }
 
-/// What is wrong with the only event: which one need not be said.
-fn alone(error: StoreError) -> Failure {
+/// Removes the index from the error of a single event.
+fn single_event_error(error: StoreError) -> CliError {
     let message = error.message.strip_prefix("event 0: ").unwrap_or(&error.message).to_owned();
     StoreError::new(error.kind, message).into()
 }

@@ -1,64 +1,67 @@
-//! `tenure events reset`: put a group elsewhere, and show where it was and is.
+//! `tenure events groups reset`: moves the offsets of a group and prints the changes.
 
 use serde_json::json;
-use tenure::port::{GroupKey, Moved};
+use tenure::port::{GroupKey, OffsetChange};
 
 use super::group;
 use crate::args::events::ResetArgs;
-use crate::args::{Format, Global};
-use crate::exit::Failure;
-use crate::output::{self, Ink, Table, counted, paint};
+use crate::args::{GlobalArgs, OutputFormat};
+use crate::error::CliError;
+use crate::output::{self, Table, TextStyle, counted, paint};
 use crate::store;
 
-pub(super) async fn run(global: &Global, args: ResetArgs) -> Result<u8, Failure> {
+pub(super) async fn run(global: &GlobalArgs, args: ResetArgs) -> Result<u8, CliError> {
     let key = args.which.key(global)?;
-    tenure::event::check_begin(&args.to).map_err(|error| Failure::usage(error.to_string()))?;
+    tenure::rules::event::validate_start_offset(&args.to)
+        .map_err(|error| CliError::usage(error.to_string()))?;
     let store = store::open(global).await?;
     group(store.as_ref(), &key).await?;
-    let moved = store.reset_group(&key, args.to, args.slot, args.dry_run).await?;
+    let moved = store.reset_group(&key, args.to, args.partition, args.dry_run).await?;
     match global.output {
-        Format::Json => {
-            output::print_json(&json!({"group": key, "dry_run": args.dry_run, "slots": moved}));
+        OutputFormat::Json => {
+            output::print_json(&json!({"group": key, "dry_run": args.dry_run, "partitions": moved}));
         }
-        Format::Table => output::print_text(&told(&key, &moved, args.dry_run)),
+        OutputFormat::Table => output::print_text(&render(&key, &moved, args.dry_run)),
     }
     Ok(0)
 }
 
-/// Only slots that move, and how many do not.
-fn told(key: &GroupKey, moved: &[Moved], dry_run: bool) -> String {
-    let (moving, staying): (Vec<&Moved>, Vec<&Moved>) = moved.iter().partition(|slot| slot.from != slot.to);
+/// Table of the partitions that move, and the number of those that do not.
+fn render(key: &GroupKey, moved: &[OffsetChange], dry_run: bool) -> String {
+    let (moving, staying): (Vec<&OffsetChange>, Vec<&OffsetChange>) =
+        moved.iter().partition(|it| it.from_offset != it.to_offset);
     let mut text = String::new();
     if !moving.is_empty() {
-        let mut table = Table::new(&["slot", "before", "after", ""]).right(&["slot", "before", "after"]);
-        for slot in &moving {
-            let (word, ink) = match slot.to < slot.from {
-                true => ("reads again", Ink::Yellow),
-                false => ("skips", Ink::Red),
+        let mut table =
+            Table::new(&["partition", "before", "after", ""]).right(&["partition", "before", "after"]);
+        for it in &moving {
+            let (word, style) = match it.to_offset < it.from_offset {
+                true => ("reads again", TextStyle::Yellow),
+                false => ("skips", TextStyle::Red),
             };
             table.row(vec![
-                (slot.slot.to_string(), Ink::Bold),
-                (slot.from.to_string(), Ink::Plain),
-                (slot.to.to_string(), Ink::Plain),
-                (word.to_owned(), ink),
+                (it.partition.to_string(), TextStyle::Bold),
+                (it.from_offset.to_string(), TextStyle::Plain),
+                (it.to_offset.to_string(), TextStyle::Plain),
+                (word.to_owned(), style),
             ]);
         }
         text = table.render();
     }
     let stay = match (moving.len(), staying.len()) {
         (_, 0) => String::new(),
-        (0, _) => "every slot of it is there already".to_owned(),
-        (_, 1) => "1 slot stays where it is".to_owned(),
-        (_, count) => format!("{count} slots stay where they are"),
+        (0, _) => "no offset changes".to_owned(),
+        (_, 1) => "1 partition is unchanged".to_owned(),
+        (_, count) => format!("{count} partitions are unchanged"),
     };
     let done = match (moving.len(), dry_run) {
         (0, _) => String::new(),
-        (count, true) => format!("{} of {key} would move", counted(count, "slot")),
-        (count, false) => format!("{} of {key} moved", counted(count, "slot")),
+        (count, true) => format!("{} of {key} would move", counted(count, "partition")),
+        (count, false) => format!("{} of {key} moved", counted(count, "partition")),
     };
-    let told: Vec<_> = [done, stay].into_iter().filter(|part| !part.is_empty()).collect();
+    let parts: Vec<_> = [done, stay].into_iter().filter(|part| !part.is_empty()).collect();
     let nothing = if dry_run { "; nothing was changed (--dry-run)" } else { "" };
-    text + &paint(&format!("{}{nothing}", told.join(", ")), Ink::Dim) + "\n"
+    text + &paint(&format!("{}{nothing}", parts.join(", ")), TextStyle::Dim) + "\n"
 }
 
 #[cfg(test)]
@@ -66,21 +69,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reset_shows_where_each_slot_was_and_is() {
+    fn a_reset_shows_the_offsets_before_and_after() {
         let key: GroupKey = serde_json::from_str(
             r#"{"topic": {"namespace": "default", "name": "orders"}, "name": "mailer"}"#,
         )
         .expect("a group");
-        let slot = |slot, from, to| Moved { slot, from, to };
-        let moved = [slot(0, 40, 0), slot(1, 7, 7), slot(2, 3, 90)];
+        let change = |partition, from_offset, to_offset| OffsetChange { partition, from_offset, to_offset };
+        let moved = [change(0, 40, 0), change(1, 7, 7), change(2, 3, 90)];
         let wanted = "\
-SLOT  BEFORE  AFTER
-   0      40      0  reads again
-   2       3     90  skips
-2 slots of orders/mailer would move, 1 slot stays where it is; nothing was changed (--dry-run)
+PARTITION  BEFORE  AFTER
+        0      40      0  reads again
+        2       3     90  skips
+2 partitions of orders/mailer would move, 1 partition is unchanged; nothing was changed (--dry-run)
 ";
-        assert_eq!(told(&key, &moved, true), wanted);
-        assert_eq!(told(&key, &moved[1..2], false), "every slot of it is there already\n");
-        assert!(told(&key, &moved[2..], false).ends_with("1 slot of orders/mailer moved\n"));
+        assert_eq!(render(&key, &moved, true), wanted);
+        assert_eq!(render(&key, &moved[1..2], false), "no offset changes\n");
+        assert!(render(&key, &moved[2..], false).ends_with("1 partition of orders/mailer moved\n"));
     }
 }

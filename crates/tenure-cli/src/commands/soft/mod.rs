@@ -1,62 +1,62 @@
-//! `--soft`: leading over gossip, where two may lead at once for a while.
+//! `--soft`: elections over gossip, where several candidates may lead at once for some time.
 
-pub(crate) mod elect;
+pub(crate) mod campaign;
 pub(crate) mod run;
 
-use tenure::backend::gossip::{Gossip, GossipOptions, SoftElector, SoftElectorBuilder, SoftOver};
+use tenure::store::gossip::{Gossip, GossipOptions, SoftElector, SoftElectorBuilder, SoftTermEnd};
 
-use crate::args::{Global, Standing, TakeoverMode};
-use crate::exit::Failure;
+use crate::args::{CandidateArgs, GlobalArgs, TakeoverArg};
+use crate::error::CliError;
 use crate::store;
 
-/// What `--soft` needs, and what it has no use for.
-fn check(global: &Global, name: &str, standing: &Standing) -> Result<GossipOptions, Failure> {
+/// Validates the options of `--soft`: it needs a gossip URL, and rejects options without effect.
+fn check(global: &GlobalArgs, name: &str, args: &CandidateArgs) -> Result<GossipOptions, CliError> {
     store::key(global, name)?;
     let url = store::options(global)?.url;
     if !url.starts_with("gossip:") {
-        return Err(Failure::usage(
-            "--soft is for gossip: every other store knows who leads, and nobody else does; leave --soft out, or use \
-             --store gossip:HOST:PORT",
+        return Err(CliError::usage(
+            "--soft needs a gossip store: use --store gossip:HOST:PORT, or remove --soft; every other store elects exactly one \
+             leader",
         ));
     }
     let unused = [
-        (standing.slots != 1, "-n"),
-        (!standing.capabilities.is_empty(), "--capability"),
-        (!standing.requires.is_empty(), "--requires"),
-        (standing.takeover != TakeoverMode::Lease, "--takeover"),
-        (standing.beat.is_some(), "--beat"),
+        (args.slots != 1, "-n"),
+        (!args.capabilities.is_empty(), "--capability"),
+        (!args.required_capabilities.is_empty(), "--required-capability"),
+        (args.takeover != TakeoverArg::Lease, "--takeover"),
+        (args.heartbeat_interval.is_some(), "--heartbeat-interval"),
     ];
     if let Some((_, flag)) = unused.iter().find(|(given, _)| *given) {
-        return Err(Failure::usage(format!(
-            "{flag} has no meaning with --soft; how fast gossip goes is said in the address: \
-             gossip:HOST:PORT?round=200ms&patience=2s&hold_down=2s"
+        return Err(CliError::usage(format!(
+            "{flag} has no effect with --soft; set the timing of gossip in the URL: \
+             gossip:HOST:PORT?round=200ms&silence_limit=2s&hold_down=2s"
         )));
     }
     let mut options = store::gossip(global, &url)?;
-    if let Some(id) = &standing.id {
-        options.name.clone_from(id);
+    if let Some(name) = &args.name {
+        options.name.clone_from(name);
     }
-    options.metadata.extend(standing.metadata.iter().cloned());
+    options.metadata.extend(args.metadata.iter().cloned());
     options.metadata.insert("version".into(), env!("CARGO_PKG_VERSION").into());
     Ok(options)
 }
 
-/// Joins.
-async fn join(global: &Global, name: &str, standing: &Standing) -> Result<Gossip, Failure> {
-    Ok(Gossip::join(check(global, name, standing)?).await?)
+/// Joins the gossip cluster.
+async fn join(global: &GlobalArgs, name: &str, args: &CandidateArgs) -> Result<Gossip, CliError> {
+    Ok(Gossip::join(check(global, name, args)?).await?)
 }
 
-/// A candidate as the arguments describe it.
-fn candidate(gossip: &Gossip, global: &Global, name: &str, standing: &Standing) -> SoftElectorBuilder {
-    gossip.elector(name).namespace(&global.namespace).priority(standing.priority)
+/// Builder of a soft candidate from the options.
+fn candidate(gossip: &Gossip, global: &GlobalArgs, name: &str, args: &CandidateArgs) -> SoftElectorBuilder {
+    gossip.elector(name).namespace(&global.namespace).priority(args.priority)
 }
 
-/// Who leads besides, as far as is seen.
+/// Names of the other known leaders.
 fn others(gossip: &Gossip, elector: &SoftElector) -> Vec<String> {
     let view = elector.view();
     view.leaders().filter(|leader| leader.member.id != gossip.id()).map(|l| l.member.name.clone()).collect()
 }
 
-fn reason(over: SoftOver) -> &'static str {
+fn reason(over: SoftTermEnd) -> &'static str {
     over.as_str()
 }

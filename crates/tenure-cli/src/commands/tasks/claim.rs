@@ -1,135 +1,149 @@
-//! `tenure tasks claim`, and what a worker of shell and cron says about its claims.
+//! `tenure tasks claim`, and the commands that settle its claims.
 //!
-//! A command that has ended has no beat, so its claims last for a while (`--hold`) and hang on no session.
+//! A finished command sends no heartbeats, so its claims have a claim timeout (`--claim-timeout`) instead of a session.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tenure::port::{
-    Backend, ClaimRefusal, ClaimedTask, NewWorker, Outcome, Profile, QueueKey, Seat, Settled, Settlement,
-    TaskId, TaskState,
+    ClaimOutcome, ClaimRefusal, ClaimRequest, ClaimedTask, NewWorker, QueueKey, SettleResult, Settlement,
+    Store, TaskId, TaskState, WorkerProfile,
 };
-use tenure::runtime::{Draw, System, host_name, now, wall_ms};
-use tenure::{Claimed, Name, Tenure};
+use tenure::runtime::{RuntimeEntropy, SystemRuntime, host_name, now, wall_ms};
+use tenure::{ClaimResult, Name, Tenure};
 
-use crate::args::tasks::{ClaimArgs, TaskClaim};
-use crate::args::values::millis;
-use crate::args::{Format, Global};
+use crate::args::parsers::millis;
+use crate::args::tasks::{ClaimArgs, ClaimTokenArgs};
+use crate::args::{GlobalArgs, OutputFormat};
+use crate::commands::elections::whoami;
 use crate::commands::input;
-use crate::commands::keeper;
-use crate::commands::leader::whoami;
+use crate::commands::maintenance;
 use crate::commands::signals::Signals;
-use crate::exit::{self, Failure};
-use crate::output::{self, Ink, Table, ago, clipped};
+use crate::error::{self, CliError};
+use crate::output::{self, Table, TextStyle, ago, clipped};
 use crate::store;
 
-/// How long a leader that was just elected may take until it can be reached.
-const SETTLES: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_millis(20);
+/// Time that a newly elected broker may take until it is reachable.
+const BROKER_STARTUP: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-pub(super) async fn run(global: &Global, args: ClaimArgs) -> Result<u8, Failure> {
+pub(super) async fn run(global: &GlobalArgs, args: ClaimArgs) -> Result<u8, CliError> {
     let queue = store::queue(global, &args.queue)?;
-    let named = args.worker.is_some();
-    let worker = Profile { name: args.worker.unwrap_or_else(whoami), kinds: args.kinds, tags: args.tags };
-    let seat = Seat { worker, limit: args.limit, session: None, hold_ms: Some(millis(args.hold)) };
-    tenure::claim::check_seats(std::slice::from_ref(&seat))
-        .map_err(|error| Failure::usage(error.to_string()))?;
+    let named = args.name.is_some();
+    let worker =
+        WorkerProfile { name: args.name.unwrap_or_else(whoami), task_kinds: args.kinds, tags: args.tags };
+    let request = ClaimRequest {
+        worker,
+        limit: args.limit,
+        session: None,
+        claim_timeout_ms: Some(millis(args.claim_timeout)),
+    };
+    tenure::rules::work::validate_claim_requests(std::slice::from_ref(&request))
+        .map_err(|error| CliError::usage(error.to_string()))?;
     let mut signals = Signals::ending()?;
-    let tenure = store::visitor(global).await?;
+    let tenure = store::session_without_candidate(global).await?;
     if named {
-        register(tenure.store().as_ref(), &queue, &seat).await?;
+        register(tenure.store().as_ref(), &queue, &request).await?;
     }
     let claimed = tokio::select! {
-        claimed = claim(&tenure, &queue, &seat, args.wait) => claimed,
+        claimed = claim(&tenure, &queue, &request, args.wait) => claimed,
         signal = signals.next() => {
             tenure.close().await?;
             return Ok(128 + signal as u8);
         }
     };
-    let told = match claimed {
-        Ok(claimed) => tell(global, tenure.store().as_ref(), &queue, &seat, claimed).await,
+    let result = match claimed {
+        Ok(claimed) => print_claimed(global, tenure.store().as_ref(), &queue, &request, claimed).await,
         Err(failure) => Err(failure),
     };
     tenure.close().await?;
-    told
+    result
 }
 
-async fn claim(tenure: &Tenure, queue: &QueueKey, seat: &Seat, wait: Duration) -> Result<Claimed, Failure> {
-    keeper::is_there(tenure).await?;
-    let settled = now() + SETTLES;
+async fn claim(
+    tenure: &Tenure,
+    queue: &QueueKey,
+    request: &ClaimRequest,
+    wait: Duration,
+) -> Result<ClaimResult, CliError> {
+    maintenance::ensure_broker(tenure).await?;
+    let settled = now() + BROKER_STARTUP;
     loop {
-        match tenure.claims().claim(queue, seat.clone(), wait).await? {
-            // Who was just elected may not be reached yet, be it us.
-            Claimed::NotNow if now() < settled => tokio::time::sleep(AGAIN).await,
+        match tenure.tasks().claim(queue, request.clone(), wait).await? {
+            // A newly elected broker, possibly this process, may not be reachable yet.
+            ClaimResult::NoBroker if now() < settled => tokio::time::sleep(POLL_INTERVAL).await,
             claimed => return Ok(claimed),
         }
     }
 }
 
-/// A worker with a name makes itself known, so that operators see it, and can approve it.
-async fn register(store: &dyn Backend, queue: &QueueKey, seat: &Seat) -> Result<(), Failure> {
+/// Registers a named worker, so that operators see it and can approve it.
+async fn register(store: &dyn Store, queue: &QueueKey, request: &ClaimRequest) -> Result<(), CliError> {
     let worker = NewWorker {
-        name: seat.worker.name.clone(),
-        kind: "shell".into(),
-        tags: seat.worker.tags.clone(),
-        kinds: seat.worker.kinds.clone(),
+        name: request.worker.name.clone(),
+        description: "shell".into(),
+        tags: request.worker.tags.clone(),
+        task_kinds: request.worker.task_kinds.clone(),
         queues: vec![queue.name.clone()],
         location: host_name(),
-        capacity: seat.limit,
+        capacity: request.limit,
         session: None,
     };
-    Ok(store.register(&queue.namespace, &worker).await?)
+    Ok(store.register_worker(&queue.namespace, &worker).await?)
 }
 
-async fn tell(
-    global: &Global,
-    store: &dyn Backend,
+async fn print_claimed(
+    global: &GlobalArgs,
+    store: &dyn Store,
     queue: &QueueKey,
-    seat: &Seat,
-    claimed: Claimed,
-) -> Result<u8, Failure> {
+    request: &ClaimRequest,
+    claimed: ClaimResult,
+) -> Result<u8, CliError> {
     let nothing = match claimed {
-        Claimed::Tasks(tasks) if !tasks.is_empty() => {
+        ClaimResult::Tasks(tasks) if !tasks.is_empty() => {
             show(global, &tasks);
             return Ok(0);
         }
-        Claimed::Tasks(_) => format!("nothing to be had in {queue}"),
-        Claimed::NotNow => format!(
-            "not now: {queue} is exclusive, and its leader cannot be reached; ask again, or allow direct claims meanwhile: \
-             tenure queue mode {queue} exclusive --fallback distributed"
+        ClaimResult::Tasks(_) => format!("no task to claim in {queue}"),
+        ClaimResult::NoBroker => format!(
+            "{queue} is exclusive, and its broker is unreachable; retry, or allow direct claims meanwhile: tenure queues mode {} \
+             exclusive --fallback distributed",
+            queue.name
         ),
-        Claimed::Refused(ClaimRefusal::Paused) => paused(store, queue).await?,
-        Claimed::Refused(ClaimRefusal::NotApproved(name)) => {
-            register(store, queue, seat).await?;
-            format!("{name} is not approved for {queue}; an operator says: tenure workers approve {name}")
+        ClaimResult::Refused(ClaimRefusal::Paused) => paused(store, queue).await?,
+        ClaimResult::Refused(ClaimRefusal::NotApproved(name)) => {
+            register(store, queue, request).await?;
+            format!(
+                "the worker {name} is not approved for {queue}; an operator approves it with: tenure workers approve {name}"
+            )
         }
-        Claimed::Refused(refusal) => format!("nothing was handed out of {queue}: {}", word(&refusal)),
+        ClaimResult::Refused(refusal) => format!("{queue} assigned no task: {}", refusal_text(&refusal)),
     };
-    output::note(global, Ink::Yellow, &nothing);
-    Ok(exit::NOT_ACQUIRED)
+    output::note(global, TextStyle::Yellow, &nothing);
+    Ok(error::NOT_ACQUIRED)
 }
 
-async fn paused(store: &dyn Backend, queue: &QueueKey) -> Result<String, Failure> {
+async fn paused(store: &dyn Store, queue: &QueueKey) -> Result<String, CliError> {
     let pause = store.queue(queue).await?.and_then(|view| view.paused);
     let by = pause.map(|pause| {
         let reason = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
-        format!(" by {}{reason}", pause.by)
+        format!(" by {}{reason}", pause.paused_by)
     });
-    Ok(format!("{queue} is paused{}; it goes on with: tenure queue resume", by.unwrap_or_default()))
+    Ok(format!("{queue} is paused{}; resume it with: tenure queues resume", by.unwrap_or_default()))
 }
 
-fn word(refusal: &ClaimRefusal) -> String {
+fn refusal_text(refusal: &ClaimRefusal) -> String {
     match refusal {
-        ClaimRefusal::Mode(mode) => format!("its mode has just become {}; ask again", mode.as_str()),
-        ClaimRefusal::NotLeader => "the leader is changing; ask again".into(),
-        ClaimRefusal::Gone(session) => format!("the session {} has ended; ask again", session.short()),
+        ClaimRefusal::Mode(mode) => format!("its mode has just changed to {}; retry", mode.as_str()),
+        ClaimRefusal::NotLeader => "the broker is changing; retry".into(),
+        ClaimRefusal::SessionEnded(session) => format!("the session {} has ended; retry", session.short()),
         ClaimRefusal::Paused => "it is paused".into(),
-        ClaimRefusal::NotApproved(name) => format!("{name} is not approved"),
+        ClaimRefusal::NotApproved(name) => format!("the worker {name} is not approved"),
     }
 }
 
-fn show(global: &Global, tasks: &[ClaimedTask]) {
-    if global.output == Format::Json {
+fn show(global: &GlobalArgs, tasks: &[ClaimedTask]) {
+    if global.output == OutputFormat::Json {
         tasks.iter().for_each(output::print_json);
         return;
     }
@@ -137,113 +151,121 @@ fn show(global: &Global, tasks: &[ClaimedTask]) {
     let mut table =
         Table::new(&["task", "token", "kind", "attempt", "until", "payload"]).right(&["task", "attempt"]);
     for task in tasks {
-        let until = task.deadline_ms.map_or_else(|| "–".to_owned(), |at| format!("in {}", ago(now_ms, at)));
+        let until =
+            task.claim_expires_at_ms.map_or_else(|| "–".to_owned(), |at| format!("in {}", ago(now_ms, at)));
         table.row(vec![
-            (task.id.to_string(), Ink::Bold),
-            (task.token.to_string(), Ink::Green),
-            (task.kind.clone(), Ink::Plain),
-            (format!("{}/{}", task.attempt, task.max_attempts), Ink::Plain),
-            (until, Ink::Plain),
-            (shown(task.payload.as_str()), Ink::Dim),
+            (task.id.to_string(), TextStyle::Bold),
+            (task.token.to_string(), TextStyle::Green),
+            (task.kind.clone(), TextStyle::Plain),
+            (format!("{}/{}", task.attempt, task.max_attempts), TextStyle::Plain),
+            (until, TextStyle::Plain),
+            (shown(task.payload.as_str()), TextStyle::Dim),
         ]);
     }
     output::print_text(&table.render());
 }
 
 pub(super) async fn complete(
-    global: &Global,
-    claim: &TaskClaim,
+    global: &GlobalArgs,
+    claim: &ClaimTokenArgs,
     result: Option<&str>,
-) -> Result<u8, Failure> {
-    let output = result.map(|text| input::json("--result", text)).transpose()?;
+) -> Result<u8, CliError> {
+    let result = result.map(|text| input::json("--result", text)).transpose()?;
     let store = store::open(global).await?;
-    settle(global, store.as_ref(), claim, Outcome::Complete(output)).await
+    settle(global, store.as_ref(), claim, ClaimOutcome::Complete(result)).await
 }
 
 pub(super) async fn fail(
-    global: &Global,
-    claim: &TaskClaim,
+    global: &GlobalArgs,
+    claim: &ClaimTokenArgs,
     error: String,
     retry: bool,
-    after: Option<Duration>,
-) -> Result<u8, Failure> {
+    retry_in: Option<Duration>,
+) -> Result<u8, CliError> {
     let store = store::open(global).await?;
-    let after = match (retry, after) {
+    let retry_in = match (retry, retry_in) {
         (false, _) => Duration::ZERO,
-        (true, Some(after)) => after,
+        (true, Some(retry_in)) => retry_in,
         (true, None) => {
-            let task = super::existing(store.as_ref(), &global.namespace.parse()?, TaskId(claim.id)).await?;
-            tenure::claim::backoff(task.backoff, task.attempt, &mut Draw(&System))
+            let task =
+                super::existing(store.as_ref(), &global.namespace.parse()?, TaskId(claim.task_id)).await?;
+            tenure::rules::work::backoff(task.backoff, task.attempt, &mut RuntimeEntropy(&SystemRuntime))
         }
     };
-    settle(global, store.as_ref(), claim, Outcome::Fail { error, retry, after }).await
+    settle(global, store.as_ref(), claim, ClaimOutcome::Fail { error, retry, retry_in }).await
 }
 
-pub(super) async fn release(global: &Global, claim: &TaskClaim) -> Result<u8, Failure> {
+pub(super) async fn release(global: &GlobalArgs, claim: &ClaimTokenArgs) -> Result<u8, CliError> {
     let store = store::open(global).await?;
-    settle(global, store.as_ref(), claim, Outcome::Release).await
+    settle(global, store.as_ref(), claim, ClaimOutcome::Release).await
 }
 
-pub(super) async fn extend(
-    global: &Global,
-    claim: &TaskClaim,
-    hold: Duration,
-    note: Option<String>,
-) -> Result<u8, Failure> {
+pub(super) async fn heartbeat(
+    global: &GlobalArgs,
+    claim: &ClaimTokenArgs,
+    claim_timeout: Duration,
+    progress: Option<String>,
+) -> Result<u8, CliError> {
     let store = store::open(global).await?;
-    settle(global, store.as_ref(), claim, Outcome::Progress { note, hold: Some(hold) }).await
+    settle(
+        global,
+        store.as_ref(),
+        claim,
+        ClaimOutcome::Heartbeat { progress, claim_timeout: Some(claim_timeout) },
+    )
+    .await
 }
 
 async fn settle(
-    global: &Global,
-    store: &dyn Backend,
-    claim: &TaskClaim,
-    outcome: Outcome,
-) -> Result<u8, Failure> {
+    global: &GlobalArgs,
+    store: &dyn Store,
+    claim: &ClaimTokenArgs,
+    outcome: ClaimOutcome,
+) -> Result<u8, CliError> {
     let namespace: Name = global.namespace.parse()?;
-    let (task, token) = (TaskId(claim.id), claim.token);
+    let (task, token) = (TaskId(claim.task_id), claim.token);
     let settlement = Settlement { namespace: namespace.clone(), task, token, outcome };
-    let settled = store.settle(&[settlement]).await?.first().copied().unwrap_or(Settled::Lost);
+    let settled = store.settle(&[settlement]).await?.first().copied().unwrap_or(SettleResult::ClaimLost);
     match settled {
-        Settled::Now(state) => {
-            if global.output == Format::Json {
-                output::print_json(&json!({"task": task, "state": state}));
+        SettleResult::Applied(state) => {
+            if global.output == OutputFormat::Json {
+                output::print_json(&json!({"task_id": task, "state": state}));
             } else {
-                output::note(global, ink(state), &format!("task {task} is {}", state.as_str()));
+                output::note(global, style(state), &format!("task {task} is {}", state.as_str()));
             }
             Ok(0)
         }
-        Settled::Lost => Err(lost(store, &namespace, claim).await?),
+        SettleResult::ClaimLost => Err(lost(store, &namespace, claim).await?),
     }
 }
 
-fn ink(state: TaskState) -> Ink {
+fn style(state: TaskState) -> TextStyle {
     match state {
-        TaskState::Dead => Ink::Red,
-        TaskState::Scheduled => Ink::Yellow,
-        _ => Ink::Green,
+        TaskState::Dead => TextStyle::Red,
+        TaskState::Scheduled => TextStyle::Yellow,
+        _ => TextStyle::Green,
     }
 }
 
-/// The claim is not there; where the task stands instead.
-async fn lost(store: &dyn Backend, namespace: &Name, claim: &TaskClaim) -> Result<Failure, Failure> {
-    let task = super::existing(store, namespace, TaskId(claim.id)).await?;
+/// Error for a lost claim, with the current state of the task.
+async fn lost(store: &dyn Store, namespace: &Name, claim: &ClaimTokenArgs) -> Result<CliError, CliError> {
+    let task = super::existing(store, namespace, TaskId(claim.task_id)).await?;
     let now = match (task.state, &task.worker) {
-        (TaskState::Claimed, Some(worker)) => format!("{worker} has it under token {}", task.token),
-        (state, _) => format!("it is {}, and its last token was {}", state.as_str(), task.token),
+        (TaskState::Claimed, Some(worker)) => format!("{worker} has claimed it under token {}", task.token),
+        (state, _) => format!("it is {} and its last token is {}", state.as_str(), task.token),
     };
-    Ok(Failure::new(
-        exit::LOST,
+    Ok(CliError::new(
+        error::LOST,
         format!(
-            "the claim was lost: task {} is not claimed under token {}: {now}. Nothing was changed",
-            claim.id, claim.token
+            "claim lost: task {} is not claimed under token {}: {now}; nothing was changed",
+            claim.task_id, claim.token
         ),
     ))
 }
-/// The longest payload that a table shows.
+/// Maximum length of a payload in a table.
 const SHOWN: usize = 200;
 
-/// A payload in a table: not all of a long one, whatever the table is printed to.
+/// A payload in a table, cut if it is long.
 fn shown(payload: &str) -> String {
     match payload.len() > SHOWN {
         true => format!("{} ({} bytes; -o json prints them)", clipped(payload, SHOWN), payload.len()),
@@ -255,7 +277,7 @@ fn shown(payload: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A payload of 900 KB was once printed whole.
+    /// Regression: a table printed a payload of 900 KB in full.
     #[test]
     fn a_table_shows_the_beginning_of_a_long_payload() {
         assert_eq!(shown(r#"{"to":"ada"}"#), r#"{"to":"ada"}"#);

@@ -1,4 +1,4 @@
-//! `tenure tasks`: put work into queues, take it out, see and move it.
+//! `tenure tasks`: submit, claim, complete and inspect tasks.
 
 mod claim;
 mod submit;
@@ -8,40 +8,42 @@ mod why;
 use std::sync::Arc;
 
 use serde_json::json;
-use tenure::port::{Backend, Order, TaskFilter, TaskId, TaskView};
+use tenure::port::{Store, TaskAction, TaskFilter, TaskId, TaskView};
 use tenure::runtime::wall_ms;
 use tenure::{Name, port};
 
-use super::screen;
-use crate::args::tasks::{ListArgs, OrderArgs, TasksArgs, TasksCommand};
-use crate::args::{Format, Global};
-use crate::exit::Failure;
-use crate::output::{self, Ink, counted};
+use super::watch_screen;
+use crate::args::tasks::{TaskActionArgs, TaskListArgs, TasksArgs, TasksCommand};
+use crate::args::{GlobalArgs, OutputFormat};
+use crate::error::CliError;
+use crate::output::{self, TextStyle, counted};
 use crate::store;
 
-/// How many tasks are ordered about in one call.
+/// Number of tasks cancelled or retried in one call.
 const BATCH: u32 = 1000;
 
-pub(crate) async fn run(global: &Global, args: TasksArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &GlobalArgs, args: TasksArgs) -> Result<u8, CliError> {
     match args.command {
         TasksCommand::Submit(args) => submit::run(global, *args).await,
         TasksCommand::Claim(args) => claim::run(global, args).await,
         TasksCommand::Complete { claim, result } => claim::complete(global, &claim, result.as_deref()).await,
-        TasksCommand::Fail { claim, error, no_retry, after } => {
-            claim::fail(global, &claim, error, !no_retry, after).await
+        TasksCommand::Fail { claim, error, no_retry, retry_in } => {
+            claim::fail(global, &claim, error, !no_retry, retry_in).await
         }
         TasksCommand::Release { claim } => claim::release(global, &claim).await,
-        TasksCommand::Extend { claim, hold, note } => claim::extend(global, &claim, hold, note).await,
+        TasksCommand::Heartbeat { claim, claim_timeout, progress } => {
+            claim::heartbeat(global, &claim, claim_timeout, progress).await
+        }
         TasksCommand::List(args) => list(global, args).await,
-        TasksCommand::Show { id } => show(global, TaskId(id)).await,
-        TasksCommand::Cancel(args) => order(global, args, Order::Cancel).await,
-        TasksCommand::Retry(args) => order(global, args, Order::Retry).await,
-        TasksCommand::Why { id } => why(global, TaskId(id)).await,
-        TasksCommand::Stats { queue, last, watch } => stats(global, &queue, last, watch).await,
+        TasksCommand::Show { task_id } => show(global, TaskId(task_id)).await,
+        TasksCommand::Cancel(args) => order(global, args, TaskAction::Cancel).await,
+        TasksCommand::Retry(args) => order(global, args, TaskAction::Retry).await,
+        TasksCommand::Why { task_id } => why(global, TaskId(task_id)).await,
+        TasksCommand::Stats { queue, limit, watch } => stats(global, &queue, limit, watch).await,
     }
 }
 
-async fn list(global: &Global, args: ListArgs) -> Result<u8, Failure> {
+async fn list(global: &GlobalArgs, args: TaskListArgs) -> Result<u8, CliError> {
     let namespace: Name = global.namespace.parse()?;
     let filter = TaskFilter {
         namespace: (!args.listing.all_namespaces).then_some(namespace),
@@ -49,25 +51,25 @@ async fn list(global: &Global, args: ListArgs) -> Result<u8, Failure> {
         states: args.states,
         kind: args.kind,
         worker: args.worker,
-        before: args.before.map(TaskId),
+        before: args.cursor.map(TaskId),
         limit: args.limit,
     };
     let store = store::read(global).await?;
-    screen::show(global, store.as_ref(), args.listing.watch, async || {
+    watch_screen::show(global, store.as_ref(), args.listing.watch, async || {
         let tasks = store.tasks(&filter).await?;
         Ok(match global.output {
-            Format::Json => screen::json(&tasks),
-            Format::Table => view::list(&tasks, &filter, wall_ms()),
+            OutputFormat::Json => watch_screen::json(&tasks),
+            OutputFormat::Table => view::list(&tasks, &filter, wall_ms()),
         })
     })
     .await
 }
 
-async fn show(global: &Global, id: TaskId) -> Result<u8, Failure> {
+async fn show(global: &GlobalArgs, id: TaskId) -> Result<u8, CliError> {
     let namespace = global.namespace.parse()?;
     let store = store::read(global).await?;
     let task = existing(store.as_ref(), &namespace, id).await?;
-    if global.output == Format::Json {
+    if global.output == OutputFormat::Json {
         output::print_json(&task);
     } else {
         output::print_text(&view::show(&task, wall_ms()));
@@ -75,49 +77,49 @@ async fn show(global: &Global, id: TaskId) -> Result<u8, Failure> {
     Ok(0)
 }
 
-async fn why(global: &Global, id: TaskId) -> Result<u8, Failure> {
+async fn why(global: &GlobalArgs, id: TaskId) -> Result<u8, CliError> {
     let namespace = global.namespace.parse()?;
     let store = store::read(global).await?;
-    let reasons = store.why(&namespace, id).await?.ok_or_else(|| no_such(&namespace, id))?;
-    if global.output == Format::Json {
-        output::print_json(&json!({"task": id, "why": reasons}));
+    let reasons = store.wait_reasons(&namespace, id).await?.ok_or_else(|| no_such(&namespace, id))?;
+    if global.output == OutputFormat::Json {
+        output::print_json(&json!({"task_id": id, "reasons": reasons}));
         return Ok(0);
     }
     let task = existing(store.as_ref(), &namespace, id).await?;
-    output::print_text(&why::tell(&task, &reasons, wall_ms()));
+    output::print_text(&why::explain(&task, &reasons, wall_ms()));
     Ok(0)
 }
 
-async fn stats(global: &Global, queue: &str, last: u32, watch: bool) -> Result<u8, Failure> {
+async fn stats(global: &GlobalArgs, queue: &str, limit: u32, watch: bool) -> Result<u8, CliError> {
     let key = store::queue(global, queue)?;
     let store = store::read(global).await?;
-    screen::show(global, store.as_ref(), watch, async || {
-        let finished = store.finished(&key, last).await?;
+    watch_screen::show(global, store.as_ref(), watch, async || {
+        let finished = store.finished_tasks(&key, limit).await?;
         if finished.is_empty() && store.queue(&key).await?.is_none() {
-            return Err(super::queue::no_such(&key));
+            return Err(super::queues::no_such(&key));
         }
-        let stats = port_stats(&finished);
+        let stats = stats_of(&finished);
         Ok(match global.output {
-            Format::Json => screen::json(&stats),
-            Format::Table => view::stats(&key, &stats),
+            OutputFormat::Json => watch_screen::json(&stats),
+            OutputFormat::Table => view::stats(&key, &stats),
         })
     })
     .await
 }
 
-async fn order(global: &Global, args: OrderArgs, order: Order) -> Result<u8, Failure> {
+async fn order(global: &GlobalArgs, args: TaskActionArgs, order: TaskAction) -> Result<u8, CliError> {
     let namespace: Name = global.namespace.parse()?;
     let queue = args.queue.as_deref().map(str::parse::<Name>).transpose()?;
     let store = store::open(global).await?;
-    let ordered = match queue {
+    let changed = match queue {
         None => {
-            let ids: Vec<_> = args.ids.into_iter().map(TaskId).collect();
-            let ordered = store.order(&namespace, &ids, order).await?;
-            for id in ids.iter().filter(|id| !ordered.contains(id)) {
+            let ids: Vec<_> = args.task_ids.into_iter().map(TaskId).collect();
+            let changed = store.apply_task_action(&namespace, &ids, order).await?;
+            for id in ids.iter().filter(|id| !changed.contains(id)) {
                 let task = existing(store.as_ref(), &namespace, *id).await?;
-                output::note(global, Ink::Yellow, &unmoved(&task, order));
+                output::note(global, TextStyle::Yellow, &unchanged_message(&task, order));
             }
-            ordered
+            changed
         }
         Some(queue) => {
             let filter = TaskFilter {
@@ -127,57 +129,56 @@ async fn order(global: &Global, args: OrderArgs, order: Order) -> Result<u8, Fai
                 limit: BATCH,
                 ..TaskFilter::default()
             };
-            order_all(&store, &namespace, filter, order).await?
+            act_on_all(&store, &namespace, filter, order).await?
         }
     };
     let done = match order {
-        Order::Cancel => "cancelled",
-        Order::Retry => "given another attempt",
+        TaskAction::Cancel => "cancelled",
+        TaskAction::Retry => "retried",
     };
-    if global.output == Format::Json {
-        output::print_json(&json!({ "tasks": ordered }));
+    if global.output == OutputFormat::Json {
+        output::print_json(&json!({ "task_ids": changed }));
     } else {
-        let ink = if ordered.is_empty() { Ink::Yellow } else { Ink::Green };
-        output::note(global, ink, &format!("{} {done}", counted(ordered.len(), "task")));
+        let style = if changed.is_empty() { TextStyle::Yellow } else { TextStyle::Green };
+        output::note(global, style, &format!("{} {done}", counted(changed.len(), "task")));
     }
     Ok(0)
 }
 
-/// Page by page, the newest first. What comes while we are at it is left alone.
-async fn order_all(
-    store: &Arc<dyn Backend>,
+/// Cancels or retries all matching tasks page by page, newest first. Tasks submitted meanwhile are not included.
+async fn act_on_all(
+    store: &Arc<dyn Store>,
     namespace: &Name,
     mut filter: TaskFilter,
-    order: Order,
-) -> Result<Vec<TaskId>, Failure> {
-    let mut ordered = Vec::new();
+    order: TaskAction,
+) -> Result<Vec<TaskId>, CliError> {
+    let mut changed = Vec::new();
     loop {
         let page: Vec<_> = store.tasks(&filter).await?.iter().map(|task| task.id).collect();
-        let Some(last) = page.last().copied() else { return Ok(ordered) };
-        ordered.extend(store.order(namespace, &page, order).await?);
+        let Some(last) = page.last().copied() else { return Ok(changed) };
+        changed.extend(store.apply_task_action(namespace, &page, order).await?);
         filter.before = Some(last);
     }
 }
 
-fn unmoved(task: &TaskView, order: Order) -> String {
+fn unchanged_message(task: &TaskView, order: TaskAction) -> String {
     let state = task.state.as_str();
     match order {
-        Order::Cancel => format!("task {} is {state} already; nothing was changed", task.id),
-        Order::Retry => format!("task {} is {state}; nothing was changed", task.id),
+        TaskAction::Cancel => format!("task {} is already {state}; nothing was changed", task.id),
+        TaskAction::Retry => format!("task {} is {state}; nothing was changed", task.id),
     }
 }
 
-async fn existing(store: &dyn Backend, namespace: &Name, id: TaskId) -> Result<TaskView, Failure> {
+async fn existing(store: &dyn Store, namespace: &Name, id: TaskId) -> Result<TaskView, CliError> {
     store.task(namespace, id).await?.ok_or_else(|| no_such(namespace, id))
 }
 
-fn no_such(namespace: &Name, id: TaskId) -> Failure {
-    Failure::usage(format!(
-        "there is no task {id} in namespace {namespace}, or it is no longer remembered; `tenure tasks list` shows those that \
-         there are"
+fn no_such(namespace: &Name, id: TaskId) -> CliError {
+    CliError::usage(format!(
+        "task {id} does not exist in namespace {namespace}, or was pruned; list the tasks with `tenure tasks list`"
     ))
 }
 
-fn port_stats(finished: &[port::Finished]) -> Vec<port::KindStats> {
-    tenure::claim::stats(finished)
+fn stats_of(finished: &[port::FinishedTask]) -> Vec<port::KindStats> {
+    tenure::rules::work::stats(finished)
 }

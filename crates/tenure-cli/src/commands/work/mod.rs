@@ -1,9 +1,9 @@
 //! `tenure work`: a worker that runs a command for each task.
 //!
-//! The library's worker claims, and gives each task to a handler that runs the command under the watchdog of
-//! [`crate::child`]. The watchdog is told until when the claim is ours, every time that is extended, and ends the whole
-//! process group before that: so nobody else works on the task while something of our attempt is left, also when we are
-//! stopped or killed. We ourselves give a task back only when its command is gone.
+//! The worker of the library passes each claimed task to a handler that runs the command under the watchdog of
+//! [`crate::child`]. The supervisor sends the watchdog every new deadline of the claim, and the watchdog stops the whole
+//! process group before the deadline. So no other worker runs the task while a process of this attempt is left, even if
+//! tenure is stopped or killed. The supervisor releases a task only after its command is gone.
 
 mod attempt;
 
@@ -12,92 +12,93 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::port::{Backend, Json, Profile, QueueKey, StoreError, TaskFilter, TaskState};
+use tenure::port::{QueueKey, RawJson, Store, StoreError, TaskFilter, TaskState, WorkerProfile};
 use tenure::runtime::{host_name, wall_ms};
 use tenure::{TaskContext, TaskError, Tenure, Worker};
 use tokio::sync::watch;
 
-use self::attempt::{Bench, Verdict};
+use self::attempt::{AttemptContext, AttemptResult};
 use super::environment;
-use super::program::{Output, Program, Running};
+use super::handler_command::{CommandSpec, OutputMode, RunningCounter};
 use super::signals::Signals;
 use crate::args::work::WorkArgs;
-use crate::args::{Format, Global};
+use crate::args::{GlobalArgs, OutputFormat};
 use crate::child::SpawnError;
-use crate::exit::Failure;
-use crate::output::{self, Ink, counted, plain};
+use crate::error::CliError;
+use crate::output::{self, TextStyle, counted, plain};
 use crate::store;
 
-/// How often an emptying queue is looked at.
-const GLANCE: Duration = Duration::from_millis(250);
-/// How many tasks are read at once.
+/// Poll interval of `--exit-when-idle`.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Number of tasks per page.
 const PAGE: u32 = 100;
-/// A drain waits for commands for as long as they take; who does not want to wait says it twice.
-const PATIENCE: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Limit of a drain: practically unlimited. A second signal ends the wait.
+const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// What all attempts share.
-struct Shop {
-    bench: Bench,
-    store: Arc<dyn Backend>,
+/// State that all attempts share.
+struct WorkContext {
+    attempts: AttemptContext,
+    store: Arc<dyn Store>,
     json: bool,
-    /// No more waiting: commands are ended, and their tasks go back.
+    /// Set to stop the running commands and release their tasks.
     stop: watch::Sender<bool>,
-    /// The command cannot be executed, which no other task will change.
-    unfit: watch::Sender<Option<(u8, String)>>,
+    /// Set if the command cannot be executed, which is fatal for every task.
+    exec_failure: watch::Sender<Option<(u8, String)>>,
     running: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
 }
 
-pub(crate) async fn run(global: &Global, args: WorkArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &GlobalArgs, args: WorkArgs) -> Result<u8, CliError> {
     let queue = store::queue(global, &args.queue)?;
     let mut signals = Signals::ending()?;
     let tenure = session(global, &args).await?;
-    let shop = Arc::new(Shop {
-        bench: Bench {
-            program: Program {
+    let context = Arc::new(WorkContext {
+        attempts: AttemptContext {
+            program: CommandSpec {
                 argv: args.command.clone(),
                 kill_after: args.kill_after,
-                tick: tenure.timing().beat() / 4,
-                output: Output::Kept,
+                tick: tenure.timing().heartbeat_interval() / 4,
+                output: OutputMode::Kept,
                 withheld: environment::withheld(&args.pass_env),
             },
             worker: tenure.name().to_owned(),
             namespace: queue.namespace.to_string(),
         },
         store: tenure.store().clone(),
-        json: global.output == Format::Json,
+        json: global.output == OutputFormat::Json,
         stop: watch::Sender::new(false),
-        unfit: watch::Sender::new(None),
+        exec_failure: watch::Sender::new(None),
         running: AtomicU64::new(0),
         completed: AtomicU64::new(0),
         failed: AtomicU64::new(0),
     });
-    let worker = worker(&tenure, &args, &queue, &shop).await?;
-    output::note(global, Ink::Green, &format!("{} works on {queue}", plain(tenure.name())));
-    let until_empty = args.until_empty.then(|| Profile {
+    let worker = worker(&tenure, &args, &queue, &context).await?;
+    output::note(global, TextStyle::Green, &format!("{} works on {queue}", plain(tenure.name())));
+    let idle_for = args.exit_when_idle.then(|| WorkerProfile {
         name: tenure.name().to_owned(),
-        kinds: args.kinds.clone(),
+        task_kinds: args.kinds.clone(),
         tags: args.tags.clone(),
     });
-    let ended = until_told(&shop, &queue, until_empty, &mut signals).await;
-    let drained = drain(global, worker, &shop, &mut signals).await;
+    let ended = wait_for_stop(&context, &queue, idle_for, &mut signals).await;
+    let drained = drain(global, worker, &context, &mut signals).await;
     tokio::select! {
         closed = tenure.close() => closed?,
-        // Told to end once more: the store gets no farewell, and waits for the lease.
+        // A second signal: exit at once without releasing the lease.
         _ = signals.next() => {}
     }
-    let (completed, failed) = (shop.completed.load(Ordering::Relaxed), shop.failed.load(Ordering::Relaxed));
+    let (completed, failed) =
+        (context.completed.load(Ordering::Relaxed), context.failed.load(Ordering::Relaxed));
     let done = counted(usize::try_from(completed).unwrap_or(usize::MAX), "task");
-    output::note(global, Ink::Dim, &format!("{done} completed, {failed} failed"));
+    output::note(global, TextStyle::Dim, &format!("{done} completed, {failed} failed"));
     ended?;
     drained.map(|()| 0)
 }
 
-async fn session(global: &Global, args: &WorkArgs) -> Result<Tenure, Failure> {
+async fn session(global: &GlobalArgs, args: &WorkArgs) -> Result<Tenure, CliError> {
     tenure::Timing::new(args.lease, None).map_err(tenure::Error::from)?;
     let mut builder = store::builder(global)?.lease(args.lease);
-    if let Some(name) = &args.worker {
+    if let Some(name) = &args.name {
         builder = builder.name(name);
     }
     Ok(builder.open().await?)
@@ -107,25 +108,25 @@ async fn worker(
     tenure: &Tenure,
     args: &WorkArgs,
     queue: &QueueKey,
-    shop: &Arc<Shop>,
-) -> Result<Worker, Failure> {
+    context: &Arc<WorkContext>,
+) -> Result<Worker, CliError> {
     let handler = {
-        let shop = shop.clone();
+        let context = context.clone();
         move |task: TaskContext| {
-            let shop = shop.clone();
-            async move { shop.work_on(task).await }
+            let context = context.clone();
+            async move { context.work_on(task).await }
         }
     };
     let builder = tenure
         .worker(queue.name.as_str())
         .namespace(queue.namespace.as_str())
-        .sort("command")
+        .description("command")
         .location(host_name())
         .tags(args.tags.clone())
         .concurrency(args.concurrency as usize)
-        // A command takes longer than a claim: none waits here that another could begin.
+        // A command takes longer than a claim, so prefetched tasks would only wait here.
         .prefetch(0)
-        .grace(PATIENCE);
+        .grace(UNLIMITED);
     let builder = match args.kinds.is_empty() {
         true => builder.handler(handler),
         false => args.kinds.iter().fold(builder, |builder, kind| builder.kind(kind, handler.clone())),
@@ -133,46 +134,50 @@ async fn worker(
     Ok(builder.start().await?)
 }
 
-/// Until we are told to end, nothing is left, or the command turns out to be none.
-async fn until_told(
-    shop: &Shop,
+/// Waits for a signal, for an idle queue, or for a command that cannot be executed.
+async fn wait_for_stop(
+    context: &WorkContext,
     queue: &QueueKey,
-    until_empty: Option<Profile>,
+    idle_for: Option<WorkerProfile>,
     signals: &mut Signals,
-) -> Result<(), Failure> {
-    let mut unfit = shop.unfit.subscribe();
+) -> Result<(), CliError> {
+    let mut exec_failure = context.exec_failure.subscribe();
     let empty = async {
-        match until_empty {
-            Some(worker) => emptied(shop.store.as_ref(), queue, &worker).await,
+        match idle_for {
+            Some(worker) => wait_until_idle(context.store.as_ref(), queue, &worker).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
         _ = signals.next() => Ok(()),
         () = empty => Ok(()),
-        found = unfit.wait_for(Option::is_some) => match found.ok().and_then(|found| found.clone()) {
-            Some((code, message)) => Err(Failure::new(code, message)),
+        found = exec_failure.wait_for(Option::is_some) => match found.ok().and_then(|found| found.clone()) {
+            Some((code, message)) => Err(CliError::new(code, message)),
             None => Ok(()),
         },
     }
 }
 
-/// Completes when the queue has no task that this worker could claim, now or when another worker returns it.
-async fn emptied(store: &dyn Backend, queue: &QueueKey, worker: &Profile) {
+/// Completes when the queue has no task that this worker could claim, now or after another worker releases it.
+async fn wait_until_idle(store: &dyn Store, queue: &QueueKey, worker: &WorkerProfile) {
     loop {
         match has_task_for(store, queue, worker).await {
             Ok(true) => {}
             Ok(false) => return,
-            Err(error) => tracing::warn!("cannot see whether {queue} is empty: {error}"),
+            Err(error) => tracing::warn!("cannot read the tasks of {queue}: {error}"),
         }
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Whether a ready, held or claimed task of the queue suits the worker. The counts answer for an empty queue; otherwise the
-/// tasks are read page by page until one suits.
-async fn has_task_for(store: &dyn Backend, queue: &QueueKey, worker: &Profile) -> Result<bool, StoreError> {
-    const BUSY: [TaskState; 3] = [TaskState::Ready, TaskState::Held, TaskState::Claimed];
+/// Whether a ready, blocked or claimed task of the queue matches the worker. Checks the counts first, then reads the tasks page
+/// by page until one matches.
+async fn has_task_for(
+    store: &dyn Store,
+    queue: &QueueKey,
+    worker: &WorkerProfile,
+) -> Result<bool, StoreError> {
+    const BUSY: [TaskState; 3] = [TaskState::Ready, TaskState::Blocked, TaskState::Claimed];
     match store.queue(queue).await? {
         Some(view) if BUSY.iter().any(|state| view.count(*state) > 0) => {}
         _ => return Ok(false),
@@ -186,7 +191,7 @@ async fn has_task_for(store: &dyn Backend, queue: &QueueKey, worker: &Profile) -
     };
     loop {
         let tasks = store.tasks(&filter).await?;
-        if tasks.iter().any(|task| task.suits(worker)) {
+        if tasks.iter().any(|task| task.may_be_claimed_by(worker)) {
             return Ok(true);
         }
         match tasks.last() {
@@ -196,18 +201,27 @@ async fn has_task_for(store: &dyn Backend, queue: &QueueKey, worker: &Profile) -
     }
 }
 
-/// Finishes what runs; told again, ends it.
-async fn drain(global: &Global, worker: Worker, shop: &Shop, signals: &mut Signals) -> Result<(), Failure> {
-    if shop.running.load(Ordering::Relaxed) > 0 {
-        output::note(global, Ink::Dim, "finishing what runs; told again, it is ended and given back");
+/// Waits for running commands; a second signal stops them.
+async fn drain(
+    global: &GlobalArgs,
+    worker: Worker,
+    context: &WorkContext,
+    signals: &mut Signals,
+) -> Result<(), CliError> {
+    if context.running.load(Ordering::Relaxed) > 0 {
+        output::note(
+            global,
+            TextStyle::Dim,
+            "waiting for running commands; send the signal again to stop them and release their tasks",
+        );
     }
     let drained = worker.drain();
     tokio::pin!(drained);
     let drained = tokio::select! {
         drained = &mut drained => drained,
         _ = signals.next() => {
-            output::note(global, Ink::Yellow, "told again: ending what runs, and giving it back");
-            shop.stop.send_replace(true);
+            output::note(global, TextStyle::Yellow, "stopping running commands and releasing their tasks");
+            context.stop.send_replace(true);
             drained.await
         }
     };
@@ -215,55 +229,56 @@ async fn drain(global: &Global, worker: Worker, shop: &Shop, signals: &mut Signa
     Ok(())
 }
 
-impl Shop {
-    async fn work_on(&self, context: TaskContext) -> Result<Option<Json>, TaskError> {
-        let _running = Running::begin(&self.running);
+impl WorkContext {
+    async fn work_on(&self, context: TaskContext) -> Result<Option<RawJson>, TaskError> {
+        let _running = RunningCounter::start(&self.running);
         let keep = self.store.kernel_lock(context.session());
         let mut stop = self.stop.subscribe();
         let over = async {
-            // The sender lives as long as we do.
+            // The sender lives as long as `self`.
             let _ = stop.wait_for(|stop| *stop).await;
         };
-        let verdict = match self.bench.attempt(&context, keep, over).await {
-            Ok(verdict) => verdict,
+        let result = match self.attempts.attempt(&context, keep, over).await {
+            Ok(result) => result,
             Err(error @ SpawnError::Exec { .. }) => {
-                // Not this task's fault: it goes back as if it had not been claimed.
-                self.unfit.send_replace(Some((error.exit_code() as u8, error.to_string())));
+                // Not a failure of the task: release it without counting the attempt.
+                self.exec_failure.send_replace(Some((error.exit_code() as u8, error.to_string())));
                 return Err(TaskError::release());
             }
-            Err(error) => Verdict::Failed(error.to_string()),
+            Err(error) => AttemptResult::Failed(error.to_string()),
         };
-        self.tell(&context, &verdict);
-        match verdict {
-            Verdict::Completed(output) => Ok(output),
-            Verdict::Failed(why) => Err(TaskError::fail(why)),
-            // If the claim is lost, it is not ours to give back, and nothing comes of it.
-            Verdict::Ended => Err(TaskError::release()),
+        self.print_result(&context, &result);
+        match result {
+            AttemptResult::Completed(result) => Ok(result),
+            AttemptResult::Failed(why) => Err(TaskError::fail(why)),
+            // If the claim is lost, the release has no effect.
+            AttemptResult::Ended => Err(TaskError::release()),
         }
     }
 
-    fn tell(&self, context: &TaskContext, verdict: &Verdict) {
+    fn print_result(&self, context: &TaskContext, result: &AttemptResult) {
         let task = context.task();
-        let (word, ink, why) = match verdict {
-            Verdict::Completed(_) => ("completed", Ink::Green, ""),
-            Verdict::Failed(why) => ("failed", Ink::Red, why.as_str()),
-            Verdict::Ended => ("ended", Ink::Yellow, "the claim is lost, or given back"),
+        let (word, style, why) = match result {
+            AttemptResult::Completed(_) => ("completed", TextStyle::Green, ""),
+            AttemptResult::Failed(why) => ("failed", TextStyle::Red, why.as_str()),
+            AttemptResult::Ended => ("stopped", TextStyle::Yellow, "the claim is lost or released"),
         };
-        match verdict {
-            Verdict::Completed(_) => drop(self.completed.fetch_add(1, Ordering::Relaxed)),
-            Verdict::Failed(_) => drop(self.failed.fetch_add(1, Ordering::Relaxed)),
-            Verdict::Ended => {}
+        match result {
+            AttemptResult::Completed(_) => drop(self.completed.fetch_add(1, Ordering::Relaxed)),
+            AttemptResult::Failed(_) => drop(self.failed.fetch_add(1, Ordering::Relaxed)),
+            AttemptResult::Ended => {}
         }
         if self.json {
             output::print_json(&json!({
-                "task": task.id, "token": task.token, "attempt": task.attempt, "outcome": word, "why": why, "at_ms": wall_ms(),
+                "task_id": task.id, "token": task.token, "attempt": task.attempt, "outcome": word, "error": why,
+                "finished_at_ms": wall_ms(),
             }));
             return;
         }
         let why = if why.is_empty() { String::new() } else { format!(": {}", plain(why)) };
         crate::output::err_line(format_args!(
             "{} task {} {word}, attempt {} of {}{why}",
-            output::paint_err("●", ink),
+            output::paint_err("●", style),
             task.id,
             task.attempt,
             task.max_attempts

@@ -1,38 +1,38 @@
-//! An event: what is published, and what is read.
+//! Events: publishing and reading.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::port::Json;
+use crate::port::RawJson;
 use crate::{Name, Token};
 
-/// The longest payload, in bytes, unless the topic allows less.
+/// Maximum payload size in bytes. A topic may allow less.
 pub const EVENT_BYTES_MAX: usize = 1 << 20;
 
-/// The most events of one call.
+/// Maximum number of events in one call.
 pub const PUBLISH_MAX: usize = 10_000;
 
-/// The most bytes of one call, and of one read unless its first unit alone has more.
+/// Maximum bytes of one publish call, and of one read unless its first commit batch alone exceeds it.
 pub const READ_BYTES: usize = 16 << 20;
 
-/// The most events that are delivered together because they were published together.
-pub const UNIT_MAX: usize = 1_000;
+/// Maximum number of events in one commit batch.
+pub const COMMIT_BATCH_MAX: usize = 1_000;
 
-/// The longest key, type, header name or idempotency key, in bytes.
+/// Maximum length of a key, type, header name or idempotency key, in bytes.
 pub const KEY_MAX: usize = 512;
 
-/// The most headers of one event, and the most bytes of them all.
+/// Maximum number of headers of an event, and their maximum total size in bytes.
 pub const HEADERS_MAX: (usize, usize) = (64, 16 << 10);
 
-/// Which topic: a name within a namespace.
+/// Identity of a topic: a name in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TopicKey {
-    /// The tenant.
+    /// Namespace.
     pub namespace: Name,
-    /// The topic's name in it.
+    /// Name of the topic.
     pub name: Name,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for TopicKey {
     }
 }
 
-/// An event's number, given by the store, unique in it: what makes its handling idempotent.
+/// Id of an event, unique in the store. Handlers can use it for idempotency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -65,18 +65,18 @@ impl fmt::Display for EventId {
     }
 }
 
-/// A place in a slot. Positions grow in the order of commits, with gaps; 0 is before everything. Events that were published
-/// in one transaction share one, up to [`UNIT_MAX`] of them.
-pub type Position = u64;
+/// Offset of a commit batch in a partition. Offsets grow in commit order, with gaps; 0 precedes all events. The
+/// events of one transaction in one partition share an offset, up to [`COMMIT_BATCH_MAX`] of them.
+pub type Offset = u64;
 
-/// What an event carries.
+/// Payload of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Payload {
     /// A JSON value.
     #[serde(rename = "payload")]
-    Json(Json),
-    /// Bytes, in base64 on the wire.
+    Json(RawJson),
+    /// Bytes, serialized as base64.
     #[serde(rename = "payload_base64", with = "in_base64")]
     #[cfg_attr(feature = "schema", schema(value_type = String, format = "byte"))]
     Bytes(Vec<u8>),
@@ -84,12 +84,12 @@ pub enum Payload {
 
 impl Default for Payload {
     fn default() -> Self {
-        Payload::Json(Json::default())
+        Payload::Json(RawJson::default())
     }
 }
 
 impl Payload {
-    /// How many bytes.
+    /// Size in bytes.
     pub fn len(&self) -> usize {
         match self {
             Payload::Json(json) => json.as_str().len(),
@@ -97,87 +97,88 @@ impl Payload {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the payload has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// An event to be published. `NewEvent::new("order.paid")` is an ordinary one.
+/// An event to publish. `NewEvent::new("order.paid")` has default options.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(try_from = "super::wire::NewEventIn")]
+#[serde(try_from = "super::json::NewEventJson")]
 pub struct NewEvent {
-    /// Events with the same key are delivered in the order of their commits. `None`: in any order.
+    /// Key. Events with the same key are delivered in commit order; events without a key in any order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What happened.
+    /// Type of the event.
     #[serde(rename = "type")]
     pub kind: String,
-    /// With what.
+    /// Payload.
     #[serde(flatten)]
     pub payload: Payload,
-    /// More about it.
+    /// Headers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub headers: BTreeMap<String, String>,
-    /// Published again under the same idempotency key (within the topic, for as long as the first is kept): the first one.
+    /// Idempotency key. A second publication with the same key to the same topic returns the first event, as long as
+    /// that one is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Under which token it was published, if it was by a leader.
+    /// Token of the leader that published it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader_token: Option<Token>,
 }
 
 impl NewEvent {
-    /// An ordinary event of this type.
+    /// An event of this type with default options.
     pub fn new(kind: impl Into<String>) -> NewEvent {
         NewEvent { kind: kind.into(), ..NewEvent::default() }
     }
 }
 
-/// What came of publishing an event.
+/// The result of publishing an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Published {
-    /// The event's number.
+pub struct PublishReceipt {
+    /// Event id.
     pub id: EventId,
-    /// In which slot it lies.
-    pub slot: u32,
-    /// Whether it is new; otherwise it was there already under the same idempotency key.
-    pub new: bool,
+    /// Partition of the event.
+    pub partition: u32,
+    /// Whether the event was created; otherwise an event with the same idempotency key existed.
+    pub created: bool,
 }
 
-/// An event, as it is read.
+/// A stored event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(try_from = "super::wire::EventIn")]
+#[serde(try_from = "super::json::EventJson")]
 pub struct Event {
-    /// Which.
+    /// Event id.
     pub id: EventId,
-    /// In which slot.
-    pub slot: u32,
-    /// Where in it.
-    pub position: Position,
-    /// Its key.
+    /// Partition.
+    pub partition: u32,
+    /// Offset in the partition.
+    pub offset: Offset,
+    /// Key.
     pub key: Option<String>,
-    /// What happened.
+    /// Type.
     #[serde(rename = "type")]
-    pub kind: String,
-    /// With what.
+    pub event_type: String,
+    /// Payload.
     #[serde(flatten)]
     pub payload: Payload,
-    /// More about it.
+    /// Headers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// Under which token it was published, if it was by a leader.
+    /// Token of the leader that published it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader_token: Option<Token>,
-    /// When it was published (in PostgreSQL: committed), by the store's wall clock, in milliseconds since 1970.
-    pub at_ms: i64,
+    /// Time of publication (in PostgreSQL, of the commit), by the store's wall clock, in milliseconds since 1970.
+    pub published_at_ms: i64,
 }
 
-/// Bytes as base64 text.
+/// Bytes serialized as base64 text.
 mod in_base64 {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;

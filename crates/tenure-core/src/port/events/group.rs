@@ -1,20 +1,20 @@
-//! Groups: who reads what, how far, and under which token.
+//! Consumer groups: members, partition leases, parked events and webhooks.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, EventId, Position, TopicKey};
+use super::{Event, EventId, Offset, TopicKey};
 use crate::port::{Backoff, Pause};
 use crate::{Name, SessionId, Token};
 
-/// Which group: a name within a topic.
+/// Identity of a consumer group: a name in a topic.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GroupKey {
-    /// Of which topic.
+    /// Topic.
     pub topic: TopicKey,
-    /// The group's name.
+    /// Name of the group.
     pub name: Name,
 }
 
@@ -31,380 +31,384 @@ impl fmt::Display for GroupKey {
     }
 }
 
-/// Where a new group begins, and where `reset` puts one.
+/// Where a new group starts, or where a reset moves a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Begin {
-    /// With the oldest event that is kept.
+#[serde(rename_all = "snake_case")]
+pub enum StartOffset {
+    /// At the oldest stored event.
     #[default]
     Earliest,
-    /// With the next event to come.
+    /// After the newest event.
     Latest,
-    /// After this position.
-    Position(Position),
-    /// With the first event at or after this moment, in milliseconds since 1970.
-    Time(i64),
+    /// After this offset.
+    Offset(Offset),
+    /// At the first event published at or after this instant, in milliseconds since 1970.
+    PublishedAtMs(i64),
 }
 
-/// How a group is set.
+/// Settings of a consumer group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct GroupSettings {
-    /// How often an event is tried before it is dead and its key parked.
+    /// Maximum number of attempts before an event becomes a dead letter.
     pub max_attempts: u32,
-    /// How long to wait before the next attempt.
+    /// Backoff between attempts.
     pub backoff: Backoff,
 }
 
 impl Default for GroupSettings {
     fn default() -> Self {
-        GroupSettings { max_attempts: 10, backoff: Backoff { first_ms: 500, most_ms: 60_000 } }
+        GroupSettings { max_attempts: 10, backoff: Backoff { initial_ms: 500, max_ms: 60_000 } }
     }
 }
 
-/// A member that joins a group.
+/// A request to join a consumer group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Join {
-    /// Which group. Made with the usual settings if it is not there; the topic must be.
+pub struct JoinGroupRequest {
+    /// Group to join. It is created with default settings if it does not exist; the topic must exist.
     pub group: GroupKey,
-    /// On whose beat the member's shares live. Refused (`Trouble::Request`) if it is not live.
+    /// Session whose heartbeats keep the member's partitions. Rejected (`ErrorKind::Request`) if it is not live.
     pub session: SessionId,
-    /// What the member is called: shares go back to the same name after a restart.
+    /// Name of the member. After a restart, a member with the same name gets its partitions back.
     pub member: String,
-    /// Where the group begins, if it is new.
+    /// Where the group starts, if it is new.
     #[serde(default)]
-    pub from: Begin,
+    pub from: StartOffset,
 }
 
-/// A group as its members see it: who there is, and who has which slot. One look, one moment.
+/// Members, partition leases and settings of a group at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct GroupLook {
-    /// Its members whose sessions live, by session. Whoever is not among them has no say.
-    pub members: Vec<Member>,
-    /// The slots, all of them, by number.
-    pub shares: Vec<Share>,
-    /// How it is set.
+pub struct GroupAssignment {
+    /// Members with a live session, ordered by session.
+    pub members: Vec<GroupMember>,
+    /// Leases of all partitions, ordered by partition.
+    pub partition_leases: Vec<PartitionLease>,
+    /// Settings.
     pub settings: GroupSettings,
-    /// Set while nothing is to be read.
+    /// Set while the group is paused.
     pub paused: Option<Pause>,
-    /// For how long the group has had members without a break, in milliseconds by the store's clock: while it gathers, slots
-    /// are left for those who had them.
-    pub gathered_ms: u64,
+    /// How long the group has had members without interruption, in milliseconds by the store's clock. In the first
+    /// moments, partitions are kept free for their previous members.
+    pub active_ms: u64,
 }
 
-/// A member of a group.
+/// A member of a consumer group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Member {
-    /// Its session.
+pub struct GroupMember {
+    /// Session of the member.
     pub session: SessionId,
-    /// Its name.
+    /// Name of the member.
     pub name: String,
 }
 
-/// A slot of a group: a lease, and how far it has been read.
+/// The lease of a group on a partition, with its committed offset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Share {
-    /// Which slot.
-    pub slot: u32,
-    /// The token under which it was last held: greater with every taking, and with every reset.
+pub struct PartitionLease {
+    /// Partition.
+    pub partition: u32,
+    /// Token of the latest lease; grows with every take and every reset.
     pub token: Token,
-    /// Who has it: a session that lives. `None`: it is free.
+    /// Live session that holds the lease. `None` if it is free.
     pub holder: Option<SessionId>,
-    /// The name of who had it last, or has it. Empty: nobody ever did.
-    pub last: String,
-    /// Everything up to here is read.
-    pub position: Position,
+    /// Name of the current or last member. Empty if no member ever held the lease.
+    pub last_member: String,
+    /// Committed offset: all events up to it are processed or parked.
+    pub committed_offset: Offset,
 }
 
-/// Slots to be taken. Each by compare-and-swap: it is free, and its token is the one that was seen.
+/// A request to take free partitions. Each is taken by compare-and-swap on its token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct TakeShares {
-    /// Of which group.
+pub struct TakePartitionsRequest {
+    /// Group.
     pub group: GroupKey,
-    /// For which session: live, and a member.
+    /// Session of the member. It must be live and a member of the group.
     pub session: SessionId,
-    /// Which slots, under which tokens they were seen.
-    pub slots: Vec<(u32, Token)>,
+    /// Partitions with their observed tokens.
+    pub partitions: Vec<(u32, Token)>,
 }
 
-/// A slot that was taken: what its new holder must know.
+/// A partition lease that was just taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Taken {
-    /// Which.
-    pub slot: u32,
-    /// The new token.
+pub struct TakenPartition {
+    /// Partition.
+    pub partition: u32,
+    /// New token.
     pub token: Token,
-    /// Everything up to here is read.
-    pub position: Position,
-    /// Events after it that are done already (see [`ShareCommit::done`]).
-    pub done: Vec<EventId>,
-    /// The keys that are set aside in it, each by the first of its events.
-    pub aside: Vec<AsideKey>,
+    /// Committed offset.
+    pub offset: Offset,
+    /// Events after it that are already processed (see [`PartitionCommit::processed`]).
+    pub processed_event_ids: Vec<EventId>,
+    /// Parked keys of the partition, each with its first event.
+    pub parked_keys: Vec<ParkedKey>,
 }
 
-/// A wish to read slots.
+/// A request to read events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct ReadAsk {
-    /// Of which topic.
+pub struct ReadEventsRequest {
+    /// Topic.
     pub topic: TopicKey,
-    /// Each slot, and after which position.
-    pub after: Vec<(u32, Position)>,
-    /// How many events at most, of all slots together. What was published together is never cut, so it may be up to
-    /// [`UNIT_MAX`](super::UNIT_MAX) more.
+    /// Partitions, each with the offset to read after.
+    pub after: Vec<(u32, Offset)>,
+    /// Maximum number of events of all partitions together. Commit batches are not split, so the result may have up
+    /// to [`COMMIT_BATCH_MAX`](super::COMMIT_BATCH_MAX) events more.
     pub limit: u32,
 }
 
-/// What a member says about a slot. All of it counts, or nothing: in one transaction with what the handler did, if it did it in
-/// this store.
+/// A member's commit for one partition, applied as a whole or not at all. It can run in one transaction with the
+/// changes of the handler, if those are in the same store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct ShareCommit {
-    /// Of which group.
+pub struct PartitionCommit {
+    /// Group.
     pub group: GroupKey,
-    /// Which slot.
-    pub slot: u32,
-    /// Under which token. Refused if the slot was taken, or the group reset, since.
+    /// Partition.
+    pub partition: u32,
+    /// Token of the lease. Rejected if the partition was taken or the group reset since.
     pub token: Token,
-    /// Everything up to here is read now, or done, or set aside. `None`: that is unchanged.
+    /// New committed offset: all events up to it are processed or parked. `None` leaves it unchanged.
     #[serde(default)]
-    pub position: Option<Position>,
-    /// Events after the position that are done, and where each lies, which is what the store finds it by: keys that were worked on
-    /// beside one another. Forgotten as the position passes them; one that does not lie there is not remembered.
+    pub offset: Option<Offset>,
+    /// Processed events after the committed offset, each with its offset, by which the store finds it. They occur
+    /// because keys are processed in parallel. The store deletes an entry once the committed offset passes it, and
+    /// ignores an entry whose event is not at that offset.
     #[serde(default)]
-    pub done: Vec<(EventId, Position)>,
-    /// Events that are set aside now: they failed, or their key waits.
+    pub processed: Vec<(EventId, Offset)>,
+    /// Events to park: they failed, or an earlier event of their key is parked.
     #[serde(default)]
-    pub set_aside: Vec<SetAside>,
-    /// What became of events that were aside before.
+    pub parked: Vec<ParkEventRequest>,
+    /// New states of events that were already parked.
     #[serde(default)]
-    pub settled: Vec<(EventId, Aside)>,
+    pub parked_results: Vec<(EventId, ParkedEventState)>,
 }
 
-/// An event that is set aside.
+/// An event to park.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SetAside {
-    /// Which; the store keeps a copy of it, so that retention does not matter.
-    pub event: EventId,
-    /// Where it lies: what the store finds it by.
-    pub position: Position,
-    /// How it stands.
-    pub how: Aside,
+pub struct ParkEventRequest {
+    /// Event id. The store keeps a copy of the event, so retention does not affect it.
+    pub event_id: EventId,
+    /// Offset of the event, by which the store finds it.
+    pub offset: Offset,
+    /// State of the parked event.
+    pub state: ParkedEventState,
 }
 
-/// How an event that is aside stands.
+/// State of a parked event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Aside {
-    /// It is done. Only for what was aside before.
-    Done,
-    /// It waits behind another of its key.
-    Behind,
-    /// It failed, and is tried again.
+#[serde(rename_all = "snake_case")]
+pub enum ParkedEventState {
+    /// Processed. Allowed only for an event that was already parked.
+    Processed,
+    /// Waits behind an earlier event of its key.
+    Waiting,
+    /// Failed; another attempt follows.
     Retry {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// In how long, in milliseconds. The caller has drawn the jitter.
-        after_ms: u64,
-        /// What went wrong.
+        /// Delay before the next attempt, in milliseconds. The caller has already applied the jitter.
+        retry_in_ms: u64,
+        /// Error message.
         error: String,
     },
-    /// It failed for good: its key is parked until somebody replays or drops it.
+    /// A dead letter: failed permanently. Its key stays parked until an operator replays or drops the event.
     Dead {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// What went wrong.
+        /// Error message.
         error: String,
     },
 }
 
-/// A key that is set aside in a slot, by the first of its events. An event without a key stands for itself.
+/// A parked key of a partition, with its first event. An event without a key is parked alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct AsideKey {
+pub struct ParkedKey {
     /// The key.
     pub key: Option<String>,
-    /// The first event of it that is aside.
-    pub event: EventId,
-    /// How often that one was tried.
+    /// First parked event of the key.
+    pub event_id: EventId,
+    /// Number of attempts of that event.
     pub attempts: u32,
-    /// In how long it is due, in milliseconds; 0: it is. `None`: it is dead, and the key parked.
-    pub due_in_ms: Option<u64>,
+    /// Delay before the next attempt, in milliseconds; 0 if it is due. `None` if the event is a dead letter.
+    pub retry_in_ms: Option<u64>,
 }
 
-/// What came of a [`ShareCommit`].
+/// The result of a [`PartitionCommit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Committed {
-    /// It counts.
-    Yes,
-    /// The slot is not held under this token: nothing was changed.
-    Stale,
+#[serde(rename_all = "snake_case")]
+pub enum CommitResult {
+    /// The commit was applied.
+    Committed,
+    /// The partition is not held under this token. Nothing was changed.
+    LeaseLost,
 }
 
-/// An event that is aside, as people see it and as a member retries it.
+/// A parked event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(try_from = "super::wire::AsideIn")]
-pub struct AsideView {
+#[serde(try_from = "super::json::ParkedEventJson")]
+pub struct ParkedEvent {
     /// The event.
     #[serde(flatten)]
     pub event: Event,
-    /// Whether it is dead: tried for the last time, its key parked.
+    /// Whether it is a dead letter.
     pub dead: bool,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
-    /// What went wrong last. Empty: it waits behind another.
-    pub error: String,
-    /// When it was set aside, or failed last, by the store's wall clock.
-    pub failed_at_ms: i64,
-    /// In how long it is tried again, in milliseconds. `None`: it is dead, or waits behind another.
-    pub due_in_ms: Option<u64>,
-    /// How many of its key wait behind it, counted up to a thousand.
-    pub behind: u64,
+    /// Last error. Empty if the event only waits behind another one.
+    pub last_error: String,
+    /// When it was parked or last failed, by the store's wall clock.
+    pub last_failed_at_ms: i64,
+    /// Delay before the next attempt, in milliseconds. `None` if it is a dead letter or waits behind another event.
+    pub retry_in_ms: Option<u64>,
+    /// Number of events of its key that wait behind it, counted up to 1,000.
+    pub waiting_behind_count: u64,
 }
 
-/// Which events that are aside to show, in the order of their numbers; those of one key in the order in which they are to be
-/// handled, which is that of their positions.
+/// Which parked events to list, ordered by event id. Events of one key are ordered by offset, the order of their
+/// processing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AsideFilter {
-    /// Of which group.
+pub struct ParkedEventFilter {
+    /// Group.
     pub group: GroupKey,
-    /// Only the dead.
+    /// Only dead letters.
     pub dead: bool,
-    /// Only of this slot.
-    pub slot: Option<u32>,
-    /// Only of this key.
+    /// Only events of this partition.
+    pub partition: Option<u32>,
+    /// Only events of this key.
     pub key: Option<String>,
-    /// After this number, for the next page.
+    /// Continue after this event id.
     pub after: Option<EventId>,
-    /// How many at most.
+    /// Maximum number of events.
     pub limit: u32,
 }
 
-impl AsideFilter {
-    /// The first that is aside at or after this one: they go by their numbers, and 0 is before all of them.
-    pub fn from(group: GroupKey, event: EventId) -> AsideFilter {
+impl ParkedEventFilter {
+    /// A filter for the first parked event whose id is at least `event`.
+    pub fn from(group: GroupKey, event: EventId) -> ParkedEventFilter {
         let after = event.0.checked_sub(1).map(EventId);
-        AsideFilter { group, dead: false, slot: None, key: None, after, limit: 1 }
+        ParkedEventFilter { group, dead: false, partition: None, key: None, after, limit: 1 }
     }
 }
 
-/// What an operator wants with dead events.
+/// An operator's action on dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum DeadOrder {
-    /// Try it again, as often as at first; those behind it follow in order.
+#[serde(rename_all = "snake_case")]
+pub enum DeadLetterAction {
+    /// Resets the attempts and tries the event again; the events behind it follow in order.
     Replay,
-    /// Forget it; those behind it follow in order.
+    /// Drops the event; the events behind it follow in order.
     Drop,
 }
 
-/// A group as people see it.
+/// A consumer group as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct GroupView {
-    /// Which.
+    /// Topic and name.
     #[serde(flatten)]
     pub key: GroupKey,
-    /// How it is set.
+    /// Settings.
     pub settings: GroupSettings,
-    /// Set while nothing is to be read.
+    /// Set while the group is paused.
     pub paused: Option<Pause>,
-    /// Its members whose sessions live.
-    pub members: Vec<Member>,
-    /// Its slots, by number.
-    pub slots: Vec<SlotView>,
-    /// How many events are tried again or wait behind one that is.
-    pub aside: u64,
-    /// How many are dead.
-    pub dead: u64,
-    /// How many slots ever changed hands from one name to another.
-    pub moves: u64,
-    /// Where a server pushes its events to, if it does.
-    pub push: Option<PushView>,
+    /// Members with a live session.
+    pub members: Vec<GroupMember>,
+    /// Partitions, ordered by number.
+    pub partitions: Vec<PartitionView>,
+    /// Number of parked events that are not dead letters.
+    pub parked_event_count: u64,
+    /// Number of dead letters.
+    pub dead_letter_count: u64,
+    /// Number of partitions that ever moved from one member name to another.
+    pub rebalanced_partition_count: u64,
+    /// Webhook of the group, if it has one.
+    pub webhook: Option<Webhook>,
 }
 
 impl GroupView {
-    /// How many events are unread in all slots, and whether that is exact.
+    /// Number of unread events in all partitions, and whether the number is exact.
     pub fn lag(&self) -> (u64, bool) {
-        self.slots.iter().fold((0, true), |(sum, exact), slot| (sum + slot.lag, exact && slot.lag_exact))
+        self.partitions.iter().fold((0, true), |(sum, exact), partition| {
+            (sum + partition.lag_events, exact && partition.lag_exact)
+        })
     }
 
-    /// As it is shown to whoever may look: where it is pushed to without the query, which may be a secret.
-    pub fn shown(mut self) -> GroupView {
-        if let Some(push) = &mut self.push {
-            push.url = push.shown();
+    /// A copy for display: the query of the webhook URL, which may contain a secret, is removed.
+    pub fn redacted(mut self) -> GroupView {
+        if let Some(webhook) = &mut self.webhook {
+            webhook.url = webhook.redacted_url();
         }
         self
     }
 }
 
-/// A slot of a group, as people see it.
+/// A partition of a group, with its lag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SlotView {
-    /// The lease.
+pub struct PartitionView {
+    /// Lease and committed offset.
     #[serde(flatten)]
-    pub share: Share,
-    /// The position of the slot's last event.
-    pub end: Position,
-    /// How many events are unread.
-    pub lag: u64,
-    /// Whether that was counted to the end; a long lag is counted up to [`LAG_COUNTED`] and not further.
+    pub partition_lease: PartitionLease,
+    /// Offset of the last event in the partition.
+    pub end_offset: Offset,
+    /// Number of unread events.
+    pub lag_events: u64,
+    /// Whether the number is exact. Counting stops at [`LAG_COUNT_MAX`].
     pub lag_exact: bool,
-    /// For how long the oldest unread event has waited, in milliseconds by the store's clock.
+    /// Age of the oldest unread event, in milliseconds by the store's clock.
     pub lag_ms: u64,
 }
 
-/// The most groups of a topic. Whoever may read makes one by naming it, and each keeps what it has not read from being forgotten.
+/// Maximum number of groups of a topic. A reader creates a group by naming it, and every group delays the pruning of
+/// events that it has not read.
 pub const GROUPS_MAX: usize = 256;
 
-/// Up to how many unread events of a slot are counted.
-pub const LAG_COUNTED: u64 = 10_000;
+/// Maximum number of unread events counted per partition.
+pub const LAG_COUNT_MAX: u64 = 10_000;
 
-/// Where a server pushes a group's events to.
+/// Webhook of a group, with its signing secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Push {
-    /// By `POST`, one event each.
+pub struct WebhookSettings {
+    /// URL that receives one `POST` per event.
     pub url: String,
-    /// What the signatures are made with. Never shown again.
+    /// Signing secret. Never returned.
     pub secret: String,
-    /// How long an answer may take.
+    /// Timeout of a request.
     pub timeout_ms: u64,
 }
 
-/// The same, without the secret.
+/// Webhook of a group, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct PushView {
-    /// By `POST`, one event each.
+pub struct Webhook {
+    /// URL that receives one `POST` per event.
     pub url: String,
-    /// How long an answer may take.
+    /// Timeout of a request.
     pub timeout_ms: u64,
 }
 
-impl PushView {
-    /// The address as it is shown to whoever may look: without the query, which may be a secret.
-    pub fn shown(&self) -> String {
+impl Webhook {
+    /// The URL for display, without its query, which may contain a secret.
+    pub fn redacted_url(&self) -> String {
         match self.url.split_once(['?', '#']) {
             Some((plain, _)) => format!("{plain}?…"),
             None => self.url.clone(),
@@ -412,14 +416,14 @@ impl PushView {
     }
 }
 
-/// What `reset` did, or would do, to a slot.
+/// The change that a reset made, or would make, to a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Moved {
-    /// Which slot.
-    pub slot: u32,
-    /// Where it was.
-    pub from: Position,
-    /// Where it is now.
-    pub to: Position,
+pub struct OffsetChange {
+    /// Partition.
+    pub partition: u32,
+    /// Committed offset before the reset.
+    pub from_offset: Offset,
+    /// Committed offset after the reset.
+    pub to_offset: Offset,
 }

@@ -1,89 +1,89 @@
-//! Topics, as people set and see them.
+//! Topics: settings and views.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Position, TopicKey};
+use super::{Offset, TopicKey};
 
-/// How many slots a topic has unless it says otherwise.
-pub const SLOTS: u32 = 64;
+/// Default number of partitions of a topic.
+pub const DEFAULT_PARTITIONS: u32 = 64;
 
-/// The most slots of a topic.
-pub const SLOTS_MAX: u32 = 1_024;
+/// Maximum number of partitions of a topic.
+pub const PARTITIONS_MAX: u32 = 1_024;
 
-/// How a topic is set.
+/// Settings of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicSettings {
-    /// Into how many slots its keys are spread: at most so many members share a group's work. Fixed when the topic is made:
-    /// another number would move keys to other slots, past what is in them.
-    pub slots: u32,
-    /// For how long events are kept, at least, whoever has read them.
-    pub keep_ms: u64,
-    /// For how long an event is kept that some group has not read. `None`: until it has.
-    pub keep_unread_ms: Option<u64>,
-    /// The longest payload, in bytes.
-    pub max_bytes: u64,
+    /// Number of partitions. It limits how many members of a group can read in parallel. Fixed at creation, because
+    /// another number would move keys to other partitions and break their order.
+    pub partitions: u32,
+    /// Minimum retention of events, whether they were read or not.
+    pub retention_ms: u64,
+    /// Maximum retention of events that some group has not read. `None` keeps them until every group has read them.
+    pub unread_retention_ms: Option<u64>,
+    /// Maximum payload size in bytes.
+    pub max_payload_bytes: u64,
 }
 
 impl Default for TopicSettings {
     fn default() -> Self {
         TopicSettings {
-            slots: SLOTS,
-            keep_ms: 7 * 86_400_000,
-            keep_unread_ms: None,
-            max_bytes: super::EVENT_BYTES_MAX as u64,
+            partitions: DEFAULT_PARTITIONS,
+            retention_ms: 7 * 86_400_000,
+            unread_retention_ms: None,
+            max_payload_bytes: super::EVENT_BYTES_MAX as u64,
         }
     }
 }
 
-/// A topic as the store has it.
+/// A topic as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TopicView {
-    /// Which.
+    /// Namespace and name.
     #[serde(flatten)]
     pub key: TopicKey,
-    /// How it is set.
+    /// Settings.
     pub settings: TopicSettings,
-    /// How many events it has, about.
-    pub events: u64,
-    /// When the oldest of them was published.
-    pub oldest_at_ms: Option<i64>,
-    /// When the newest was.
-    pub newest_at_ms: Option<i64>,
-    /// The groups that read it, by name.
+    /// Approximate number of events.
+    pub event_count: u64,
+    /// Publication time of the oldest event.
+    pub oldest_published_at_ms: Option<i64>,
+    /// Publication time of the newest event.
+    pub newest_published_at_ms: Option<i64>,
+    /// Names of the groups that read the topic.
     pub groups: Vec<crate::Name>,
-    /// Transactions that hold the lock of a slot at this moment, and keep others from committing to it. Longest first.
-    pub blockers: Vec<Blocker>,
+    /// Transactions that currently hold the lock of a partition and block other commits to it, longest first.
+    pub lock_holders: Vec<TopicLockHolder>,
 }
 
-/// A transaction that holds the lock of a slot.
+/// A transaction that holds the lock of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Blocker {
-    /// The slot.
-    pub slot: u32,
-    /// The server process.
+pub struct TopicLockHolder {
+    /// Partition.
+    pub partition: u32,
+    /// Process id in the database server.
     pub pid: i64,
-    /// What its program calls itself, and who it is logged in as.
-    pub who: String,
-    /// What it does: `idle in transaction`, or the statement.
-    pub doing: String,
-    /// For how long its transaction has been open, in milliseconds.
-    pub since_ms: u64,
-    /// How many others wait for it.
-    pub waiting: u64,
+    /// Application name and database user.
+    pub client: String,
+    /// Current activity: `idle in transaction`, or the statement.
+    pub activity: String,
+    /// How long the transaction has been open, in milliseconds.
+    pub open_ms: u64,
+    /// Number of transactions that wait for it.
+    pub waiting_transactions: u64,
 }
 
-/// The ends of a slot.
+/// Start and end offset of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct SlotEnds {
-    /// Which.
-    pub slot: u32,
-    /// The position before the first event that is kept.
-    pub earliest: Position,
-    /// The position of the last event.
-    pub latest: Position,
+pub struct PartitionOffsets {
+    /// Partition.
+    pub partition: u32,
+    /// Offset before the first stored event.
+    pub start_offset: Offset,
+    /// Offset of the last event.
+    pub end_offset: Offset,
 }

@@ -1,85 +1,85 @@
-//! What is due, and what becomes of it.
+//! Due schedules, and the firing of their ticks.
 
 use serde::{Deserialize, Serialize};
 
 use super::ScheduleKey;
-use crate::port::{EventId, Json, NewEvent, NewTask, QueueKey, TaskId, TopicKey};
-use crate::schedule::{Definition, Load, Progress, Skipped};
+use crate::port::{EventId, NewEvent, NewTask, QueueKey, RawJson, TaskId, TopicKey};
+use crate::rules::schedule::{ScheduleDefinition, ScheduleTickState, SkippedTicks, UnfinishedRuns};
 use crate::{SessionId, Token};
 
-/// The most schedules of one look, and the most firings of one call.
+/// Maximum number of schedules that one call returns or fires.
 pub const DUE_MAX: u32 = 10_000;
 
-/// What is due.
+/// The due schedules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct DueLook {
-    /// The schedules that are due, the longest due first.
+pub struct DueResponse {
+    /// Due schedules, the longest overdue first.
     pub schedules: Vec<DueSchedule>,
-    /// There are more.
-    pub more: bool,
+    /// Whether more schedules are due.
+    pub has_more: bool,
     /// The store's wall clock, in milliseconds since 1970.
-    pub store_ms: i64,
-    /// When the first of the others falls due, by that clock.
-    pub next_due_ms: Option<i64>,
+    pub store_now_at_ms: i64,
+    /// When the next other schedule becomes due, by that clock.
+    pub next_due_at_ms: Option<i64>,
 }
 
-/// A schedule that is due.
+/// A due schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DueSchedule {
-    /// Which.
+    /// Namespace and name.
     #[serde(flatten)]
     pub key: ScheduleKey,
-    /// Its version.
+    /// Version of the definition.
     pub version: u64,
-    /// What it is.
-    pub definition: Definition,
-    /// How far it is.
-    pub progress: Progress,
-    /// Its runs that are not over; nothing if runs may overlap anyhow.
+    /// Definition of the schedule.
+    pub definition: ScheduleDefinition,
+    /// Next and last decided tick.
+    pub tick_state: ScheduleTickState,
+    /// Unfinished runs; zero if the overlap policy allows overlapping runs.
     #[serde(default)]
-    pub load: Load,
-    /// How often in a row it could not fire.
+    pub unfinished_runs: UnfinishedRuns,
+    /// Number of consecutive failed firings.
     #[serde(default)]
-    pub strikes: u32,
+    pub consecutive_failures: u32,
 }
 
-/// A leader's wish to fire.
+/// A request of the scheduler to fire due ticks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Fire {
-    /// Its session.
+pub struct FireRequest {
+    /// Session of the scheduler's leader.
     pub session: SessionId,
-    /// Its token. Nothing happens if it does not lead.
+    /// Token of the leader. Nothing is changed if the session does not lead.
     pub token: Token,
-    /// What fires: at most [`DUE_MAX`], no schedule twice.
-    pub firings: Vec<Firing>,
+    /// Firings, at most [`DUE_MAX`], each schedule at most once.
+    pub firings: Vec<ScheduleFiring>,
 }
 
-/// What becomes of a schedule that was due. All of it, or nothing.
+/// The decision about one due schedule, applied as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Firing {
-    /// Which schedule.
+pub struct ScheduleFiring {
+    /// Namespace and name of the schedule.
     #[serde(flatten)]
     pub key: ScheduleKey,
-    /// The version that was seen. Stale if it is another by now ...
+    /// Version that was read. The firing is stale if the schedule has another version.
     pub version: u64,
-    /// ... or if this is not the next tick any more.
-    pub next_at_ms: i64,
-    /// The ticks that fire, oldest first.
+    /// Next tick that was read. The firing is stale if the next tick differs.
+    pub next_tick_at_ms: i64,
+    /// Ticks that fire, oldest first.
     pub ticks: Vec<FiringTick>,
-    /// Those before them that do not.
-    pub skipped: Option<Skipped>,
-    /// How far the schedule is then. `None`: no tick is left.
-    pub progress: Option<Progress>,
-    /// When it is due next.
-    pub due_ms: Option<i64>,
-    /// Why it could not fire. Nothing else is changed then but when it is tried again (`due_ms`).
-    pub trouble: Option<String>,
+    /// Earlier ticks that are skipped.
+    pub skipped: Option<SkippedTicks>,
+    /// Tick state after the firing. `None` if no tick is left.
+    pub tick_state: Option<ScheduleTickState>,
+    /// When the schedule is due next.
+    pub due_at_ms: Option<i64>,
+    /// Why firing failed. If set, only the due time and this error are stored.
+    pub error: Option<String>,
 }
 
 /// A tick that fires.
@@ -87,126 +87,127 @@ pub struct Firing {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FiringTick {
-    /// The tick.
-    pub at_ms: i64,
-    /// When it was due: later by its jitter. What its lateness is counted from.
-    pub due_ms: i64,
-    /// What it does. `None`: nothing, as an earlier run is under way.
-    pub effect: Option<Effect>,
-    /// Whether its run counts as under way until its task is finished: unless runs may overlap.
+    /// Instant of the tick.
+    pub tick_at_ms: i64,
+    /// Due time: the instant plus its jitter. Lateness is measured from here.
+    pub due_at_ms: i64,
+    /// Effect of the tick. `None` if it is overlapped because an earlier run is unfinished.
+    pub effect: Option<TickEffect>,
+    /// Whether the run counts as unfinished until its task finishes. False if runs may overlap.
     pub tracked: bool,
 }
 
-/// What a tick does.
+/// The effect of a tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Effect {
-    /// It publishes an event.
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum TickEffect {
+    /// Publish an event.
     Event {
-        /// To which topic.
+        /// Topic of the event.
         topic: TopicKey,
-        /// The event.
+        /// Event to publish.
         event: Box<NewEvent>,
     },
-    /// It submits a task.
+    /// Submit a task.
     Task {
-        /// To which queue.
+        /// Queue of the task.
         queue: QueueKey,
-        /// The task.
+        /// Task to submit.
         task: Box<NewTask>,
     },
 }
 
-/// What came of a [`Firing`].
+/// The result of a [`ScheduleFiring`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Fired {
-    /// It counts.
-    Yes,
-    /// The schedule has changed since it was seen, or is gone or paused: nothing of it was done.
+#[serde(rename_all = "snake_case")]
+pub enum FireOutcome {
+    /// The firing was applied.
+    Fired,
+    /// The schedule changed since it was read, or was deleted or paused. Nothing was changed.
     Stale,
-    /// Its target can not be: nothing of it was done.
-    Refused(String),
+    /// The target rejects the tick, for this reason. Nothing was changed.
+    Rejected(String),
 }
 
 /// Why a tick fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Cause {
+#[serde(rename_all = "snake_case")]
+pub enum TickCause {
     /// It was due.
-    Clock,
-    /// Somebody wanted that past tick after all.
+    Schedule,
+    /// An operator requested this past tick.
     Backfill,
-    /// Somebody wanted one now. Such a tick is none of the timetable's: one at the same instant is another.
+    /// An operator requested a tick now. It is not a tick of the timetable, even at the same instant.
     Trigger,
 }
 
-impl Cause {
-    /// The word for it.
+impl TickCause {
+    /// Name of the variant.
     pub fn as_str(self) -> &'static str {
         match self {
-            Cause::Clock => "clock",
-            Cause::Backfill => "backfill",
-            Cause::Trigger => "trigger",
+            TickCause::Schedule => "schedule",
+            TickCause::Backfill => "backfill",
+            TickCause::Trigger => "trigger",
         }
     }
 }
 
-/// What somebody wants to fire by hand.
+/// An operator's request to fire ticks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Hand {
-    /// Which schedule.
+pub struct ManualFire {
+    /// Namespace and name of the schedule.
     #[serde(flatten)]
     pub key: ScheduleKey,
-    /// Which past ticks of its timetable, oldest first, at most [`DUE_MAX`]; a tick that has fired, may have, or is yet to come
-    /// does not fire. `None`: one now, by the store's clock.
+    /// Past ticks of the timetable to fire, oldest first, at most [`DUE_MAX`]. Ticks that have fired, may have fired
+    /// or are in the future do not fire. `None` fires one tick now, by the store's clock.
     pub ticks: Option<Vec<i64>>,
-    /// Instead of the schedule's payload.
+    /// Payload to use instead of the schedule's payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload: Option<Json>,
-    /// Who wants it.
-    pub by: String,
-    /// Only say what would be.
+    pub payload: Option<RawJson>,
+    /// Principal that requests the ticks.
+    pub requested_by: String,
+    /// Whether to return the outcome without firing.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// What came of a tick that was to fire by hand.
+/// The result of one manually fired tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct HandFired {
-    /// The tick.
-    pub at_ms: i64,
-    /// What came of it.
+pub struct ManualFireResult {
+    /// Instant of the tick.
+    pub tick_at_ms: i64,
+    /// Outcome.
     #[serde(flatten)]
-    pub outcome: HandOutcome,
+    pub outcome: ManualFireOutcome,
 }
 
-/// What came of it.
+/// The outcome of a manually fired tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase", tag = "outcome")]
-pub enum HandOutcome {
-    /// It fired, or would.
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum ManualFireOutcome {
+    /// It fired, or would fire in a dry run.
     Fired {
-        /// The event that was published.
+        /// Published event.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        event: Option<EventId>,
-        /// The task that was submitted.
+        event_id: Option<EventId>,
+        /// Submitted task.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        task: Option<TaskId>,
+        task_id: Option<TaskId>,
     },
-    /// It has fired before.
-    Already,
-    /// It is yet to come, and fires by itself.
-    Ahead,
-    /// It lies so far back ([`TICKS_KEPT_MS`](super::TICKS_KEPT_MS)) that nobody knows any more whether it has fired: it does not.
-    Forgotten,
-    /// It is none of the schedule's ticks.
-    NoTick,
+    /// It had already fired.
+    AlreadyFired,
+    /// It is in the future and fires by itself.
+    InFuture,
+    /// It is older than the tick history ([`TICK_RETENTION_MS`](super::TICK_RETENTION_MS)). It does not fire, because it may
+    /// have fired before.
+    Pruned,
+    /// It is not a tick of the schedule.
+    NotATick,
 }

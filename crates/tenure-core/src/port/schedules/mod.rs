@@ -1,13 +1,13 @@
-//! Schedules: what fires when, and what has.
+//! Ports of schedules and ticks.
 //!
-//! The store keeps two facts about each schedule ([`Progress`](crate::schedule::Progress)): the tick that is next, and the last
-//! one that was decided about. The leader of [`scheduler_election`] looks at what is due, decides
-//! ([`schedule::plan`](crate::schedule::plan)), and says so ([`Scheduling::fire`]): in one transaction, under its lease, and only if
-//! the schedule still stands as it was seen, ticks are written, events published, tasks submitted, and the next tick is set. So
-//! whatever dies between two statements, a tick has fired with all that follows from it, or not at all; and whoever comes next
-//! goes on from what is stored.
+//! The store keeps two instants per schedule ([`ScheduleTickState`](crate::rules::schedule::ScheduleTickState)): the
+//! next tick and the last decided one. The leader of [`scheduler_election`] reads the due schedules, decides
+//! ([`plan`](crate::rules::schedule::plan)) and calls [`ScheduleStore::fire`]. One transaction, fenced by the
+//! leader's lease, records the ticks, publishes the events, submits the tasks and sets the next tick, but only if the
+//! schedule is unchanged since it was read. A tick therefore fires with all its effects or not at all, and a new
+//! leader continues from the stored state.
 //!
-//! Two traits. [`Scheduling`] is the path of the leader. [`Calendar`] is the path of people.
+//! [`ScheduleStore`] has the operations of the scheduler, [`ScheduleAdmin`] the administrative operations.
 
 mod fire;
 mod view;
@@ -15,52 +15,54 @@ mod view;
 use async_trait::async_trait;
 
 pub use self::fire::{
-    Cause, DUE_MAX, DueLook, DueSchedule, Effect, Fire, Fired, Firing, FiringTick, Hand, HandFired,
-    HandOutcome,
+    DUE_MAX, DueResponse, DueSchedule, FireOutcome, FireRequest, FiringTick, ManualFire, ManualFireOutcome,
+    ManualFireResult, ScheduleFiring, TickCause, TickEffect,
 };
 pub use self::view::{
-    CALL_TIMEOUT_MS, Expect, ScheduleFilter, ScheduleKey, ScheduleSet, ScheduleStats, ScheduleView,
-    SetSchedule, TICKS_KEPT_MS, TickFilter, TickState, TickView,
+    Precondition, ScheduleFilter, ScheduleKey, ScheduleStats, ScheduleView, SetScheduleOutcome,
+    SetScheduleRequest, TICK_RETENTION_MS, TickFilter, TickOutcome, TickView, WEBHOOK_TIMEOUT_MS,
 };
-use super::{Pause, QueueKey, StoreError, Trouble};
+use super::{ErrorKind, Pause, QueueKey, StoreError};
 use crate::{ElectionKey, Name, SessionId, Token};
 
-/// The election whose leader fires what is due: one for the whole store.
+/// The election of the scheduler, one per store. Its leader fires due ticks.
 pub fn scheduler_election() -> ElectionKey {
     let name = |s: &str| s.parse::<Name>().expect("a literal name");
     ElectionKey::new(name("tenure"), name("scheduler"))
 }
 
-/// The queue in which calls wait for a server that makes them: one for the whole store.
-pub fn calls_queue() -> QueueKey {
+/// The queue of webhook calls, one per store. The servers claim its tasks and send the requests.
+pub fn webhook_queue() -> QueueKey {
     let name = |s: &str| s.parse::<Name>().expect("a literal name");
-    QueueKey::new(name("tenure"), name("calls"))
+    QueueKey::new(name("tenure"), name("webhooks"))
 }
 
-/// The path of the leader. Every call is atomic in the store.
+/// Store operations of the scheduler. Every call is atomic in the store.
 #[async_trait]
-pub trait Scheduling: Send + Sync + 'static {
-    /// What is due by the store's clock, the longest due first. It costs as much as it finds, however many schedules there are.
-    async fn due(&self, limit: u32) -> Result<DueLook, StoreError> {
+pub trait ScheduleStore: Send + Sync + 'static {
+    /// Schedules that are due by the store's clock, the longest overdue first. The cost depends on the number of due
+    /// schedules, not on the total.
+    async fn due_schedules(&self, limit: u32) -> Result<DueResponse, StoreError> {
         let _ = limit;
         no_schedules()
     }
 
-    /// Fires, all in one transaction; `None` if the asker does not lead under that token, and nothing was done. Otherwise one
-    /// result for each, in their order: a firing that is stale or refused changes nothing, and the others do not mind. A tick that
-    /// was decided about before does not fire again. Rings for who waits for the events and tasks.
-    async fn fire(&self, fire: &Fire) -> Result<Option<Vec<Fired>>, StoreError> {
+    /// Applies all firings in one transaction. Returns `None`, and changes nothing, if the caller does not lead under
+    /// that token. Otherwise returns one outcome per firing, in order. A stale or rejected firing changes nothing and
+    /// does not affect the others. A tick that was decided before does not fire again. Notifies the waiters of the
+    /// affected topics and queues.
+    async fn fire(&self, fire: &FireRequest) -> Result<Option<Vec<FireOutcome>>, StoreError> {
         let _ = fire;
         no_schedules()
     }
 
-    /// How many calls of [`fire`](Self::fire) do more at once than one after the other: one, where a store has one writer.
-    fn fires_abreast(&self) -> usize {
+    /// Number of concurrent [`fire`](Self::fire) calls that increase throughput; 1 for a store with a single writer.
+    fn max_concurrent_fires(&self) -> usize {
         1
     }
 
-    /// Forgets ticks that are older than their schedule keeps them, at most `limit`; `(how many, whether there is more)`. Fenced
-    /// by the leader's lease.
+    /// Prunes up to `limit` ticks that are older than the tick history. Returns how many were pruned and whether more
+    /// remain. Fenced by the leader's lease.
     async fn prune_ticks(
         &self,
         session: &SessionId,
@@ -72,31 +74,31 @@ pub trait Scheduling: Send + Sync + 'static {
     }
 }
 
-/// The path of people.
+/// Administrative operations on schedules.
 #[async_trait]
-pub trait Calendar: Send + Sync + 'static {
-    /// Schedules, by namespace and name.
+pub trait ScheduleAdmin: Send + Sync + 'static {
+    /// Schedules that match the filter, ordered by namespace and name.
     async fn schedules(&self, filter: &ScheduleFilter) -> Result<Vec<ScheduleView>, StoreError> {
         let _ = filter;
         no_schedules()
     }
 
-    /// One schedule; `None` if it is not there.
+    /// One schedule. `None` if it does not exist.
     async fn schedule(&self, key: &ScheduleKey) -> Result<Option<ScheduleView>, StoreError> {
         let _ = key;
         no_schedules()
     }
 
-    /// Makes a schedule, or defines it anew ([`schedule::revise`](crate::schedule::revise)), and wakes the leader
-    /// ([`Wake::Schedules`](crate::port::Wake)). What makes no sense is an error of kind `Request`, a topic that is not there
-    /// included.
-    async fn set_schedule(&self, set: &SetSchedule) -> Result<ScheduleSet, StoreError> {
+    /// Creates or redefines a schedule ([`revise`](crate::rules::schedule::revise)) and notifies the scheduler
+    /// ([`Notification::SchedulesChanged`](crate::port::Notification::SchedulesChanged)). An invalid definition, or
+    /// one whose topic does not exist, is an error of kind `Request`.
+    async fn set_schedule(&self, set: &SetScheduleRequest) -> Result<SetScheduleOutcome, StoreError> {
         let _ = set;
         no_schedules()
     }
 
-    /// Deletes a schedule with its history; what it has published or submitted stays. `None` if it is not there; `Some(false)` if
-    /// it is not of the version that was expected.
+    /// Deletes a schedule and its tick history. Published events and submitted tasks stay. Returns `None` if the
+    /// schedule does not exist, `Some(false)` if it has another version than expected.
     async fn delete_schedule(
         &self,
         key: &ScheduleKey,
@@ -106,8 +108,8 @@ pub trait Calendar: Send + Sync + 'static {
         no_schedules()
     }
 
-    /// Pauses or resumes a schedule. `None` if it is not there; `Some(false)` if it was so already. What fell due meanwhile was
-    /// missed: its policy says what becomes of that.
+    /// Pauses or resumes a schedule. Returns `None` if it does not exist, `Some(false)` if the state is unchanged.
+    /// The misfire policy decides about ticks that became due during the pause.
     async fn set_schedule_paused(
         &self,
         key: &ScheduleKey,
@@ -117,26 +119,26 @@ pub trait Calendar: Send + Sync + 'static {
         no_schedules()
     }
 
-    /// Fires by hand: now, or past ticks again that did not. `None` if there is no such schedule. What its target refuses is an
-    /// error of kind `Request`.
-    async fn fire_by_hand(&self, hand: &Hand) -> Result<Option<Vec<HandFired>>, StoreError> {
-        let _ = hand;
+    /// Fires one tick now, or past ticks that have not fired. Returns `None` if the schedule does not exist. If the
+    /// target rejects a tick, the call fails with kind `Request`.
+    async fn fire_manually(&self, request: &ManualFire) -> Result<Option<Vec<ManualFireResult>>, StoreError> {
+        let _ = request;
         no_schedules()
     }
 
-    /// The last ticks of a schedule, the newest first.
+    /// The latest ticks of a schedule, newest first.
     async fn ticks(&self, filter: &TickFilter) -> Result<Vec<TickView>, StoreError> {
         let _ = filter;
         no_schedules()
     }
 
-    /// How it stands with schedules, by namespace: counted in the store.
+    /// Statistics of schedules per namespace, counted in the store.
     async fn schedule_stats(&self) -> Result<Vec<ScheduleStats>, StoreError> {
         no_schedules()
     }
 
-    /// What the calls of a schedule are signed with: for servers.
-    async fn call_secret(&self, key: &ScheduleKey) -> Result<Option<String>, StoreError> {
+    /// The secret that signs the webhooks of a schedule; for servers.
+    async fn webhook_secret(&self, key: &ScheduleKey) -> Result<Option<String>, StoreError> {
         let _ = key;
         no_schedules()
     }
@@ -144,7 +146,8 @@ pub trait Calendar: Send + Sync + 'static {
 
 fn no_schedules<T>() -> Result<T, StoreError> {
     Err(StoreError::new(
-        Trouble::Unsupported,
-        "this store elects leaders and keeps no schedules; use sqlite:, postgres:// or a Tenure server on one of them",
+        ErrorKind::Unsupported,
+        "this store supports only elections, not schedules; use sqlite:, postgres:// or a Tenure server with \
+         such a store",
     ))
 }

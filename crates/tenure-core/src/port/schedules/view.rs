@@ -1,27 +1,27 @@
-//! Schedules and ticks, as people set and see them.
+//! Views of schedules and ticks, and requests to change them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Cause;
+use super::TickCause;
 use crate::port::{EventId, Pause, TaskId};
-use crate::schedule::{Definition, Progress};
+use crate::rules::schedule::{ScheduleDefinition, ScheduleTickState};
 use crate::{Name, Token};
 
-/// For how long ticks are remembered: thirty days.
-pub const TICKS_KEPT_MS: i64 = 30 * 86_400_000;
+/// Retention of ticks: 30 days.
+pub const TICK_RETENTION_MS: i64 = 30 * 86_400_000;
 
-/// How long the answer to a call may take.
-pub const CALL_TIMEOUT_MS: u64 = 10_000;
+/// Timeout of a webhook call.
+pub const WEBHOOK_TIMEOUT_MS: u64 = 10_000;
 
-/// Which schedule: a name within a namespace.
+/// Identity of a schedule: a name in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ScheduleKey {
-    /// The tenant.
+    /// Namespace.
     pub namespace: Name,
-    /// The schedule's name in it.
+    /// Name of the schedule.
     pub name: Name,
 }
 
@@ -41,215 +41,217 @@ impl fmt::Display for ScheduleKey {
     }
 }
 
-/// A wish to define a schedule.
+/// A request to create or redefine a schedule.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SetSchedule {
-    /// In which namespace.
+pub struct SetScheduleRequest {
+    /// Namespace of the schedule.
     pub namespace: Name,
-    /// What it is to be.
-    pub definition: Definition,
-    /// What its calls are signed with. `None`: with what they were.
+    /// New definition.
+    pub definition: ScheduleDefinition,
+    /// Secret that signs its webhooks. `None` keeps the stored secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// What must be there for it to happen.
+    /// Condition for the change.
     #[serde(default)]
-    pub expect: Expect,
-    /// From which file or program it comes: who applies that file and prunes, deletes what came from it and is not in it any more.
+    pub precondition: Precondition,
+    /// File or program that defines the schedule. Applying that file with pruning deletes schedules from it that it
+    /// no longer contains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Who wants it.
-    pub by: String,
+    /// Principal that makes the change.
+    pub updated_by: String,
 }
 
-impl fmt::Debug for SetSchedule {
+impl fmt::Debug for SetScheduleRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SetSchedule")
+        f.debug_struct("SetScheduleRequest")
             .field("namespace", &self.namespace)
             .field("definition", &self.definition)
-            .field("expect", &self.expect)
+            .field("precondition", &self.precondition)
             .finish_non_exhaustive()
     }
 }
 
-/// What must be there for a change to happen.
+/// The state that a schedule must have for a change to apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Expect {
-    /// Whatever.
+#[serde(rename_all = "snake_case")]
+pub enum Precondition {
+    /// Any state.
     #[default]
     Any,
-    /// Nothing.
+    /// The schedule does not exist.
     New,
-    /// This version.
+    /// The schedule has this version.
     Version(u64),
 }
 
-/// What came of it.
+/// The result of creating or redefining a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum ScheduleSet {
-    /// It is new, and of this version.
+#[serde(rename_all = "snake_case")]
+pub enum SetScheduleOutcome {
+    /// The schedule was created with this version.
     Created(u64),
-    /// It was changed, and is of this version now.
-    Changed(u64),
-    /// It was so already: nothing was changed.
-    Same(u64),
-    /// What was expected is not so. It is of this version; `None`: it is not there. Nothing was changed.
+    /// The schedule was updated to this version.
+    Updated(u64),
+    /// The schedule already had this definition and keeps this version.
+    Unchanged(u64),
+    /// The precondition failed. The schedule has this version; `None` if it does not exist. Nothing was changed.
     Conflict(Option<u64>),
 }
 
-/// A schedule as people see it.
+/// A schedule as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ScheduleView {
-    /// The tenant.
+    /// Namespace.
     pub namespace: Name,
-    /// Grows with every change of the definition. One that is deleted and made anew is of a greater version than it ever was.
+    /// Version of the definition; grows with every change. A schedule that is deleted and created again gets a
+    /// version greater than all before.
     pub version: u64,
-    /// What it is.
-    pub definition: Definition,
-    /// How far it is. `None`: no tick is left.
-    pub progress: Option<Progress>,
-    /// When it is looked at next, by the store's clock: when its next tick is due, or when a firing that failed is tried again.
-    /// `None`: it is paused, or over.
-    pub due_ms: Option<i64>,
-    /// Set while it does not fire.
+    /// Definition.
+    pub definition: ScheduleDefinition,
+    /// Next and last decided tick. `None` if no tick is left.
+    pub tick_state: Option<ScheduleTickState>,
+    /// When the scheduler handles it next, by the store's clock: the due time of the next tick, or the next retry of
+    /// a failed firing. `None` if it is paused or has no tick left.
+    pub due_at_ms: Option<i64>,
+    /// Set while the schedule is paused.
     pub paused: Option<Pause>,
-    /// Why it could not fire, if it could not the last time.
-    pub trouble: Option<String>,
-    /// How many ticks have fired.
-    pub fired: u64,
-    /// How many were missed and did not fire.
-    pub skipped: u64,
-    /// How many did nothing, as an earlier run was under way.
-    pub overlapped: u64,
-    /// When one fired last, by the store's clock.
-    pub last_fired_ms: Option<i64>,
-    /// From which file or program it comes.
+    /// Error of the last firing, if it failed.
+    pub last_error: Option<String>,
+    /// Number of ticks that fired.
+    pub fired_count: u64,
+    /// Number of missed ticks that did not fire.
+    pub skipped_count: u64,
+    /// Number of ticks without effect because an earlier run was unfinished.
+    pub overlapped_count: u64,
+    /// Time of the latest firing, by the store's clock.
+    pub last_fired_at_ms: Option<i64>,
+    /// File or program that defines the schedule.
     pub source: Option<String>,
-    /// Whether its calls are signed.
+    /// Whether its webhooks are signed.
     #[serde(default)]
-    pub signed: bool,
-    /// When it was made.
-    pub created_ms: i64,
-    /// When it was changed last.
-    pub updated_ms: i64,
-    /// By whom.
+    pub webhook_signed: bool,
+    /// Time of creation.
+    pub created_at_ms: i64,
+    /// Time of the last change.
+    pub updated_at_ms: i64,
+    /// Principal that made the last change.
     pub updated_by: String,
 }
 
 impl ScheduleView {
-    /// Which.
+    /// Namespace and name.
     pub fn key(&self) -> ScheduleKey {
         ScheduleKey::new(self.namespace.clone(), self.definition.name.clone())
     }
 
-    /// Its next ticks, as it stands; what was missed included.
+    /// Up to `most` upcoming ticks, including missed ones that are still undecided.
     pub fn upcoming(&self, most: usize) -> Vec<i64> {
-        let Some(progress) = self.progress else { return Vec::new() };
+        let Some(progress) = self.tick_state else { return Vec::new() };
         let timetable = self.definition.timetable(&self.namespace);
-        let from = timetable.settle(progress.next_at_ms, progress.last_at_ms);
+        let from = timetable.revalidate(progress.next_tick_at_ms, progress.last_tick_at_ms);
         from.map(|from| timetable.ticks_from(from).take(most).collect()).unwrap_or_default()
     }
 }
 
-/// Which schedules to show.
+/// Which schedules to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScheduleFilter {
-    /// Only of this namespace.
+    /// Only schedules of this namespace.
     pub namespace: Option<Name>,
-    /// Only those from this file or program.
+    /// Only schedules from this file or program.
     pub source: Option<String>,
-    /// After this one, for the next page.
+    /// Continue after this schedule.
     pub after: Option<ScheduleKey>,
-    /// How many at most; 0: all.
+    /// Maximum number of schedules; 0 means all.
     pub limit: u32,
 }
 
-/// What became of a tick.
+/// The outcome of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum TickState {
+#[serde(rename_all = "snake_case")]
+pub enum TickOutcome {
     /// It fired.
     Fired,
-    /// It was missed, and did not fire. Such ticks are kept as a range.
+    /// It was missed and did not fire. Stored as a range of ticks.
     Skipped,
-    /// It did nothing, as an earlier run was under way.
+    /// It had no effect because an earlier run was unfinished.
     Overlapped,
 }
 
-impl TickState {
-    /// The word for it.
+impl TickOutcome {
+    /// Name of the variant.
     pub fn as_str(self) -> &'static str {
         match self {
-            TickState::Fired => "fired",
-            TickState::Skipped => "skipped",
-            TickState::Overlapped => "overlapped",
+            TickOutcome::Fired => "fired",
+            TickOutcome::Skipped => "skipped",
+            TickOutcome::Overlapped => "overlapped",
         }
     }
 }
 
-/// A tick as people see it; or, of ticks that were missed, a range.
+/// A tick, or a range of skipped ticks, as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TickView {
-    /// The tick; of a range, its last.
-    pub at_ms: i64,
-    /// What became of it.
-    pub state: TickState,
+    /// Instant of the tick; the last one of a range.
+    pub tick_at_ms: i64,
+    /// Outcome.
+    pub state: TickOutcome,
     /// Why it fired.
-    pub cause: Cause,
-    /// Of how many ticks this is told; 1 unless it is a range.
-    pub count: u64,
-    /// The first of the range.
+    pub cause: TickCause,
+    /// Number of ticks; 1 unless it is a range.
+    pub tick_count: u64,
+    /// First tick of a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_ms: Option<i64>,
+    pub first_tick_at_ms: Option<i64>,
     /// When it was decided, by the store's clock.
-    pub decided_ms: i64,
-    /// How much later it fired than it was due, in milliseconds.
-    pub late_ms: i64,
-    /// The token of the leader that fired it. `None`: by hand.
+    pub decided_at_ms: i64,
+    /// Lateness: firing time minus due time, in milliseconds.
+    pub lateness_ms: i64,
+    /// Token of the leader that fired it. `None` if it was fired manually.
     pub token: Option<Token>,
-    /// Who fired it: the leader's name, or a person's.
-    pub by: String,
-    /// The event that it published.
+    /// Name of the leader or principal that decided it.
+    pub decided_by: String,
+    /// Published event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub event: Option<EventId>,
-    /// The task that it submitted.
+    pub event_id: Option<EventId>,
+    /// Submitted task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<TaskId>,
+    pub task_id: Option<TaskId>,
 }
 
-/// Which ticks to show.
+/// Which ticks to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TickFilter {
-    /// Of which schedule.
+    /// Schedule of the ticks.
     pub key: ScheduleKey,
-    /// Before this one (its instant), for the next page.
+    /// Continue before this instant.
     pub before_ms: Option<i64>,
-    /// How many at most.
+    /// Maximum number of ticks.
     pub limit: u32,
 }
 
-/// How it stands with the schedules of a namespace.
+/// Statistics of the schedules of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ScheduleStats {
-    /// Which namespace.
+    /// Namespace.
     pub namespace: Name,
-    /// How many there are.
-    pub schedules: u64,
-    /// How many are paused.
-    pub paused: u64,
-    /// How many could not fire the last time.
-    pub troubled: u64,
-    /// How many are due by now, and have not fired yet.
-    pub overdue: u64,
-    /// For how long the longest of these has been due, in milliseconds.
-    pub overdue_ms: u64,
-    /// When any of them fired last, by the store's clock.
-    pub last_fired_ms: Option<i64>,
+    /// Number of schedules.
+    pub schedule_count: u64,
+    /// Number of paused schedules.
+    pub paused_count: u64,
+    /// Number of schedules whose last firing failed.
+    pub failing_count: u64,
+    /// Number of schedules that are due and have not fired.
+    pub overdue_count: u64,
+    /// How long the longest overdue schedule has been due, in milliseconds.
+    pub max_overdue_ms: u64,
+    /// Time of the latest firing, by the store's clock.
+    pub last_fired_at_ms: Option<i64>,
 }

@@ -1,14 +1,18 @@
-//! Candidates that speak plain HTTP: they campaign by asking, and hold their lease by asking again.
+//! Campaigns of plain HTTP clients: a client campaigns with a request and keeps its lease with further
+//! requests.
 //!
-//! The server keeps nothing for them that another replica could not do without. A request beats the session as it arrives,
-//! so that trust counts from before the client sent it; stands, if it does not yet; and waits a while for the lease, by
-//! the rules that every other candidate follows ([`Onlooker`](tenure_core::lease::Onlooker)). A client that got no answer asks any
-//! other replica with the same session. If a take of the first one went through after all, the session holds a lease
-//! under a token that the client never heard of. That lease is never adopted, since nobody knows what else is under way for
-//! it; nor is it given back here, since the request that finds it may itself be the late one. The client is told, and gives it
-//! back by its token.
+//! The server keeps no state for such a client that another replica would need. A request counts as a
+//! heartbeat when it arrives, so the lease is counted from before the client sent it. It joins the election
+//! if necessary, and waits for the lease by the rules of every other candidate
+//! ([`ProxyCandidate`](tenure_core::lease::ProxyCandidate)). A client that got no response repeats the
+//! request at any replica with the same session.
+//!
+//! If the first request took the lease after all, the session holds a lease under a token that the client
+//! does not know. The server does not adopt that lease, because other work may run under it. It does not
+//! release it either, because the request that finds it may itself be the delayed one. The response reports
+//! the lease as `unreported_lease`, and the client releases it by its token.
 
-mod shape;
+mod types;
 mod wait;
 
 use std::time::Duration;
@@ -16,103 +20,112 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
-use tenure::port::{Candidacy, Joined, NewSession, Pulse, Takeover};
-use tenure::runtime::Draw;
+use tenure::port::{Candidacy, HeartbeatResponse, JoinElectionResponse, OpenSessionRequest, TakeoverMode};
+use tenure::runtime::RuntimeEntropy;
 use tenure::{ElectionKey, Name, SessionId, Timing, Token};
 
-use self::shape::{Campaign, Campaigned};
-use self::wait::Waiting;
-use super::given::{At, Given, In};
-use super::owned::{owned, plausible};
-use super::room;
-use super::sessions::{Within, check_candidacy, gone, short, unfit};
+use self::types::{CampaignRequest, CampaignResponse};
+use self::wait::CampaignWait;
+use super::extract::{JsonBody, PathParams, QueryParams};
+use super::session_owner::{require_owned_session, validate_session_id};
+use super::session_quota;
+use super::sessions::{NamespaceQuery, check_candidacy, invalid_value, session_ended, validate_display_text};
 use crate::App;
-use crate::access::{Principal, Slot};
+use crate::access::{Principal, RequestPermitHandle};
 use crate::problem::Problem;
 use crate::quota::{self, Object};
 
 /// Campaign
 ///
-/// Stands for the election and waits up to `wait_ms` for the lease. Without `session`, one is opened: keep it, and name
-/// it from then on. While leading, name the `token` too.
+/// Joins the election and waits up to `wait_ms` for the lease. Without `session` the server opens one: keep
+/// it and send it with every later request. While leading, send the `token` too.
 ///
-/// If it leads, it may believe so for `trust_ms` *from before it sent this request*, on its own clock; `POST
-/// /v1/sessions/{session}/renew`, sent every `renew_every_ms`, lengthens that in the same way, and brings back what is asked
-/// of it. If it does not lead, it campaigns again within the lease, or its session is over.
+/// A leader may act for `lease_remaining_ms`, counted *from before it sent this request* on its own clock.
+/// Send `POST /v1/sessions/{session}/heartbeat` every `heartbeat_interval_ms` to extend this in the same way;
+/// the response contains the requests to the leader. A candidate that does not lead campaigns again within
+/// the lease, or its session ends.
 ///
-/// One request at a time: two campaigns of one session at once undo one another.
-#[utoipa::path(post, path = "/v1/elections/{election}/campaign", tag = "campaign",
-    params(("election" = Name, Path), Within), request_body = Campaign,
-    responses((status = 200, body = Campaigned),
+/// Send one campaign of a session at a time: two concurrent campaigns undo each other.
+#[utoipa::path(post, path = "/v1/elections/{election}/campaign", tag = "elections",
+    params(("election" = Name, Path), NamespaceQuery), request_body = CampaignRequest,
+    responses((status = 200, body = CampaignResponse),
         (status = 409, body = Problem, description = "The election has another number of slots."),
-        (status = 410, body = Problem, description = "The session is over: campaign without one.")))]
+        (status = 410, body = Problem, description = "The session has ended: campaign without one.")))]
 pub(crate) async fn campaign(
     State(app): State<App>,
     principal: Principal,
-    slot: Slot,
-    At(election): At<Name>,
-    In(within): In<Within>,
-    Given(campaign): Given<Campaign>,
-) -> Result<Json<Campaigned>, Problem> {
+    permit: RequestPermitHandle,
+    PathParams(election): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(campaign): JsonBody<CampaignRequest>,
+) -> Result<Json<CampaignResponse>, Problem> {
     let arrived = app.runtime.now();
     let key = ElectionKey::new(within.namespace, election);
-    campaign.token.map_or(Ok(()), plausible_token)?;
+    campaign.token.map_or(Ok(()), validate_token)?;
     let mut candidacy = campaign.candidacy(SessionId::from_stored(""), key);
-    check_candidacy(&candidacy, short)?;
-    if campaign.id.trim().is_empty() {
-        return Err(unfit("id", "a candidate needs an id that people can call it by"));
+    check_candidacy(&candidacy, validate_display_text)?;
+    if campaign.name.trim().is_empty() {
+        return Err(invalid_value("name", "a candidate needs a name"));
     }
-    let (session, lease, beaten) = match &campaign.session {
+    let (session, lease, counted) = match &campaign.session {
         None => open(&app, &principal, &campaign).await?,
         Some(session) => renew(&app, &principal, session, &campaign).await?,
     };
     candidacy.session = session;
     let timing = Timing::new(lease, None).unwrap_or_default();
-    // A third of the lease is left for the answer to arrive, and for the client to do something with it.
+    // A third of the lease remains for the response to arrive and for the client to act.
     let cap = (timing.trust() / 2).min(app.timeouts.request / 2);
     let wait = Duration::from_millis(campaign.wait_ms.unwrap_or(0)).min(cap);
-    let waiting = Waiting {
+    let waiting = CampaignWait {
         app: &app,
-        slot: &slot,
+        permit: &permit,
         candidacy: &candidacy,
         named: campaign.token,
         deadline: arrived + wait,
-        // Whoever would hear of it too late is not given anything.
+        // A lease granted after this instant would reach the client too late to be used.
         pointless: arrived + timing.trust() * 3 / 4,
     };
-    stand(&app, &candidacy).await?;
+    join_if_changed(&app, &candidacy).await?;
     let outcome = waiting.outcome().await?;
-    Ok(Json(Campaigned::new(&candidacy, &timing, outcome, beaten)))
+    Ok(Json(CampaignResponse::new(&candidacy, &timing, outcome, counted)))
 }
 
-/// A session, its lease, and what its beat brought back.
-type Opened = (SessionId, Duration, Beaten);
+/// A session, its lease and the result of its first heartbeat.
+type OpenedSession = (SessionId, Duration, CountedHeartbeat);
 
-/// What a counted beat brings back.
-pub(super) struct Beaten {
+/// Result of a counted heartbeat.
+pub(super) struct CountedHeartbeat {
     pub(super) epoch: u32,
-    pub(super) asks: Vec<tenure::port::Ask>,
+    pub(super) leader_requests: Vec<tenure::port::LeaderRequest>,
 }
 
-async fn open(app: &App, principal: &Principal, campaign: &Campaign) -> Result<Opened, Problem> {
+async fn open(
+    app: &App,
+    principal: &Principal,
+    campaign: &CampaignRequest,
+) -> Result<OpenedSession, Problem> {
     let lease = campaign.lease_ms.map_or(tenure::DEFAULT_LEASE, Duration::from_millis);
-    let timing = Timing::new(lease, None).map_err(|error| unfit("lease_ms", error.to_string()))?;
+    let timing = Timing::new(lease, None).map_err(|error| invalid_value("lease_ms", error.to_string()))?;
     if let Some(token) = campaign.token {
-        let detail = format!("a session that is yet to be opened holds nothing under token {token}");
-        return Err(unfit("token", detail).remedy("name the session that holds it, or leave `token` out"));
+        let detail = format!("token {token} is given without a session; a new session holds no lease");
+        return Err(
+            invalid_value("token", detail).remedy("send the session that holds the lease, or omit `token`")
+        );
     }
-    room::for_session(app, principal)?;
-    let id = SessionId::generate(&mut Draw(app.runtime.as_ref()));
-    let session = NewSession {
+    session_quota::check_session_quota(app, principal)?;
+    let id = SessionId::generate(&mut RuntimeEntropy(app.runtime.as_ref()));
+    let session = OpenSessionRequest {
         id: id.clone(),
-        name: campaign.id.clone(),
+        name: campaign.name.clone(),
         lease: timing.lease(),
-        takeover: Takeover::Lease,
+        takeover: TakeoverMode::Lease,
         owner: Some(principal.name.to_string()),
     };
-    match app.store.open(&session).await? {
-        Pulse::Alive { epoch, asks } => Ok((id, lease, Beaten { epoch, asks })),
-        Pulse::Gone => Err(gone(&id)),
+    match app.store.open_session(&session).await? {
+        HeartbeatResponse::Live { epoch, leader_requests } => {
+            Ok((id, lease, CountedHeartbeat { epoch, leader_requests }))
+        }
+        HeartbeatResponse::SessionEnded => Err(session_ended(&id)),
     }
 }
 
@@ -120,56 +133,60 @@ async fn renew(
     app: &App,
     principal: &Principal,
     session: &SessionId,
-    campaign: &Campaign,
-) -> Result<Opened, Problem> {
-    plausible(session)?;
-    let view = owned(app, principal, session).await?;
+    campaign: &CampaignRequest,
+) -> Result<OpenedSession, Problem> {
+    validate_session_id(session)?;
+    let view = require_owned_session(app, principal, session).await?;
     if campaign.lease_ms.is_some_and(|lease_ms| lease_ms != view.lease_ms) {
-        let detail = format!("this session was opened with a lease of {} ms", view.lease_ms);
-        return Err(unfit("lease_ms", detail).remedy("leave it out, or campaign with a new session"));
+        let detail = format!("the session was opened with a lease of {} ms", view.lease_ms);
+        return Err(invalid_value("lease_ms", detail).remedy("omit lease_ms, or campaign with a new session"));
     }
-    match app.store.beat(session).await? {
-        Pulse::Alive { epoch, asks } => Ok((session.clone(), view.lease(), Beaten { epoch, asks })),
-        Pulse::Gone => Err(gone(session).field("session")),
+    match app.store.heartbeat(session).await? {
+        HeartbeatResponse::Live { epoch, leader_requests } => {
+            Ok((session.clone(), view.lease(), CountedHeartbeat { epoch, leader_requests }))
+        }
+        HeartbeatResponse::SessionEnded => Err(session_ended(session).field("session")),
     }
 }
 
-/// Stands for the election, unless it was seen to stand just like that: a join wakes everybody.
-async fn stand(app: &App, candidacy: &Candidacy) -> Result<(), Problem> {
-    let seen = app.board.seen();
-    let stands = seen.elections.get(&candidacy.election).is_some_and(|entry| {
+/// Join the election, unless the snapshot shows the same candidacy: each join notifies every candidate.
+async fn join_if_changed(app: &App, candidacy: &Candidacy) -> Result<(), Problem> {
+    let snapshot = app.elections.snapshot();
+    let joined = snapshot.elections.get(&candidacy.election).is_some_and(|entry| {
         let as_is = entry.candidate(&candidacy.session).is_some_and(|candidate| {
             (candidate.priority, candidate.observer) == (candidacy.priority, candidacy.observer)
-                && (&candidate.id, &candidate.capabilities, &candidate.metadata)
-                    == (&candidacy.id, &candidacy.capabilities, &candidacy.metadata)
+                && (&candidate.name, &candidate.capabilities, &candidate.metadata)
+                    == (&candidacy.name, &candidacy.capabilities, &candidacy.metadata)
         });
-        let requires = candidacy.requires.is_empty() || candidacy.requires == entry.requires;
+        let requires = candidacy.required_capabilities.is_empty()
+            || candidacy.required_capabilities == entry.required_capabilities;
         as_is && requires && entry.slots == candidacy.slots
     });
-    if stands { Ok(()) } else { join(app, candidacy).await }
+    if joined { Ok(()) } else { join(app, candidacy).await }
 }
 
 async fn join(app: &App, candidacy: &Candidacy) -> Result<(), Problem> {
-    room::for_candidacy(app, candidacy)?;
+    session_quota::check_candidacy_quota(app, candidacy)?;
     quota::check(app, Object::Election(&candidacy.election)).await?;
-    match app.store.join(candidacy).await? {
-        Joined::Standing => Ok(()),
-        Joined::Gone => Err(gone(&candidacy.session).field("session")),
-        Joined::SlotsDiffer { slots } => {
+    match app.store.join_election(candidacy).await? {
+        JoinElectionResponse::Joined => Ok(()),
+        JoinElectionResponse::SessionEnded => Err(session_ended(&candidacy.session).field("session")),
+        JoinElectionResponse::SlotsDiffer { slots } => {
             let detail = format!(
-                "{} has {slots} slots, and candidates that count on it; {} were asked for",
+                "{} has {slots} slots and live candidates; the request has {} slots",
                 candidacy.election, candidacy.slots
             );
             let problem = Problem::new(StatusCode::CONFLICT, "slots-differ", detail).field("slots");
-            Err(problem.remedy(format!("ask for {slots}, or wait until nobody else stands")))
+            Err(problem
+                .remedy(format!("send {slots} slots, or wait until the election has no other candidate")))
         }
     }
 }
 
-/// Refuses what no store ever grants.
-pub(super) fn plausible_token(token: Token) -> Result<(), Problem> {
+/// Reject a token beyond the range that stores grant.
+pub(super) fn validate_token(token: Token) -> Result<(), Problem> {
     if i64::try_from(token.as_u64()).is_ok() {
         return Ok(());
     }
-    Err(unfit("token", format!("{} is larger than any token", token.as_u64())))
+    Err(invalid_value("token", format!("{} exceeds the largest token", token.as_u64())))
 }

@@ -1,137 +1,152 @@
-//! Waiting for a lease, for as long as the request allows.
+//! Waiting for a lease within a request.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 use tenure::port::Candidacy;
-use tenure::{Moment, SessionId, Token};
-use tenure_core::lease::{Bar, Turn};
+use tenure::{BootInstant, SessionId, Token};
+use tenure_core::rules::lease::{CandidateDecision, Ineligibility};
 use utoipa::ToSchema;
 
 use crate::App;
-use crate::access::Slot;
-use crate::board::Entry;
+use crate::access::RequestPermitHandle;
 use crate::problem::Problem;
+use crate::snapshot::elections::CachedElection;
 
-/// A candidate that waits.
-pub(super) struct Waiting<'a> {
+/// Candidate that waits within a request.
+pub(super) struct CampaignWait<'a> {
     pub(super) app: &'a App,
-    /// The request's place among those that are worked on, which it leaves while it waits.
-    pub(super) slot: &'a Slot,
+    /// Permit of the request, which it returns while it waits.
+    pub(super) permit: &'a RequestPermitHandle,
     pub(super) candidacy: &'a Candidacy,
-    /// The token under which it says that it leads.
+    /// Token under which the client says it leads.
     pub(super) named: Option<Token>,
-    /// How long it waits.
-    pub(super) deadline: Moment,
-    /// From when a lease would come too late to be trusted.
-    pub(super) pointless: Moment,
+    /// End of the wait.
+    pub(super) deadline: BootInstant,
+    /// Instant after which a granted lease would reach the client too late.
+    pub(super) pointless: BootInstant,
 }
 
-/// What came of it.
-pub(super) struct Outcome {
-    /// Slot and token, if it leads.
+/// Result of the wait.
+pub(super) struct CampaignOutcome {
+    /// Slot and token, if the candidate leads.
     pub(super) held: Option<(u32, Token)>,
-    /// Slot and token of what its session holds and it did not name.
+    /// Slot and token of a lease that the session holds and the request did not name.
     pub(super) unnamed: Option<(u32, Token)>,
-    pub(super) standing: Standing,
-    /// The election as it was seen last.
-    pub(super) view: Option<Arc<Entry>>,
+    pub(super) status: CandidateStatus,
+    /// The election as last observed.
+    pub(super) view: Option<Arc<CachedElection>>,
 }
 
-/// How a candidate stands.
+/// Status of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Standing {
-    /// It leads.
-    Leads,
-    /// Its session holds a lease that it did not name: see `unnamed`.
-    Holds,
-    /// It waits for its turn.
-    Waits,
-    /// An operator has paused the election.
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CandidateStatus {
+    /// The candidate leads.
+    Leading,
+    /// The session holds a lease that the request did not name; see `unreported_lease`.
+    LeaseHeld,
+    /// The candidate waits.
+    Waiting,
+    /// The election is paused.
     Paused,
-    /// It watches, and never leads.
-    Observes,
-    /// It lacks something that a leader must be able to do.
-    Incapable,
+    /// The candidate is an observer.
+    Observing,
+    /// The candidate lacks a capability that the leader must have.
+    NotCapable,
 }
 
-impl Waiting<'_> {
-    /// Waits until it leads, or cannot, or time is up.
-    pub(super) async fn outcome(&self) -> Result<Outcome, Problem> {
+impl CampaignWait<'_> {
+    /// Wait until the candidate leads, cannot lead, or the deadline passes.
+    pub(super) async fn outcome(&self) -> Result<CampaignOutcome, Problem> {
         let runtime = self.app.runtime.as_ref();
         let (election, session) = (&self.candidacy.election, &self.candidacy.session);
-        let mut changes = self.app.board.changes();
+        let mut changes = self.app.elections.changes();
         let mut joined_again = false;
-        // Looked at anew: what the server knows from before does not show this candidate.
-        let mut seen = self.app.board.look(election).await?;
+        // Refresh: the cached snapshot does not contain this candidate yet.
+        let mut snapshot = self.app.elections.refresh(election).await?;
         loop {
-            let entry = seen.elections.get(election).cloned();
-            let turn = entry.as_ref().map(|entry| self.app.board.turn(entry, session, runtime));
-            let waits = |held, standing| Ok(Outcome { unnamed: None, held, standing, view: entry.clone() });
-            let (standing, until) = match turn.unwrap_or(Turn::Barred(Bar::NotStanding)) {
-                Turn::Holds { slot, token } if self.is_named(token, seen.epoch) => {
-                    return waits(Some((slot, token)), Standing::Leads);
-                }
-                // A take of an earlier request, whose answer was lost; or of a later one, and this one was late. Nobody knows
-                // here which, so it is neither believed nor given back: whoever asks says that, by its token.
-                Turn::Holds { slot, token } => {
-                    let unnamed = Some((slot, token));
-                    return Ok(Outcome { unnamed, held: None, standing: Standing::Holds, view: entry });
-                }
-                Turn::Take(take) => {
-                    if runtime.now() >= self.pointless {
-                        return waits(None, Standing::Waits);
+            let entry = snapshot.elections.get(election).cloned();
+            let decision = entry.as_ref().map(|entry| self.app.elections.decide(entry, session, runtime));
+            let waits =
+                |held, status| Ok(CampaignOutcome { unnamed: None, held, status, view: entry.clone() });
+            let (status, until) =
+                match decision.unwrap_or(CandidateDecision::Ineligible(Ineligibility::NotCandidate)) {
+                    CandidateDecision::Holds { slot, token } if self.is_named(token, snapshot.epoch) => {
+                        return waits(Some((slot, token)), CandidateStatus::Leading);
                     }
-                    if let Some(token) = self.app.store.take(&take).await? {
-                        return waits(Some((take.slot, token)), Standing::Leads);
+                    // The lease is from an earlier request whose response was lost, or from a later one that
+                    // overtook this request. The server cannot tell which, so it neither reports the lease as led
+                    // nor releases it.
+                    CandidateDecision::Holds { slot, token } => {
+                        let unnamed = Some((slot, token));
+                        return Ok(CampaignOutcome {
+                            unnamed,
+                            held: None,
+                            status: CandidateStatus::LeaseHeld,
+                            view: entry,
+                        });
                     }
-                    if runtime.now() >= self.deadline {
-                        return waits(None, Standing::Waits);
+                    CandidateDecision::Take(take) => {
+                        if runtime.now() >= self.pointless {
+                            return waits(None, CandidateStatus::Waiting);
+                        }
+                        if let Some(token) = self.app.store.take_lease(&take).await? {
+                            return waits(Some((take.slot, token)), CandidateStatus::Leading);
+                        }
+                        if runtime.now() >= self.deadline {
+                            return waits(None, CandidateStatus::Waiting);
+                        }
+                        snapshot = self.app.elections.refresh(election).await?;
+                        continue;
                     }
-                    seen = self.app.board.look(election).await?;
-                    continue;
-                }
-                Turn::Wait { until, ask } => {
-                    if let Some(ask) = ask {
-                        self.app.store.ask(&ask).await?;
+                    CandidateDecision::Wait { until, ask: leader_request } => {
+                        if let Some(leader_request) = leader_request {
+                            self.app.store.request_leader(&leader_request).await?;
+                        }
+                        let holders = entry.iter().flat_map(|entry| entry.holders());
+                        let holders: Vec<SessionId> = holders.map(|(_, holder)| holder.id.clone()).collect();
+                        self.app.store.watch_sessions(&holders);
+                        (CandidateStatus::Waiting, until)
                     }
-                    let holders = entry.iter().flat_map(|entry| entry.holders());
-                    let holders: Vec<SessionId> = holders.map(|(_, holder)| holder.id.clone()).collect();
-                    self.app.store.watch(&holders);
-                    (Standing::Waits, until)
-                }
-                Turn::Barred(Bar::Paused) => (Standing::Paused, None),
-                Turn::Barred(Bar::Observer) => return waits(None, Standing::Observes),
-                Turn::Barred(Bar::Incapable) => return waits(None, Standing::Incapable),
-                // What was seen of it before was no longer so, or its session has just been expired.
-                Turn::Barred(_) if !joined_again => {
-                    joined_again = true;
-                    super::join(self.app, self.candidacy).await?;
-                    seen = self.app.board.look(election).await?;
-                    continue;
-                }
-                Turn::Barred(_) => return Err(super::gone(session).field("session")),
-            };
+                    CandidateDecision::Ineligible(Ineligibility::Paused) => (CandidateStatus::Paused, None),
+                    CandidateDecision::Ineligible(Ineligibility::Observer) => {
+                        return waits(None, CandidateStatus::Observing);
+                    }
+                    CandidateDecision::Ineligible(Ineligibility::NotCapable) => {
+                        return waits(None, CandidateStatus::NotCapable);
+                    }
+                    // The snapshot was outdated, or the session has just expired.
+                    CandidateDecision::Ineligible(_) if !joined_again => {
+                        joined_again = true;
+                        super::join(self.app, self.candidacy).await?;
+                        snapshot = self.app.elections.refresh(election).await?;
+                        continue;
+                    }
+                    CandidateDecision::Ineligible(_) => {
+                        return Err(super::session_ended(session).field("session"));
+                    }
+                };
             if runtime.now() >= self.deadline {
-                return waits(None, standing);
+                return waits(None, status);
             }
-            self.slot.lengthen()?;
+            self.permit.mark_as_stream()?;
             let silence = until.unwrap_or(self.deadline).min(self.deadline);
             tokio::select! {
                 changed = changes.changed() => {
-                    seen = self.app.board.seen();
-                    if changed.is_err() || self.app.board.is_closed() {
-                        return waits(None, standing);
+                    snapshot = self.app.elections.snapshot();
+                    if changed.is_err() || self.app.elections.is_closed() {
+                        return waits(None, status);
                     }
                 }
-                // Whether somebody is silent is known only from a look that was sent after they should have beaten.
-                () = runtime.sleep_until(silence) => seen = self.app.board.look(election).await?,
+                // Silence of a session is known only from a read sent after its heartbeat was due.
+                () = runtime.sleep_until(silence) => snapshot = self.app.elections.refresh(election).await?,
             }
         }
     }
 
-    /// A lease of another epoch may have been granted to somebody else on this one.
+    /// Whether the client named this lease. A lease of another epoch may have been granted to another session
+    /// since.
     fn is_named(&self, token: Token, epoch: u32) -> bool {
         self.named == Some(token) && token.epoch() == epoch
     }

@@ -1,4 +1,4 @@
-//! A topic, streamed: server-sent events, one for each event.
+//! Stream of a topic: one server-sent event per event.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -14,45 +14,46 @@ use futures_util::stream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use tenure::port::{Event, Position, TopicKey, Trouble};
-use tenure::{Moment, Name};
-use tenure_core::event::Cursor;
+use tenure::port::{ErrorKind, Event, Offset, TopicKey};
+use tenure::{BootInstant, Name};
+use tenure_core::rules::event::TopicCursor;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 
 use crate::App;
-use crate::access::Slot;
-use crate::api::given::{At, In};
-use crate::api::topics::none;
+use crate::access::RequestPermitHandle;
+use crate::api::extract::{PathParams, QueryParams};
+use crate::api::topics::no_such_topic;
 use crate::api::watch::closing;
 use crate::problem::Problem;
-use crate::tails::{Pace, Said, Tail, said};
+use crate::topic_broadcast::{AdaptiveReadSize, EventChunk, TopicBroadcast, build_chunk};
 
-/// How long nothing is said at most.
+/// Maximum time between two messages.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// What is said then.
-const STILL_HERE: &str = ": still here\n\n";
-/// What is said first.
-const WELCOME: &[u8] = b"retry: 1000\n: welcome\n\n";
-/// What is said to one whose place is not in this store.
-const RESET: &str = r#"{"reason":"what was heard last is not in this store: it was restored, or is another; this goes on with what comes"}"#;
-/// How long to wait after trouble with the store.
-const TROUBLE: Duration = Duration::from_secs(1);
+/// Comment sent then.
+const KEEP_ALIVE_COMMENT: &str = ": keep-alive\n\n";
+/// First chunk of every stream.
+const PREAMBLE: &[u8] = b"retry: 1000\n: connected\n\n";
+/// Data of the event `reset`, sent if the cursor is not in this store.
+const RESET: &str = r#"{"reason":"the last received event is not in this store, which was restored or replaced; the stream continues with new events"}"#;
+/// Delay after a store error.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What is to be streamed.
+/// Query of an event stream.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct What {
-    /// The tenant.
+pub(crate) struct EventStreamQuery {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     #[param(default = "default")]
     namespace: Name,
-    /// `earliest`, `latest`, or the `id` of an event of a stream, to go on after it. `Last-Event-ID` has precedence.
+    /// `earliest`, `latest`, or the `id` of a received event to continue after it. `Last-Event-ID` takes
+    /// precedence.
     #[param(default = "latest")]
     from: Option<String>,
-    /// Only events of this key.
+    /// Only events with this key.
     key: Option<String>,
     /// Only events of this type.
     #[serde(rename = "type")]
@@ -62,165 +63,190 @@ pub(crate) struct What {
 
 /// Stream a topic
 ///
-/// Server-sent events, one for each event of the topic, from now on or from wherever you say. Those of one key come in the order in which
-/// they were committed. After a break, send the last `id` as `Last-Event-ID` to any replica, and nothing is missed. Nothing is
-/// remembered of who streams: groups are for those who have to handle everything. A comment, or an `id` alone, comes every 15 s.
-/// An event `reset` says that the `id` is ahead of all that there is, since the store was restored: it goes on with what comes.
-#[utoipa::path(get, path = "/v1/topics/{topic}/stream", tag = "events",
-    params(("topic" = Name, Path), What,
-        ("last-event-id" = Option<String>, Header, description = "The id of the last event that was heard, on any replica")),
+/// Sends one server-sent event per event of the topic, from now on or from the given position. Events with
+/// the same key arrive in commit order. After an interruption, send the last `id` as `Last-Event-ID` to any
+/// replica: no event is lost. The server keeps no state for a stream; use a consumer group if every event
+/// must be processed. Every 15 s the stream sends a comment, or an `id` alone. The event `reset` means that
+/// the `id` is beyond the end of the topic because the store was restored: the stream continues with new
+/// events.
+#[utoipa::path(get, path = "/v1/topics/{topic}/events/stream", tag = "events",
+    params(("topic" = Name, Path), EventStreamQuery,
+        ("last-event-id" = Option<String>, Header, description = "Id of the last event received, from any replica")),
     responses((status = 200, body = String, content_type = "text/event-stream",
-            example = "event: event\nid: AQQABA\ndata: {\"id\":1,\"slot\":0,\"type\":\"order.paid\",\"payload\":{}}\n\n"),
-        (status = 404, body = Problem, description = "There is no such topic.")))]
-pub(crate) async fn stream_topic(
+            example = "event: event\nid: AQQABA\ndata: {\"id\":1,\"partition\":0,\"type\":\"order.paid\",\"payload\":{}}\n\n"),
+        (status = 404, body = Problem, description = "The topic does not exist.")))]
+pub(crate) async fn stream_events(
     State(app): State<App>,
-    At(topic): At<Name>,
-    In(what): In<What>,
-    slot: Slot,
+    PathParams(topic): PathParams<Name>,
+    QueryParams(what): QueryParams<EventStreamQuery>,
+    permit: RequestPermitHandle,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    if app.board.is_closed() {
+    if app.elections.is_closed() {
         return Err(closing());
     }
     let topic = TopicKey::new(what.namespace, topic);
     let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?")).filter(|id| !id.is_empty());
-    let (tail, ear, head) = app.tails.of(&app, &topic).await?.ok_or_else(|| none(&topic))?;
-    let mut next = VecDeque::from([Bytes::from_static(WELCOME)]);
+    let (broadcast, receiver, head) =
+        app.topic_broadcasts.subscribe(&app, &topic).await?.ok_or_else(|| no_such_topic(&topic))?;
+    let mut next = VecDeque::from([Bytes::from_static(PREAMBLE)]);
     let mut cursor = match (last, what.from.as_deref()) {
-        (Some(id), _) => at(&head, id, "last-event-id")?,
+        (Some(id), _) => parse_cursor(&head, id, "last-event-id")?,
         (None, None | Some("latest")) => head.clone(),
-        (None, Some("earliest")) => Cursor::new(head.after().into_iter().map(|(slot, _)| (slot, 0))),
-        (None, Some(id)) => at(&head, id, "from")?,
+        (None, Some("earliest")) => {
+            TopicCursor::new(head.after().into_iter().map(|(partition, _)| (partition, 0)))
+        }
+        (None, Some(id)) => parse_cursor(&head, id, "from")?,
     };
-    if let Some(back) = ahead(&app, &topic, &head, &cursor).await? {
+    if let Some(back) = beyond_end(&app, &topic, &head, &cursor).await? {
         next.push_back(format!("event: reset\nid: {back}\ndata: {RESET}\n\n").into());
         cursor = back;
     }
-    let (told, spoke) = (cursor.clone(), app.runtime.now());
-    let filter = Filter { key: what.key, kind: what.kind };
-    let pace = Pace::default();
-    let unread = slot.unread();
-    let hearer =
-        Hearer { app, topic, ear, tail, filter, cursor, told, next, live: false, pace, spoke, unread };
+    let (sent, last_sent_at) = (cursor.clone(), app.runtime.now());
+    let filter = EventStreamFilter { key: what.key, kind: what.kind };
+    let read_size = AdaptiveReadSize::default();
+    let unread = permit.unread();
+    let subscriber = EventSubscriber {
+        app,
+        topic,
+        receiver,
+        broadcast,
+        filter,
+        cursor,
+        sent,
+        next,
+        live: false,
+        read_size,
+        last_sent_at,
+        unread,
+    };
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
-    Ok((headers, Body::from_stream(hearer.into_stream())).into_response())
+    Ok((headers, Body::from_stream(subscriber.into_stream())).into_response())
 }
 
-/// A place that somebody was at, in all slots that there are. A slot that it does not know of is read from its beginning.
-fn at(head: &Cursor, id: &str, field: &'static str) -> Result<Cursor, Problem> {
-    let known: Cursor = id.parse().map_err(|error: tenure_core::event::CursorError| {
-        Problem::told(StatusCode::BAD_REQUEST, "malformed-query", &error.to_string()).field(field)
+/// Parse a cursor and complete it with all partitions. A partition missing in the cursor is read from its
+/// start.
+fn parse_cursor(head: &TopicCursor, id: &str, field: &'static str) -> Result<TopicCursor, Problem> {
+    let known: TopicCursor = id.parse().map_err(|error: tenure_core::rules::event::TopicCursorError| {
+        Problem::from_message(StatusCode::BAD_REQUEST, "malformed-query", &error.to_string()).field(field)
     })?;
     let known_after: BTreeMap<_, _> = known.after().into_iter().collect();
-    if head.after().iter().all(|(slot, _)| known_after.contains_key(slot))
+    if head.after().iter().all(|(partition, _)| known_after.contains_key(partition))
         && known_after.len() == head.after().len()
     {
-        // With the place within a unit, if it had one.
+        // Keep the position inside a commit batch.
         return Ok(known);
     }
-    Ok(Cursor::new(
-        head.after().into_iter().map(|(slot, _)| (slot, known_after.get(&slot).copied().unwrap_or(0))),
+    Ok(TopicCursor::new(
+        head.after()
+            .into_iter()
+            .map(|(partition, _)| (partition, known_after.get(&partition).copied().unwrap_or(0))),
     ))
 }
 
-/// Where to go on, if a place is ahead of what there is: it is of another life of this store, from before it was restored or
-/// promoted. To wait until the numbers are reached would be to miss, in silence, what is published until then.
-async fn ahead(
+/// Cursor to continue from, if the given one is beyond the end of the topic: it comes from before a restore
+/// or a promotion. Waiting until the offsets catch up would lose the events published until then.
+async fn beyond_end(
     app: &App,
     topic: &TopicKey,
-    head: &Cursor,
-    cursor: &Cursor,
-) -> Result<Option<Cursor>, Problem> {
+    head: &TopicCursor,
+    cursor: &TopicCursor,
+) -> Result<Option<TopicCursor>, Problem> {
     let known: BTreeMap<_, _> = head.after().into_iter().collect();
-    let beyond = |ends: &BTreeMap<u32, Position>| {
-        cursor.after().iter().any(|(slot, after)| *after > ends.get(slot).copied().unwrap_or(0))
+    let beyond = |ends: &BTreeMap<u32, Offset>| {
+        cursor.after().iter().any(|(partition, after)| *after > ends.get(partition).copied().unwrap_or(0))
     };
-    // Another replica may have been ahead of this one: the store knows.
+    // Another replica may have been ahead of this one; the store decides.
     if !beyond(&known) {
         return Ok(None);
     }
-    let ends = app.store.slot_ends(topic).await?.ok_or_else(|| none(topic))?;
-    let ends: BTreeMap<u32, Position> = ends.into_iter().map(|ends| (ends.slot, ends.latest)).collect();
-    let end = |slot: u32| ends.get(&slot).copied().unwrap_or(0);
-    let back = || Cursor::new(cursor.after().into_iter().map(|(slot, after)| (slot, after.min(end(slot)))));
+    let ends = app.store.partition_offsets(topic).await?.ok_or_else(|| no_such_topic(topic))?;
+    let ends: BTreeMap<u32, Offset> =
+        ends.into_iter().map(|ends| (ends.partition, ends.end_offset)).collect();
+    let end = |partition: u32| ends.get(&partition).copied().unwrap_or(0);
+    let back = || {
+        TopicCursor::new(
+            cursor.after().into_iter().map(|(partition, after)| (partition, after.min(end(partition)))),
+        )
+    };
     Ok(beyond(&ends).then(back))
 }
 
-/// Which events.
-struct Filter {
+/// Filter of an event stream.
+struct EventStreamFilter {
     key: Option<String>,
     kind: Option<String>,
 }
 
-impl Filter {
+impl EventStreamFilter {
     fn passes(&self, event: &Event) -> bool {
         (self.key.is_none() || self.key == event.key)
-            && self.kind.as_ref().is_none_or(|kind| *kind == event.kind)
+            && self.kind.as_ref().is_none_or(|kind| *kind == event.event_type)
     }
 }
 
-/// One who hears.
-struct Hearer {
+/// Subscriber of an event stream.
+struct EventSubscriber {
     app: App,
     topic: TopicKey,
-    ear: broadcast::Receiver<Arc<Said>>,
-    /// Reads for as long as somebody hears.
-    tail: Arc<Tail>,
-    filter: Filter,
-    /// Up to where it has heard, filtered or not.
-    cursor: Cursor,
-    /// Up to where it was told that it has.
-    told: Cursor,
-    /// What is about to be said.
+    receiver: broadcast::Receiver<Arc<EventChunk>>,
+    /// Broadcast, kept alive while a subscriber exists.
+    broadcast: Arc<TopicBroadcast>,
+    filter: EventStreamFilter,
+    /// Position of the subscriber, counting filtered events.
+    cursor: TopicCursor,
+    /// Position that the client was last sent.
+    sent: TopicCursor,
+    /// Chunks to send.
     next: VecDeque<Bytes>,
-    /// Whether it hears what all hear; otherwise it reads for itself.
+    /// Whether the subscriber receives the broadcast; otherwise it reads by itself.
     live: bool,
-    /// How many events it reads at once.
-    pace: Pace,
-    /// When it was last told anything.
-    spoke: Moment,
-    /// The bytes of what is about to be said.
+    /// Number of events per read.
+    read_size: AdaptiveReadSize,
+    /// When the last chunk was sent.
+    last_sent_at: BootInstant,
+    /// Bytes of the chunks to send.
     unread: crate::limits::Bytes,
 }
 
-impl Hearer {
+impl EventSubscriber {
     fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
         let closing = self.app.closing.subscribe();
-        stream::unfold((Box::new(self), closing), |(mut hearer, mut closing)| async move {
-            let said = tokio::select! {
-                said = hearer.say() => said?,
-                // The server is about to end: whoever hears goes on at another.
+        stream::unfold((Box::new(self), closing), |(mut subscriber, mut closing)| async move {
+            let chunk = tokio::select! {
+                chunk = subscriber.next_chunk() => chunk?,
+                // The server shuts down: the client continues at another replica.
                 _ = closing.wait_for(|closing| *closing) => return None,
             };
-            hearer.spoke = hearer.app.runtime.now();
-            Some((Ok(said), (hearer, closing)))
+            subscriber.last_sent_at = subscriber.app.runtime.now();
+            Some((Ok(chunk), (subscriber, closing)))
         })
     }
 
-    /// What is said next; `None` when there is nothing more to be said.
-    async fn say(&mut self) -> Option<Bytes> {
+    /// Next chunk; `None` at the end of the stream.
+    async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
             if let Some(next) = self.next.pop_front() {
                 return Some(next);
             }
-            // A queue that was long once is not kept.
+            // Free the memory of a long backlog.
             self.next = VecDeque::new();
             self.unread.clear();
             if !self.live {
-                let quiet = self.app.runtime.now() >= self.spoke + KEEP_ALIVE;
-                // However much passes it by, it is told how far it has come.
+                let quiet = self.app.runtime.now() >= self.last_sent_at + KEEP_ALIVE;
+                // Even if the filter passes no event, the client is told its new position.
                 if !self.catch_up().await? || (quiet && self.next.is_empty()) {
-                    return Some(self.still_here());
+                    return Some(self.keep_alive());
                 }
                 self.count(1)?;
                 continue;
             }
-            match tokio::time::timeout(KEEP_ALIVE, self.ear.recv()).await {
-                Err(_) => return Some(self.still_here()),
-                Ok(Ok(said)) => {
-                    self.hear(&said);
-                    // All who hear it share it.
-                    self.count(self.tail.hearers())?;
+            match tokio::time::timeout(KEEP_ALIVE, self.receiver.recv()).await {
+                Err(_) => return Some(self.keep_alive()),
+                Ok(Ok(chunk)) => {
+                    self.receive(&chunk);
+                    // All subscribers share the chunk.
+                    self.count(self.broadcast.subscriber_count())?;
                 }
                 Ok(Err(RecvError::Lagged(_))) => self.live = false,
                 Ok(Err(RecvError::Closed)) => return None,
@@ -228,57 +254,60 @@ impl Hearer {
         }
     }
 
-    /// Puts what is about to be said, which so many share, on the account of the client; `None` if it leaves too much unread.
+    /// Charge the chunks to the client's memory limit, divided by the number of subscribers that share them;
+    /// `None` if the client has too many unread bytes.
     fn count(&mut self, sharers: usize) -> Option<()> {
         let bytes: usize = self.next.iter().map(Bytes::len).sum();
         self.unread.grow(bytes / sharers).ok()
     }
 
-    /// Reads for itself; whether it could. `None` if the topic is gone.
+    /// Read from the store; false if that failed, `None` if the topic was deleted.
     async fn catch_up(&mut self) -> Option<bool> {
-        match self.app.tails.read(&self.app, &self.topic, &self.cursor, &mut self.pace).await {
+        match self.app.topic_broadcasts.read(&self.app, &self.topic, &self.cursor, &mut self.read_size).await
+        {
             Ok(events) => {
                 self.live = events.is_empty();
-                // Of a unit that it has heard a part of, it is told the rest. The cursor passes all, so that this comes to an end.
-                let heard = self.cursor.clone();
-                let mut said = said(self.cursor.clone(), events);
-                said.events.retain(|(event, _)| !heard.has_passed(event));
-                self.take(&said.events, said.after);
+                // Skip the part of a commit batch that was sent already. The cursor advances over all events,
+                // so the loop ends.
+                let passed = self.cursor.clone();
+                let mut chunk = build_chunk(self.cursor.clone(), events);
+                chunk.events.retain(|(event, _)| !passed.has_passed(event));
+                self.queue(&chunk.events, chunk.after);
                 Some(true)
             }
-            Err(error) if error.kind == Trouble::Request => None,
+            Err(error) if error.kind == ErrorKind::Request => None,
             Err(_) => {
-                self.app.runtime.sleep_until(self.app.runtime.now() + TROUBLE).await;
+                self.app.runtime.sleep_until(self.app.runtime.now() + RETRY_DELAY).await;
                 Some(false)
             }
         }
     }
 
-    fn hear(&mut self, heard: &Said) {
-        if self.cursor == heard.before {
-            // Where all are: they are told the same.
-            return self.take(&heard.events, heard.after.clone());
+    fn receive(&mut self, chunk: &EventChunk) {
+        if self.cursor == chunk.before {
+            // The subscriber is at the broadcast's position and shares its chunks.
+            return self.queue(&chunk.events, chunk.after.clone());
         }
-        let new = heard.events.iter().map(|(event, _)| event).filter(|event| !self.cursor.has_passed(event));
-        let said = said(self.cursor.clone(), new.cloned().collect());
-        self.take(&said.events, said.after);
+        let new = chunk.events.iter().map(|(event, _)| event).filter(|event| !self.cursor.has_passed(event));
+        let chunk = build_chunk(self.cursor.clone(), new.cloned().collect());
+        self.queue(&chunk.events, chunk.after);
     }
 
-    fn take(&mut self, events: &[(Event, Bytes)], after: Cursor) {
-        let wanted = events.iter().filter(|(event, _)| self.filter.passes(event));
-        self.next.extend(wanted.map(|(_, frame)| frame.clone()));
+    fn queue(&mut self, events: &[(Event, Bytes)], after: TopicCursor) {
+        let requested = events.iter().filter(|(event, _)| self.filter.passes(event));
+        self.next.extend(requested.map(|(_, frame)| frame.clone()));
         if events.last().is_some_and(|(event, _)| self.filter.passes(event)) {
-            self.told = after.clone();
+            self.sent = after.clone();
         }
         self.cursor = after;
     }
 
-    /// That nothing was to be said; and how far it has heard, if that is further than it knows.
-    fn still_here(&mut self) -> Bytes {
-        if self.told == self.cursor {
-            return Bytes::from_static(STILL_HERE.as_bytes());
+    /// Keep-alive: the current position if the client does not know it, otherwise a comment.
+    fn keep_alive(&mut self) -> Bytes {
+        if self.sent == self.cursor {
+            return Bytes::from_static(KEEP_ALIVE_COMMENT.as_bytes());
         }
-        self.told = self.cursor.clone();
+        self.sent = self.cursor.clone();
         format!("id: {}\n\n", self.cursor).into()
     }
 }

@@ -1,7 +1,9 @@
-//! The members' protocol over HTTP: one route for each call of [`Events`](tenure::port::Events).
+//! Group membership over HTTP: internal operations of the HTTP store, one route per method of
+//! [`EventStore`](tenure::port::EventStore).
 //!
-//! As with sessions, nothing is decided here, and what goes to and fro are the types of the port. A member's shares live on the beat
-//! of its session; what it says about them names their tokens, so that any replica takes it in.
+//! The routes decide nothing; they pass on the types of the port. The partition leases of a member live as
+//! long as the heartbeats of its session. Every request about them carries their tokens, so any replica
+//! accepts it.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,258 +12,283 @@ use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure::port::{
-    Committed, GroupKey, GroupLook, Join, SLOTS_MAX, ShareCommit, TakeShares, Taken, TopicKey, Trouble, Verb,
+    CommitResult, ErrorKind, GroupAssignment, GroupKey, JoinGroupRequest, PARTITIONS_MAX, PartitionCommit,
+    Permission, TakePartitionsRequest, TakenPartition, TopicKey,
 };
 use tenure::{Name, SessionId, Token};
-use tenure_core::event::{check_commit, check_join, check_take};
+use tenure_core::rules::event::{validate_commit, validate_join, validate_take};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::{MEMBERS, key, none, of_group, plausible_slot, sense};
+use super::{MEMBERS, group_problem, invalid_request, key, no_such_group, validate_partition};
 use crate::App;
 use crate::access::Principal;
-use crate::api::campaign::plausible_token;
-use crate::api::events::of_topic;
-use crate::api::given::{At, Given, In};
-use crate::api::owned::owned;
-use crate::api::sessions::{Within, gone, unfit};
+use crate::api::campaign::validate_token;
+use crate::api::events::topic_problem;
+use crate::api::extract::{JsonBody, PathParams, QueryParams};
+use crate::api::session_owner::require_owned_session;
+use crate::api::sessions::{NamespaceQuery, invalid_value, session_ended};
 use crate::problem::Problem;
 use crate::quota::{self, Object};
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
-/// The most commits in one request.
+/// Maximum number of commits in one request.
 const COMMITS_MAX: usize = 1024;
 
 pub(super) fn routes() -> Routes {
-    let (work, member) = (Need::In(Verb::Claim), Need::SessionIn(Verb::Claim));
+    let (work, member) =
+        (RequiredPermission::In(Permission::Claim), RequiredPermission::SessionIn(Permission::Claim));
     Routes::new()
-        .api(MEMBERS, routes!(look))
-        .api(member, routes!(join))
-        // To give up what one has is never denied to whoever owns it.
-        .api(Need::Session, routes!(leave))
-        .api(member, routes!(take))
-        .api(work, routes!(free))
-        .api_large(work, routes!(commit))
-        .api(Need::Session, routes!(doze))
+        .api(MEMBERS, routes!(get_group_assignment))
+        .api(member, routes!(join_group))
+        // A session may always release its own leases.
+        .api(RequiredPermission::Session, routes!(leave_group))
+        .api(member, routes!(take_partitions))
+        .api(work, routes!(release_partitions))
+        .api_large(work, routes!(commit_partitions))
+        .api(RequiredPermission::Session, routes!(register_topic_waiter))
 }
 
-/// Slots to be taken.
+/// Partitions to take.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Taking {
-    /// Which, and under which tokens they were seen.
-    #[schema(value_type = Vec<(u32, u64)>)]
-    slots: Vec<(u32, Token)>,
+pub(super) struct TakePartitionsRequestJson {
+    /// Partitions with the tokens under which they were last seen.
+    partitions: Vec<PartitionToken>,
 }
 
-/// Slots that were taken.
+/// Partition with the token of its lease.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PartitionToken {
+    /// Partition.
+    partition: u32,
+    /// Fencing token.
+    token: Token,
+}
+
+fn pairs(partitions: &[PartitionToken]) -> Vec<(u32, Token)> {
+    partitions.iter().map(|lease| (lease.partition, lease.token)).collect()
+}
+
+/// Partitions that were taken.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct TakenShares {
-    /// Those, and no others.
-    taken: Vec<Taken>,
+pub(super) struct TakePartitionsResponse {
+    /// Only the partitions that were taken.
+    taken: Vec<TakenPartition>,
 }
 
-/// Slots that are given back.
+/// Partitions to release.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Freeing {
-    /// Which, and under which tokens they are held.
-    #[schema(value_type = Vec<(u32, u64)>)]
-    shares: Vec<(u32, Token)>,
+pub(super) struct ReleasePartitionsRequest {
+    /// Partitions with the tokens of their leases.
+    partitions: Vec<PartitionToken>,
 }
 
-/// What a member says about its slots.
+/// Partition commits.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Commits {
-    /// Each a transaction of its own.
-    commits: Vec<ShareCommit>,
+pub(super) struct CommitPartitionsRequest {
+    /// Commits, each in its own transaction.
+    commits: Vec<PartitionCommit>,
 }
 
-/// What came of it.
+/// Results of partition commits.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct CommitsHeard {
-    /// For each commit, in their order.
-    committed: Vec<Committed>,
+pub(super) struct CommitPartitionsResponse {
+    /// Result of each commit, in request order.
+    committed: Vec<CommitResult>,
 }
 
-/// A group as its members see it: who there is, and who has which slot.
-#[utoipa::path(get, path = "/v1/topics/{topic}/groups/{group}/look", tag = "members",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within),
-    responses((status = 200, body = GroupLook), (status = 404, body = Problem, description = "There is no such group.")))]
-pub(super) async fn look(
+/// Get the members of a group and the holder of each partition.
+#[utoipa::path(get, path = "/internal/v1/topics/{topic}/groups/{group}/assignment", tag = "internal",
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery),
+    responses((status = 200, body = GroupAssignment), (status = 404, body = Problem, description = "The group does not exist.")))]
+pub(super) async fn get_group_assignment(
     State(app): State<App>,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
-) -> Result<Json<GroupLook>, Problem> {
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+) -> Result<Json<GroupAssignment>, Problem> {
     let key = key(within, topic, group);
-    app.store.look_group(&key).await?.map(Json).ok_or_else(|| none(&key))
+    app.store.group_assignment(&key).await?.map(Json).ok_or_else(|| no_such_group(&key))
 }
 
-/// Joins a group with a session, or says so again. A group that is not there is made; the topic must be.
-#[utoipa::path(put, path = "/v1/sessions/{session}/topics/{topic}/groups/{group}", tag = "members",
-    params(("session" = SessionId, Path), ("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Join,
-    responses((status = 200, body = GroupLook), (status = 404, body = Problem, description = "There is no such topic."),
-        (status = 409, body = Problem, description = "The servers push the group."),
-        (status = 410, body = Problem, description = "The session is over.")))]
-pub(super) async fn join(
+/// Join a group with a session; idempotent. Creates the group if necessary; the topic must exist.
+#[utoipa::path(put, path = "/internal/v1/sessions/{session}/topics/{topic}/groups/{group}", tag = "internal",
+    params(("session" = SessionId, Path), ("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = JoinGroupRequest,
+    responses((status = 200, body = GroupAssignment), (status = 404, body = Problem, description = "The topic does not exist."),
+        (status = 409, body = Problem, description = "The group has a webhook."),
+        (status = 410, body = Problem, description = "The session has ended.")))]
+pub(super) async fn join_group(
     State(app): State<App>,
-    At((session, topic, group)): At<(SessionId, Name, Name)>,
-    In(within): In<Within>,
-    Given(join): Given<Join>,
-) -> Result<Json<GroupLook>, Problem> {
+    PathParams((session, topic, group)): PathParams<(SessionId, Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(join): JsonBody<JoinGroupRequest>,
+) -> Result<Json<GroupAssignment>, Problem> {
     let key = key(within, topic, group);
     if session != join.session {
-        return Err(unfit("session", "the address and the body name different sessions"));
+        return Err(invalid_value("session", "path and body name different sessions"));
     }
     same_group(&key, &join.group)?;
-    joined(&app, join).await.map(Json)
+    join_or_problem(&app, join).await.map(Json)
 }
 
-/// Joins, and tells why not.
-pub(super) async fn joined(app: &App, join: Join) -> Result<GroupLook, Problem> {
-    check_join(&join).map_err(|error| sense(&error, "from"))?;
-    if app.store.pushes().await?.iter().any(|(group, _)| *group == join.group) {
-        // They would share the slots: some events would go to the address, and others here.
-        return Err(Problem::new(StatusCode::CONFLICT, "pushed", format!("the servers push {}", join.group))
-            .field("group")
-            .remedy("read with a group of your own; or stop the push first"));
+/// Join a group, or return the problem.
+pub(super) async fn join_or_problem(app: &App, join: JoinGroupRequest) -> Result<GroupAssignment, Problem> {
+    validate_join(&join).map_err(|error| invalid_request(&error, "from"))?;
+    if app.store.webhooks().await?.iter().any(|(group, _)| *group == join.group) {
+        // Members and servers would divide the partitions, and each would get only some events.
+        return Err(Problem::new(
+            StatusCode::CONFLICT,
+            "group-has-webhook",
+            format!("the events of {} are sent to a webhook", join.group),
+        )
+        .field("group")
+        .remedy("use another group, or delete the webhook first"));
     }
     quota::check(app, Object::Group(&join.group)).await?;
     match app.store.join_group(&join).await {
-        Ok(look) => Ok(look),
-        Err(error) if error.kind == Trouble::Request => {
-            // There is no such topic; or else the session has ended.
-            let problem = of_topic(app, &join.group.topic, error).await;
+        Ok(assignment) => Ok(assignment),
+        Err(error) if error.kind == ErrorKind::Request => {
+            // Either the topic does not exist, or the session has ended.
+            let problem = topic_problem(app, &join.group.topic, error).await;
             let ours = [join.session.clone()];
             let found = app.store.sessions(Some(&ours)).await?;
             let alive = found.iter().any(|session| session.id == join.session && session.live);
-            Err(if problem.code == "no-such-topic" || alive { problem } else { gone(&join.session) })
+            Err(if problem.code == "no-such-topic" || alive { problem } else { session_ended(&join.session) })
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Leaves a group: all that the session has in it is free.
-#[utoipa::path(delete, path = "/v1/sessions/{session}/topics/{topic}/groups/{group}", tag = "members",
-    params(("session" = SessionId, Path), ("topic" = Name, Path), ("group" = Name, Path), Within),
+/// Leave a group and release all partitions of the session.
+#[utoipa::path(delete, path = "/internal/v1/sessions/{session}/topics/{topic}/groups/{group}", tag = "internal",
+    params(("session" = SessionId, Path), ("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery),
     responses((status = 204)))]
-pub(super) async fn leave(
+pub(super) async fn leave_group(
     State(app): State<App>,
-    At((session, topic, group)): At<(SessionId, Name, Name)>,
-    In(within): In<Within>,
+    PathParams((session, topic, group)): PathParams<(SessionId, Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<StatusCode, Problem> {
     app.store.leave_group(&key(within, topic, group), &session).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Takes slots that are free, each if it is as it was seen.
-#[utoipa::path(post, path = "/v1/sessions/{session}/topics/{topic}/groups/{group}/take", tag = "members",
-    params(("session" = SessionId, Path), ("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Taking,
-    responses((status = 200, body = TakenShares)))]
-pub(super) async fn take(
+/// Take free partitions, each only if its token is unchanged.
+#[utoipa::path(post, path = "/internal/v1/sessions/{session}/topics/{topic}/groups/{group}/take-partitions", tag = "internal",
+    params(("session" = SessionId, Path), ("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = TakePartitionsRequestJson,
+    responses((status = 200, body = TakePartitionsResponse)))]
+pub(super) async fn take_partitions(
     State(app): State<App>,
-    At((session, topic, group)): At<(SessionId, Name, Name)>,
-    In(within): In<Within>,
-    Given(Taking { slots }): Given<Taking>,
-) -> Result<Json<TakenShares>, Problem> {
-    slots.iter().try_for_each(|(_, token)| plausible_token(*token))?;
-    let take = TakeShares { group: key(within, topic, group), session, slots };
-    check_take(&take).map_err(|error| sense(&error, "slots"))?;
-    match app.store.take_shares(&take).await {
-        Ok(taken) => Ok(Json(TakenShares { taken })),
-        Err(error) => Err(of_group(&app, &take.group, error).await),
+    PathParams((session, topic, group)): PathParams<(SessionId, Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(TakePartitionsRequestJson { partitions }): JsonBody<TakePartitionsRequestJson>,
+) -> Result<Json<TakePartitionsResponse>, Problem> {
+    let partitions = pairs(&partitions);
+    partitions.iter().try_for_each(|(_, token)| validate_token(*token))?;
+    let take = TakePartitionsRequest { group: key(within, topic, group), session, partitions };
+    validate_take(&take).map_err(|error| invalid_request(&error, "partitions"))?;
+    match app.store.take_partitions(&take).await {
+        Ok(taken) => Ok(Json(TakePartitionsResponse { taken })),
+        Err(error) => Err(group_problem(&app, &take.group, error).await),
     }
 }
 
-/// Refuses to touch what somebody else's sessions have: tokens are shown to whoever may read. Of what is held under no such token, or by
-/// nobody, the store says so itself.
-async fn whose(
+/// Reject requests about partitions that another principal's session holds: every reader can see their
+/// tokens. The store itself rejects tokens that are not current.
+async fn check_owner(
     app: &App,
     principal: &Principal,
     group: &GroupKey,
     named: impl Iterator<Item = (u32, Token)>,
 ) -> Result<(), Problem> {
-    let Some(look) = app.store.look_group(group).await? else { return Ok(()) };
+    let Some(assignment) = app.store.group_assignment(group).await? else { return Ok(()) };
     let named: HashSet<(u32, Token)> = named.collect();
-    let held = look.shares.iter().filter(|share| named.contains(&(share.slot, share.token)));
-    let holders: BTreeSet<&SessionId> = held.filter_map(|share| share.holder.as_ref()).collect();
+    let held =
+        assignment.partition_leases.iter().filter(|lease| named.contains(&(lease.partition, lease.token)));
+    let holders: BTreeSet<&SessionId> = held.filter_map(|lease| lease.holder.as_ref()).collect();
     for holder in holders {
-        owned(app, principal, holder).await?;
+        require_owned_session(app, principal, holder).await?;
     }
     Ok(())
 }
 
-/// Gives slots back, each if it is held under that token.
-#[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/free", tag = "members",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Freeing,
-    responses((status = 204), (status = 403, body = Problem, description = "Somebody else's session has one of them.")))]
-pub(super) async fn free(
+/// Release partitions, each only if it is held under the given token.
+#[utoipa::path(post, path = "/internal/v1/topics/{topic}/groups/{group}/release-partitions", tag = "internal",
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = ReleasePartitionsRequest,
+    responses((status = 204), (status = 403, body = Problem, description = "Another principal's session holds one of the partitions.")))]
+pub(super) async fn release_partitions(
     State(app): State<App>,
     principal: Principal,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
-    Given(Freeing { shares }): Given<Freeing>,
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(ReleasePartitionsRequest { partitions }): JsonBody<ReleasePartitionsRequest>,
 ) -> Result<StatusCode, Problem> {
-    if shares.len() > SLOTS_MAX as usize {
-        let detail = format!("{} slots are named; a topic has {SLOTS_MAX} at most", shares.len());
-        return Err(unfit("shares", detail));
+    if partitions.len() > PARTITIONS_MAX as usize {
+        let detail =
+            format!("{} partitions are given; a topic has at most {PARTITIONS_MAX}", partitions.len());
+        return Err(invalid_value("partitions", detail));
     }
-    shares.iter().try_for_each(|(slot, _)| plausible_slot("shares", *slot))?;
-    shares.iter().try_for_each(|(_, token)| plausible_token(*token))?;
+    let partitions = pairs(&partitions);
+    partitions.iter().try_for_each(|(partition, _)| validate_partition("partitions", *partition))?;
+    partitions.iter().try_for_each(|(_, token)| validate_token(*token))?;
     let group = key(within, topic, group);
-    whose(&app, &principal, &group, shares.iter().copied()).await?;
-    match app.store.free_shares(&group, &shares).await {
+    check_owner(&app, &principal, &group, partitions.iter().copied()).await?;
+    match app.store.release_partitions(&group, &partitions).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => Err(of_group(&app, &group, error).await),
+        Err(error) => Err(group_problem(&app, &group, error).await),
     }
 }
 
-/// Takes in what a member says about its slots: how far they are read, what failed, what became of what had failed.
-#[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/commit", tag = "members",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Commits,
-    responses((status = 200, body = CommitsHeard),
-        (status = 403, body = Problem, description = "Somebody else's session has one of the slots.")))]
-pub(super) async fn commit(
+/// Commit offsets, failures and retried events of partitions.
+#[utoipa::path(post, path = "/internal/v1/topics/{topic}/groups/{group}/commit-partitions", tag = "internal",
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = CommitPartitionsRequest,
+    responses((status = 200, body = CommitPartitionsResponse),
+        (status = 403, body = Problem, description = "Another principal's session holds one of the partitions.")))]
+pub(super) async fn commit_partitions(
     State(app): State<App>,
     principal: Principal,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
-    Given(Commits { commits }): Given<Commits>,
-) -> Result<Json<CommitsHeard>, Problem> {
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(CommitPartitionsRequest { commits }): JsonBody<CommitPartitionsRequest>,
+) -> Result<Json<CommitPartitionsResponse>, Problem> {
     let group = key(within, topic, group);
     if commits.len() > COMMITS_MAX {
-        let detail = format!("{} commits are too many for one request", commits.len());
-        return Err(unfit("commits", detail).remedy(format!("send {COMMITS_MAX} at a time")));
+        let detail = format!("{} commits exceed the maximum", commits.len());
+        return Err(
+            invalid_value("commits", detail).remedy(format!("send at most {COMMITS_MAX} per request"))
+        );
     }
     for (n, commit) in commits.iter().enumerate() {
         same_group(&group, &commit.group)?;
-        plausible_slot("slot", commit.slot)?;
-        check_commit(commit).map_err(|error| sense(&error, &format!("commits[{n}]")))?;
+        validate_partition("partition", commit.partition)?;
+        validate_commit(commit).map_err(|error| invalid_request(&error, &format!("commits[{n}]")))?;
     }
-    whose(&app, &principal, &group, commits.iter().map(|commit| (commit.slot, commit.token))).await?;
-    match app.store.commit_shares(&commits).await {
-        Ok(committed) => Ok(Json(CommitsHeard { committed })),
-        Err(error) => Err(of_group(&app, &group, error).await),
+    check_owner(&app, &principal, &group, commits.iter().map(|commit| (commit.partition, commit.token)))
+        .await?;
+    match app.store.commit_partitions(&commits).await {
+        Ok(committed) => Ok(Json(CommitPartitionsResponse { committed })),
+        Err(error) => Err(group_problem(&app, &group, error).await),
     }
 }
 
-/// Says that the session sleeps until this topic has events: then `/v1/wakes` says so.
-#[utoipa::path(put, path = "/v1/sessions/{session}/topics/{topic}/doze", tag = "members",
-    params(("session" = SessionId, Path), ("topic" = Name, Path), Within), responses((status = 204)))]
-pub(super) async fn doze(
+/// Register the session as a waiter for this topic; notifications arrive at `/internal/v1/notifications`.
+#[utoipa::path(put, path = "/internal/v1/sessions/{session}/topics/{topic}/waiter", tag = "internal",
+    params(("session" = SessionId, Path), ("topic" = Name, Path), NamespaceQuery), responses((status = 204)))]
+pub(super) async fn register_topic_waiter(
     State(app): State<App>,
     principal: Principal,
-    At((session, topic)): At<(SessionId, Name)>,
-    In(within): In<Within>,
+    PathParams((session, topic)): PathParams<(SessionId, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
 ) -> Result<StatusCode, Problem> {
-    if !principal.may(Verb::Claim, Some(&within.namespace)) {
-        principal.must(Verb::Read, Some(&within.namespace))?;
+    if !principal.may(Permission::Claim, Some(&within.namespace)) {
+        principal.require(Permission::Read, Some(&within.namespace))?;
     }
     let topic = TopicKey::new(within.namespace, topic);
-    match app.store.doze_topic(&session, &topic).await {
+    match app.store.register_topic_waiter(&session, &topic).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => Err(of_topic(&app, &topic, error).await),
+        Err(error) => Err(topic_problem(&app, &topic, error).await),
     }
 }
 
@@ -269,6 +296,6 @@ fn same_group(path: &GroupKey, body: &GroupKey) -> Result<(), Problem> {
     if path == body {
         return Ok(());
     }
-    let detail = format!("the address says {path} and the body {body}");
-    Err(unfit("group", detail).remedy("the namespace belongs into the query: ?namespace=NAME"))
+    let detail = format!("the path has group {path} and the body {body}");
+    Err(invalid_value("group", detail).remedy("send the namespace in the query: ?namespace=NAME"))
 }

@@ -1,68 +1,69 @@
-//! What a definition would mean: checked, and shown, and not stored.
+//! Preview of a schedule definition; nothing is stored.
 
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use tenure::Name;
 use tenure::port::{ScheduleKey, ScheduleView, TopicKey};
-use tenure_core::schedule::{Definition, Fold, Gap, Target, revise, tzdb_version};
+use tenure_core::rules::schedule::{
+    DstGapPolicy, DstOverlapPolicy, ScheduleDefinition, ScheduleTarget, revise, tzdb_version,
+};
 use utoipa::ToSchema;
 
-use super::wish::{ScheduleWish, sensible};
-use super::{Ahead, NEXT, SetOutcome, Upcoming};
+use super::params::{PutScheduleRequest, validate_definition};
+use super::{NEXT, PutOutcome, ScheduleQuery, UpcomingTick};
 use crate::App;
-use crate::api::elections::number;
-use crate::api::given::{At, Given, In};
+use crate::api::elections::validate_number;
+use crate::api::extract::{JsonBody, PathParams, QueryParams};
 use crate::api::no_such_topic;
 use crate::problem::Problem;
 
-/// What a definition would mean.
+/// Preview of a definition.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Checked {
-    /// As it would be stored.
-    pub(crate) definition: Definition,
-    /// What would become of it.
-    pub(crate) outcome: SetOutcome,
-    /// The version of the schedule that there is.
+pub(crate) struct SchedulePreview {
+    /// Definition as it would be stored.
+    pub(crate) definition: ScheduleDefinition,
+    /// Outcome that setting it would have.
+    pub(crate) outcome: PutOutcome,
+    /// Version of the existing schedule.
     pub(crate) version: Option<u64>,
-    /// The ticks that would be next.
-    pub(crate) upcoming: Vec<Upcoming>,
-    /// What would become of a time that the wall clock jumps over.
-    pub(crate) gap: Gap,
-    /// What would become of a time that it shows twice.
-    pub(crate) fold: Fold,
-    /// Which release of the IANA time zone database this is by.
+    /// Upcoming ticks.
+    pub(crate) upcoming: Vec<UpcomingTick>,
+    /// Policy for local times that a DST change skips.
+    pub(crate) dst_gap: DstGapPolicy,
+    /// Policy for local times that occur twice.
+    pub(crate) dst_overlap: DstOverlapPolicy,
+    /// Release of the IANA time zone database.
     #[schema(example = "2026a")]
-    pub(crate) tzdb: &'static str,
+    pub(crate) tzdb_version: &'static str,
 }
 
-/// Check a schedule
+/// Preview a schedule
 ///
-/// What a definition would mean if it were set now: whether it makes sense, what would become of the schedule that there is, and
-/// the ticks that would be next. Nothing is stored.
-#[utoipa::path(post, path = "/v1/schedules/{schedule}/check", tag = "schedules", params(("schedule" = Name, Path), Ahead),
-    request_body = ScheduleWish, responses((status = 200, body = Checked)))]
-pub(crate) async fn check(
+/// Validates a definition and returns its outcome and upcoming ticks if it were set now. Nothing is stored.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/preview", tag = "schedules", params(("schedule" = Name, Path), ScheduleQuery),
+    request_body = PutScheduleRequest, responses((status = 200, body = SchedulePreview)))]
+pub(crate) async fn preview_schedule(
     State(app): State<App>,
-    At(schedule): At<Name>,
-    In(ahead): In<Ahead>,
-    Given(wish): Given<ScheduleWish>,
-) -> Result<Json<Checked>, Problem> {
-    let next = number("next", ahead.next, NEXT)?;
+    PathParams(schedule): PathParams<Name>,
+    QueryParams(ahead): QueryParams<ScheduleQuery>,
+    JsonBody(body): JsonBody<PutScheduleRequest>,
+) -> Result<Json<SchedulePreview>, Problem> {
+    let next = validate_number("upcoming", ahead.upcoming, NEXT)?;
     let key = ScheduleKey::new(ahead.namespace, schedule);
-    checked(&app, &key, &wish, next as usize).await.map(Json)
+    preview(&app, &key, &body, next as usize).await.map(Json)
 }
 
-/// What a definition would mean, for the API and for the pages.
-pub(crate) async fn checked(
+/// Preview a definition, for the API and the pages.
+pub(crate) async fn preview(
     app: &App,
     key: &ScheduleKey,
-    wish: &ScheduleWish,
+    body: &PutScheduleRequest,
     next: usize,
-) -> Result<Checked, Problem> {
-    let definition = wish.definition(&key.name)?;
-    sensible(app, &definition)?;
-    if let Target::Event { topic, .. } = &definition.target {
+) -> Result<SchedulePreview, Problem> {
+    let definition = body.definition(&key.name)?;
+    validate_definition(app, &definition)?;
+    if let ScheduleTarget::Event { topic, .. } = &definition.target {
         let topic = TopicKey::new(key.namespace.clone(), topic.clone());
         if app.store.topic(&topic).await?.is_none() {
             let mut missing = no_such_topic(&topic).field("target.event.topic");
@@ -71,38 +72,44 @@ pub(crate) async fn checked(
         }
     }
     let stored = app.store.schedule(key).await?;
-    let before = stored.as_ref().map(|view| (&view.definition, view.progress));
-    // By this server's clock: the store's own decides when it is set.
+    let before = stored.as_ref().map(|view| (&view.definition, view.tick_state));
+    // By this server's clock; when the schedule is set, the store's clock decides.
     let now_ms = app.runtime.wall_ms();
     let revised = revise(&key.namespace, &definition, before, false, now_ms)
         .map_err(|error| Problem::from(tenure::port::StoreError::from(error)))?;
     let timetable = revised.definition.timetable(&key.namespace);
-    let shown = |at_ms: i64| Upcoming {
-        at_ms,
-        at: revised.definition.zone.shown(at_ms),
-        due_ms: timetable.due_at(at_ms),
+    let shown = |at_ms: i64| UpcomingTick {
+        tick_at_ms: at_ms,
+        local_time: revised.definition.time_zone.format_local(at_ms),
+        due_at_ms: timetable.due_at(at_ms),
     };
-    let from = revised.progress.map(|progress| progress.next_at_ms);
+    let from = revised.progress.map(|progress| progress.next_tick_at_ms);
     let ticks = from.into_iter().flat_map(|from| timetable.ticks_from(from).take(next));
     let upcoming = ticks.map(shown).collect();
     let (gap, fold) = timetable.policies();
-    Ok(Checked {
-        outcome: outcome(stored.as_ref(), &revised.definition, wish),
+    Ok(SchedulePreview {
+        outcome: outcome(stored.as_ref(), &revised.definition, body),
         version: stored.map(|view| view.version),
         upcoming,
-        gap,
-        fold,
-        tzdb: tzdb_version(),
+        dst_gap: gap,
+        dst_overlap: fold,
+        tzdb_version: tzdb_version(),
         definition: revised.definition,
     })
 }
 
-fn outcome(stored: Option<&ScheduleView>, definition: &Definition, wish: &ScheduleWish) -> SetOutcome {
-    let Some(view) = stored else { return SetOutcome::Created };
-    let is_call = matches!(definition.target, Target::Call { .. });
-    let signs_anew = wish.secret.is_some() || wish.rotate || (is_call && !view.signed && !wish.unsigned);
-    match view.definition == *definition && view.source == wish.source && !signs_anew {
-        true => SetOutcome::Same,
-        false => SetOutcome::Changed,
+fn outcome(
+    stored: Option<&ScheduleView>,
+    definition: &ScheduleDefinition,
+    body: &PutScheduleRequest,
+) -> PutOutcome {
+    let Some(view) = stored else { return PutOutcome::Created };
+    let is_call = matches!(definition.target, ScheduleTarget::Webhook { .. });
+    let signs_anew = body.secret.is_some()
+        || body.rotate_secret
+        || (is_call && !view.webhook_signed && !body.webhook_unsigned);
+    match view.definition == *definition && view.source == body.source && !signs_anew {
+        true => PutOutcome::Unchanged,
+        false => PutOutcome::Updated,
     }
 }

@@ -1,4 +1,4 @@
-//! What has become of a schedule's ticks.
+//! Ticks of a schedule.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,65 +9,66 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::find;
 use crate::App;
-use crate::api::elections::number;
-use crate::api::given::{At, In};
+use crate::api::elections::validate_number;
+use crate::api::extract::{PathParams, QueryParams};
 use crate::problem::Problem;
 
-/// How many ticks are on a page, unless asked otherwise, and at most.
+/// Default and maximum page size.
 const PAGE: (u32, u32) = (100, 1000);
-/// How many may be at one instant: the clock's, one by hand, and a range that ends with it.
-const ALIKE: u32 = 3;
+/// Maximum number of ticks at one instant: one scheduled, one triggered, and one skipped range that ends
+/// there.
+const TICKS_PER_INSTANT_MAX: u32 = 3;
 
-/// Which ticks, and how many.
+/// Query of ticks.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Past {
-    /// The tenant.
+pub(crate) struct ListTicksQuery {
+    /// Namespace.
     #[serde(default = "Name::default_namespace")]
     #[param(default = "default")]
     namespace: Name,
-    /// How many at most; up to two more, if they are at the same instant as the last.
+    /// Maximum number of items; up to two more if they have the same instant as the last.
     #[param(default = 100, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// Only those before this instant: `next` of the page before.
-    before: Option<i64>,
+    /// Cursor: `next_cursor` of the previous page. Only ticks before this instant are returned.
+    cursor: Option<i64>,
 }
 
-/// A page of ticks.
+/// Page of ticks.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Ticks {
-    /// The ticks, the newest first. Of those that were missed, a range is one.
+pub(crate) struct TickList {
+    /// Ticks, newest first. A range of skipped ticks is one item.
     ticks: Vec<TickView>,
-    /// What to give as `before` to get the next page; `null` if this is the last one.
-    next: Option<i64>,
+    /// Cursor of the next page; `null` on the last page.
+    next_cursor: Option<i64>,
 }
 
-/// Show the last ticks of a schedule
+/// List the ticks of a schedule
 ///
-/// The newest first: what became of each, how late it was, under which leader's token, and what it published or submitted.
-#[utoipa::path(get, path = "/v1/schedules/{schedule}/ticks", tag = "schedules", params(("schedule" = Name, Path), Past),
-    responses((status = 200, body = Ticks), (status = 404, body = Problem, description = "There is no such schedule.")))]
-pub(crate) async fn list(
+/// Newest first: outcome, lateness, the scheduler's token, and the published event or submitted task.
+#[utoipa::path(get, path = "/v1/schedules/{schedule}/ticks", tag = "schedules", params(("schedule" = Name, Path), ListTicksQuery),
+    responses((status = 200, body = TickList), (status = 404, body = Problem, description = "The schedule does not exist.")))]
+pub(crate) async fn list_ticks(
     State(app): State<App>,
-    At(schedule): At<Name>,
-    In(past): In<Past>,
-) -> Result<Json<Ticks>, Problem> {
-    let limit = number("limit", past.limit, PAGE)?;
+    PathParams(schedule): PathParams<Name>,
+    QueryParams(past): QueryParams<ListTicksQuery>,
+) -> Result<Json<TickList>, Problem> {
+    let limit = validate_number("limit", past.limit, PAGE)?;
     let key = ScheduleKey::new(past.namespace, schedule);
-    let filter = TickFilter { key, before_ms: past.before, limit: limit + ALIKE };
+    let filter = TickFilter { key, before_ms: past.cursor, limit: limit + TICKS_PER_INSTANT_MAX };
     let mut ticks = app.store.ticks(&filter).await?;
     if ticks.is_empty() {
         find(&app, &filter.key).await?;
     }
-    let next = cut(&mut ticks, limit as usize);
-    Ok(Json(Ticks { ticks, next }))
+    let next_cursor = cut(&mut ticks, limit as usize);
+    Ok(Json(TickList { ticks, next_cursor }))
 }
 
-/// Leaves a page of these; where the next one begins. That is before an instant, so what shares one is not parted.
+/// Cut a page and return its cursor. The cursor is an instant, so ticks of one instant stay on one page.
 fn cut(ticks: &mut Vec<TickView>, limit: usize) -> Option<i64> {
-    let last = ticks.get(limit.checked_sub(1)?)?.at_ms;
-    let alike = ticks[limit..].iter().take_while(|tick| tick.at_ms == last).count();
+    let last = ticks.get(limit.checked_sub(1)?)?.tick_at_ms;
+    let alike = ticks[limit..].iter().take_while(|tick| tick.tick_at_ms == last).count();
     let more = ticks.len() > limit + alike;
     ticks.truncate(limit + alike);
     more.then_some(last)
@@ -75,29 +76,29 @@ fn cut(ticks: &mut Vec<TickView>, limit: usize) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use tenure::port::{Cause, TickState};
+    use tenure::port::{TickCause, TickOutcome};
 
     use super::*;
 
-    fn tick(at_ms: i64, cause: Cause) -> TickView {
+    fn tick(at_ms: i64, cause: TickCause) -> TickView {
         TickView {
-            at_ms,
-            state: TickState::Fired,
+            tick_at_ms: at_ms,
+            state: TickOutcome::Fired,
             cause,
-            count: 1,
-            first_ms: None,
-            decided_ms: at_ms,
-            late_ms: 0,
+            tick_count: 1,
+            first_tick_at_ms: None,
+            decided_at_ms: at_ms,
+            lateness_ms: 0,
             token: None,
-            by: String::new(),
-            event: None,
-            task: None,
+            decided_by: String::new(),
+            event_id: None,
+            task_id: None,
         }
     }
 
     #[test]
-    fn what_is_at_one_instant_is_on_one_page() {
-        let (clock, hand) = (Cause::Clock, Cause::Trigger);
+    fn ticks_of_one_instant_stay_on_one_page() {
+        let (clock, hand) = (TickCause::Schedule, TickCause::Trigger);
         let all = [(9, clock), (8, hand), (8, clock), (7, clock), (6, clock)];
         let page = |limit: usize| {
             let mut ticks: Vec<TickView> = all.iter().map(|(at_ms, cause)| tick(*at_ms, *cause)).collect();

@@ -1,52 +1,52 @@
-//! Leases: taken, given back, asked for; and sessions that are declared dead.
+//! Leases of elections: take, release and request; and expiry of silent sessions.
 
 use axum::extract::State;
 use axum::{Extension, Json};
 use http::StatusCode;
 use serde::Serialize;
-use tenure::election::may_lead;
 use tenure::port::{
-    Ask, AskKind, CandidateView, ElectionView, Expire, Release, Scope, SessionView, Take, Verb,
+    CandidateView, ElectionView, ExpireSessionRequest, LeaderRequest, LeaderRequestKind, ObserveScope,
+    Permission, ReleaseLeaseRequest, SessionView, TakeLeaseRequest,
 };
+use tenure::rules::election::is_eligible;
 use tenure::{ElectionKey, Name, SessionId, Token};
 use utoipa::ToSchema;
 
-use super::{Within, denied, same_election, same_session, unfit};
+use super::{NamespaceQuery, invalid_value, permission_missing, same_election, same_session};
 use crate::App;
 use crate::access::Principal;
-use crate::api::deeds::{By, record};
-use crate::api::given::{At, Given, In};
+use crate::api::audit_writer::{AuditActor, record};
+use crate::api::extract::{JsonBody, PathParams, QueryParams};
 use crate::problem::Problem;
 
-/// What came of a take.
+/// Result of taking a lease.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = TakenLease)]
-pub(super) struct Taken {
-    /// The token of the new term; none if what was seen is no longer so.
+pub(super) struct TakeLeaseResponse {
+    /// Token of the new lease; `null` if the lease changed meanwhile.
     token: Option<Token>,
 }
 
-/// What came of an ask.
+/// Result of a leader request.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Asked {
-    /// Whether that term goes on, and its holder will find the request.
-    asked: bool,
+pub(super) struct LeaderRequestResponse {
+    /// Whether the term still lasts, so that the leader receives the request.
+    delivered: bool,
 }
 
-/// Takes a lease, if everything is still as it was seen.
-#[utoipa::path(post, path = "/v1/sessions/{session}/elections/{election}/take", tag = "sessions",
-    params(("session" = SessionId, Path), ("election" = Name, Path), Within), request_body = Take,
-    responses((status = 200, body = Taken), (status = 403, body = Problem),
-        (status = 409, body = Problem, description = "who was to be expired has not been silent for its lease"),
+/// Take a lease if it is unchanged since it was observed.
+#[utoipa::path(post, path = "/internal/v1/sessions/{session}/elections/{election}/take-lease", tag = "internal",
+    params(("session" = SessionId, Path), ("election" = Name, Path), NamespaceQuery), request_body = TakeLeaseRequest,
+    responses((status = 200, body = TakeLeaseResponse), (status = 403, body = Problem),
+        (status = 409, body = Problem, description = "The session to expire has not been silent for its lease."),
         (status = 422, body = Problem)))]
-pub(super) async fn take(
+pub(super) async fn take_lease(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
-    by: By,
-    At((session, election)): At<(SessionId, Name)>,
-    In(within): In<Within>,
-    Given(mut take): Given<Take>,
-) -> Result<Json<Taken>, Problem> {
+    by: AuditActor,
+    PathParams((session, election)): PathParams<(SessionId, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(mut take): JsonBody<TakeLeaseRequest>,
+) -> Result<Json<TakeLeaseResponse>, Problem> {
     same_session(&session, &take.session)?;
     same_election(&ElectionKey::new(within.namespace, election), &take.election)?;
     let mut freed = Vec::new();
@@ -56,144 +56,161 @@ pub(super) async fn take(
             None => take.expire = None,
         }
     }
-    let token = app.store.take(&take).await?;
+    let token = app.store.take_lease(&take).await?;
     if let (Some(expire), Some(_)) = (&take.expire, token) {
-        expired(&app, &by, expire, freed).await;
+        record_expiry(&app, &by, expire, freed).await;
     }
-    Ok(Json(Taken { token }))
+    Ok(Json(TakeLeaseResponse { token }))
 }
 
-/// Gives a lease back. Nothing happens if it is not held under that token.
-#[utoipa::path(post, path = "/v1/sessions/{session}/elections/{election}/release", tag = "sessions",
-    params(("session" = SessionId, Path), ("election" = Name, Path), Within), request_body = Release,
+/// Release a lease. No effect if it is not held under the token.
+#[utoipa::path(post, path = "/internal/v1/sessions/{session}/elections/{election}/release-lease", tag = "internal",
+    params(("session" = SessionId, Path), ("election" = Name, Path), NamespaceQuery), request_body = ReleaseLeaseRequest,
     responses((status = 204), (status = 403, body = Problem), (status = 422, body = Problem)))]
-pub(super) async fn release(
+pub(super) async fn release_lease(
     State(app): State<App>,
-    At((session, election)): At<(SessionId, Name)>,
-    In(within): In<Within>,
-    Given(release): Given<Release>,
+    PathParams((session, election)): PathParams<(SessionId, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(release): JsonBody<ReleaseLeaseRequest>,
 ) -> Result<StatusCode, Problem> {
     same_session(&session, &release.session)?;
     same_election(&ElectionKey::new(within.namespace, election), &release.election)?;
-    app.store.release(&release).await?;
+    app.store.release_lease(&release).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Declares a session dead whose beat was seen to stand still for its lease, and frees all that it held.
-#[utoipa::path(post, path = "/v1/expire", tag = "sessions", request_body = Expire,
+/// Expire a session whose heartbeat did not change for its lease, and release all its leases.
+#[utoipa::path(post, path = "/internal/v1/expire-session", tag = "internal", request_body = ExpireSessionRequest,
     responses((status = 204), (status = 403, body = Problem),
-        (status = 409, body = Problem, description = "it has not been silent for its lease"), (status = 422, body = Problem)))]
-pub(super) async fn expire(
+        (status = 409, body = Problem, description = "The session has not been silent for its lease."), (status = 422, body = Problem)))]
+pub(super) async fn expire_session(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
-    by: By,
-    Given(expire): Given<Expire>,
+    by: AuditActor,
+    JsonBody(expire): JsonBody<ExpireSessionRequest>,
 ) -> Result<StatusCode, Problem> {
     if let Some(freed) = may_expire(&app, &principal, &expire).await? {
-        app.store.expire(&expire).await?;
-        expired(&app, &by, &expire, freed).await;
+        app.store.expire_session(&expire).await?;
+        record_expiry(&app, &by, &expire, freed).await;
     }
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Asks something of the holder of a lease. Candidates ask for it themselves (`preempt`); all else is for operators.
-#[utoipa::path(post, path = "/v1/elections/{election}/ask", tag = "sessions",
-    params(("election" = Name, Path), Within), request_body = Ask,
-    responses((status = 200, body = Asked), (status = 403, body = Problem),
-        (status = 409, body = Problem, description = "who would lead has no higher priority"), (status = 422, body = Problem)))]
-pub(super) async fn ask(
+/// Send a request to the holder of a lease. Candidates may only send `preempt` for themselves; all other
+/// kinds require an operator.
+#[utoipa::path(post, path = "/internal/v1/elections/{election}/leader-request", tag = "internal",
+    params(("election" = Name, Path), NamespaceQuery), request_body = LeaderRequest,
+    responses((status = 200, body = LeaderRequestResponse), (status = 403, body = Problem),
+        (status = 409, body = Problem, description = "The candidate does not have a higher priority."), (status = 422, body = Problem)))]
+pub(super) async fn request_leader(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
-    by: By,
-    At(election): At<Name>,
-    In(within): In<Within>,
-    Given(mut ask): Given<Ask>,
-) -> Result<Json<Asked>, Problem> {
+    by: AuditActor,
+    PathParams(election): PathParams<Name>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(mut leader_request): JsonBody<LeaderRequest>,
+) -> Result<Json<LeaderRequestResponse>, Problem> {
     let key = ElectionKey::new(within.namespace, election);
-    same_election(&key, &ask.election)?;
-    super::fits("by", &ask.by)?;
-    if !matches!(ask.kind, AskKind::Preempt(_)) && !principal.may(Verb::Admin, Some(&key.namespace)) {
-        return Err(denied(&principal, Verb::Admin, Some(&key.namespace)));
-    }
-    if let AskKind::Preempt(session) = &ask.kind
-        && !principal.may(Verb::Admin, Some(&key.namespace))
-        && app.store.election(&key).await?.is_some_and(|view| !outranks(&view, &ask, session))
+    same_election(&key, &leader_request.election)?;
+    super::validate_text("requested_by", &leader_request.requested_by)?;
+    if !matches!(leader_request.kind, LeaderRequestKind::Preempt(_))
+        && !principal.may(Permission::Admin, Some(&key.namespace))
     {
-        let detail = format!("session {} has no better right to {key} than its leader", session.short());
-        return Err(Problem::new(StatusCode::CONFLICT, "no-higher-priority", detail)
+        return Err(permission_missing(&principal, Permission::Admin, Some(&key.namespace)));
+    }
+    if let LeaderRequestKind::Preempt(session) = &leader_request.kind
+        && !principal.may(Permission::Admin, Some(&key.namespace))
+        && app.store.election(&key).await?.is_some_and(|view| !outranks(&view, &leader_request, session))
+    {
+        let detail = format!("session {} does not outrank the leader of {key}", session.short());
+        return Err(Problem::new(StatusCode::CONFLICT, "priority-too-low", detail)
             .field("kind")
-            .remedy("stand with a higher priority, or let an operator transfer the leadership"));
+            .remedy("use a higher priority, or let an operator transfer the leadership"));
     }
-    ask.by = super::signed(&principal, &ask.by);
-    let asked = app.store.ask(&ask).await?;
-    if asked && !matches!(ask.kind, AskKind::Preempt(_)) {
-        let to = ask.kind.successor().map(|to| format!("to {}", to.short())).unwrap_or_default();
-        record(&app, &by, ask.kind.word(), &key, to).await;
+    leader_request.requested_by = super::display_actor(&principal, &leader_request.requested_by);
+    let delivered = app.store.request_leader(&leader_request).await?;
+    if delivered && !matches!(leader_request.kind, LeaderRequestKind::Preempt(_)) {
+        let to = leader_request.kind.successor().map(|to| format!("to {}", to.short())).unwrap_or_default();
+        record(&app, &by, &format!("election.{}", leader_request.kind.as_str()), &key, to).await;
     }
-    Ok(Json(Asked { asked }))
+    Ok(Json(LeaderRequestResponse { delivered }))
 }
 
-/// Whether the session for which this preempts may have that term: as every candidate decides for itself.
-fn outranks(view: &ElectionView, ask: &Ask, session: &SessionId) -> bool {
-    let term = view.holders().find(|(lease, _)| (lease.slot, lease.token) == (ask.slot, ask.token));
-    // Of a term that is over, nothing will be asked.
+/// Whether the preempting candidate outranks the holder, by the rules that every candidate applies.
+fn outranks(view: &ElectionView, leader_request: &LeaderRequest, session: &SessionId) -> bool {
+    let term = view
+        .holders()
+        .find(|(lease, _)| (lease.slot, lease.token) == (leader_request.slot, leader_request.token));
+    // The term has ended, so the request has no effect.
     let Some((lease, holder)) = term else { return true };
     let better = |me: &CandidateView| {
         let holder = view.candidate(&holder.id);
-        me.session.live && may_lead(me, &view.requires) && holder.is_none_or(|it| it.priority < me.priority)
+        me.session.live
+            && is_eligible(me, &view.required_capabilities)
+            && holder.is_none_or(|it| it.priority < me.priority)
     };
-    !lease.via.is_pinned() && view.candidate(session).is_some_and(better)
+    !lease.start_reason.is_operator_choice() && view.candidate(session).is_some_and(better)
 }
 
-/// Where a session stands or holds something, if a principal may declare it dead; `None` if that is nowhere, so that there
-/// is nothing to free.
+/// Elections of a session that the principal may expire; `None` if the session takes part in none.
 ///
-/// It frees what the session holds *everywhere*, so whoever does it must be one who may lead everywhere the session stands.
-/// And it takes an operator to end what is alive: all others are believed only if this server has seen the silence, too.
+/// Expiry releases the leases of the session in *every* election, so the principal must have `lead` in all
+/// their namespaces. Except for administrators, this server must have observed the silence itself.
 async fn may_expire(
     app: &App,
     principal: &Principal,
-    expire: &Expire,
+    expire: &ExpireSessionRequest,
 ) -> Result<Option<Vec<ElectionKey>>, Problem> {
-    let Some(beat) = expire.beat else {
-        let detail = "only the store itself may know a session dead without having seen its beat stand still";
-        return Err(unfit("beat", detail).remedy("name the beat that was seen"));
+    let Some(heartbeat_count) = expire.heartbeat_count else {
+        let detail = "heartbeat_count is missing";
+        return Err(invalid_value("heartbeat_count", detail).remedy("send the last observed heartbeat count"));
     };
-    let seen = app.store.observe(&expire.session, &Scope::Standing).await?;
-    let standing = seen.elections.into_iter().map(|election| election.key);
-    let keys: Vec<_> = standing.chain(seen.strays.into_iter().map(|(key, ..)| key)).collect();
-    if principal.may(Verb::Admin, None) {
+    let snapshot = app.store.observe(&expire.session, &ObserveScope::Own).await?;
+    let candidates = snapshot.elections.into_iter().map(|election| election.key);
+    let keys: Vec<_> = candidates.chain(snapshot.orphaned_leases.into_iter().map(|(key, ..)| key)).collect();
+    if principal.may(Permission::Admin, None) {
         return Ok(Some(keys));
     }
-    if keys.iter().any(|key| !principal.may(Verb::Lead, Some(&key.namespace))) {
-        // Not where else it stands: that is none of their business.
-        let detail =
-            format!("session {} also stands where {} may not lead", expire.session.short(), principal.name);
+    if keys.iter().any(|key| !principal.may(Permission::Lead, Some(&key.namespace))) {
+        // Do not reveal the other namespaces.
+        let detail = format!(
+            "session {} also takes part in elections where {} lacks the permission lead",
+            expire.session.short(),
+            principal.name
+        );
         return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
-            .remedy("wait until a candidate of its other elections, or the server's own, declares it dead"));
+            .remedy("wait until a candidate of its other elections, or a server, expires it"));
     }
     if keys.is_empty() {
         return Ok(None);
     }
-    let operates = keys.iter().all(|key| principal.may(Verb::Admin, Some(&key.namespace)));
+    let operates = keys.iter().all(|key| principal.may(Permission::Admin, Some(&key.namespace)));
     let found = app.store.sessions(Some(std::slice::from_ref(&expire.session))).await?;
     let silent = |session: &SessionView| {
-        session.id == expire.session && session.beat == beat && app.board.is_silent(session, expire.epoch)
+        session.id == expire.session
+            && session.heartbeat_count == heartbeat_count
+            && app.elections.is_silent(session, expire.epoch)
     };
     if operates || found.iter().any(silent) {
         return Ok(Some(keys));
     }
-    let detail = format!("this server has not seen session {} silent for its lease", expire.session.short());
-    Err(Problem::new(StatusCode::CONFLICT, "not-silent", detail)
-        .field("beat")
-        .remedy("wait, look again, and try again if its beat still stands where it stood"))
+    let detail =
+        format!("this server has not observed session {} silent for its lease", expire.session.short());
+    Err(Problem::new(StatusCode::CONFLICT, "session-still-live", detail)
+        .field("heartbeat_count")
+        .remedy("wait, read again, and retry if the heartbeat count is unchanged"))
 }
 
-/// Records that a session was declared dead, once in each namespace where it stood.
-async fn expired(app: &App, by: &By, expire: &Expire, mut freed: Vec<ElectionKey>) {
+/// Record the expiry of a session once per namespace.
+async fn record_expiry(
+    app: &App,
+    by: &AuditActor,
+    expire: &ExpireSessionRequest,
+    mut freed: Vec<ElectionKey>,
+) {
     freed.sort();
     freed.dedup_by(|a, b| a.namespace == b.namespace);
     for key in &freed {
-        record(app, by, "expire", key, format!("session {}", expire.session.short())).await;
+        record(app, by, "session.expire", key, format!("session {}", expire.session.short())).await;
     }
 }

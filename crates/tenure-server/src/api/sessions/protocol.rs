@@ -1,4 +1,4 @@
-//! What a client has to know before anything else: whether it understands this server.
+//! Handshake of the HTTP store, and the store's clock.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,41 +8,42 @@ use utoipa::ToSchema;
 use crate::App;
 use crate::problem::Problem;
 
-/// The version of the protocol that this server speaks.
+/// Version of the internal protocol.
 const PROTOCOL: u32 = 1;
 
-/// This server.
+/// Handshake response.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Hello {
-    /// The version of this server, for people.
+pub(super) struct HandshakeResponse {
+    /// Version of this server.
     #[schema(example = "0.1.0")]
     version: &'static str,
-    /// The version of the protocol of sessions. It changes only when older clients can not go on.
+    /// Version of the internal protocol. It changes only if older clients cannot continue.
     #[schema(example = 1)]
     protocol: u32,
 }
 
-/// Meet the server
+/// Handshake
 ///
-/// Which version of the protocol it speaks. `/v1/replicas` says who else may be asked.
-#[utoipa::path(get, path = "/v1/protocol", tag = "sessions", responses((status = 200, body = Hello)))]
-pub(super) async fn hello() -> Json<Hello> {
-    Json(Hello { version: env!("CARGO_PKG_VERSION"), protocol: PROTOCOL })
+/// Returns the version of the internal protocol. `/v1/replicas` lists the other servers.
+#[utoipa::path(get, path = "/internal/v1/handshake", tag = "internal", responses((status = 200, body = HandshakeResponse)))]
+pub(super) async fn handshake() -> Json<HandshakeResponse> {
+    Json(HandshakeResponse { version: env!("CARGO_PKG_VERSION"), protocol: PROTOCOL })
 }
 
-/// The store's own clock.
+/// Clock of the store.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Clock {
-    /// Seconds since some moment, to compare clock *rates*; `null` if the store has no clock of its own.
+pub(super) struct StoreClock {
+    /// Seconds since an arbitrary instant, to compare clock *rates*; `null` if the store has no clock of its
+    /// own.
     seconds: Option<f64>,
 }
 
 /// Read the store's clock
 ///
-/// Only its rate says anything: how fast it runs against the caller's own.
-#[utoipa::path(get, path = "/v1/store/clock", tag = "store",
-    responses((status = 200, body = Clock),
+/// Only the rate is meaningful: how fast the clock runs against the caller's.
+#[utoipa::path(get, path = "/internal/v1/store-clock", tag = "internal",
+    responses((status = 200, body = StoreClock),
         (status = 503, body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn clock(State(app): State<App>) -> Result<Json<Clock>, Problem> {
-    Ok(Json(Clock { seconds: app.store.clock_seconds().await? }))
+pub(super) async fn read_store_clock(State(app): State<App>) -> Result<Json<StoreClock>, Problem> {
+    Ok(Json(StoreClock { seconds: app.store.clock_seconds().await? }))
 }

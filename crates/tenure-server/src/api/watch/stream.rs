@@ -1,8 +1,8 @@
-//! One hearer's stream.
+//! Stream of one watcher.
 //!
-//! Those who watch many elections are told how things stand in pieces. The next piece is made from what the server knows
-//! when the client has taken the last one, so that a client that does not read costs one piece, however many elections
-//! there are.
+//! The current state of many elections is sent in pieces. Each piece is built from the newest snapshot when
+//! the client has read the previous one, so a slow client costs one piece of memory, however many elections
+//! exist.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,196 +13,206 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::stream;
-use tenure::port::{StoreError, Verb};
+use tenure::port::{Permission, StoreError};
 use tenure::{ElectionKey, Name};
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{frame, id, id_of_many, told, whole};
+use super::{frame, id, id_of_many, term_frames, whole};
 use crate::access::Principal;
-use crate::board::{Board, Ear, Entry, Mark, Seen};
 use crate::limits;
+use crate::snapshot::elections::{
+    CachedElection, ElectionCache, ElectionReceiver, ElectionsSnapshot, TermMark,
+};
 
-/// How long nothing is said at most.
+/// Maximum time between two messages.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// What is said then.
-const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
-/// What is said first.
-const WELCOME: &[u8] = b"retry: 1000\n: welcome\n\n";
-/// How large a piece is, unless one election alone is larger.
+/// Comment sent then.
+const KEEP_ALIVE_COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+/// First chunk of every stream.
+const PREAMBLE: &[u8] = b"retry: 1000\n: connected\n\n";
+/// Maximum size of a piece, unless one election alone is larger.
 const PIECE: usize = 16 * 1024;
-/// Of how many elections the missed terms are looked up, when one hearer comes back.
-const LOOKED_UP_MAX: usize = 200;
+/// Maximum number of elections whose missed terms are read when a client reconnects.
+const TERMS_READ_MAX: usize = 200;
 
-/// What is watched, and how far it was heard.
-pub(super) enum Watched {
-    One(ElectionKey, Option<Mark>),
-    Many { namespace: Option<Name>, principal: Principal, last: Option<Mark> },
+/// Watched elections and the position of the client.
+pub(super) enum WatchTarget {
+    One(ElectionKey, Option<TermMark>),
+    Many { namespace: Option<Name>, principal: Principal, last: Option<TermMark> },
 }
 
-/// One who hears.
-pub(super) struct Hearing {
-    board: Arc<Board>,
-    ear: Ear,
-    watched: Watched,
-    /// What is about to be said.
+/// Watcher.
+pub(super) struct ElectionWatcher {
+    board: Arc<ElectionCache>,
+    receiver: ElectionReceiver,
+    watched: WatchTarget,
+    /// Chunks to send.
     next: VecDeque<Bytes>,
-    /// The bytes of it, on the account of the client.
+    /// Bytes of the chunks, charged to the client.
     unread: limits::Bytes,
-    /// What was seen up to here has been said.
+    /// Number of the last snapshot that was sent.
     number: u64,
-    /// What is still to be said of how things stand.
+    /// Rest of the current state that must still be sent.
     snapshot: Option<Snapshot>,
-    /// The parts of how things stand that were said, by the last election of each (`None`: all that there are), and the
-    /// number of what was seen by then. Updates up to there are old news.
+    /// Pieces of the current state that were sent, by the last election of each (`None`: all), with the
+    /// number of their snapshot. Updates up to that number are outdated.
     pieces: Vec<(Option<ElectionKey>, u64)>,
 }
 
-/// How far a hearer was told how things stand.
+/// Progress of sending the current state.
 struct Snapshot {
-    /// The missed terms since this time are said first, all of them: the events of elections have ids, and whoever
-    /// comes back with one is taken to know of all terms before it.
+    /// Send missed terms since this time first, all of them: events of elections have ids, and a client that
+    /// reconnects with one is assumed to know all earlier terms.
     terms_since: Option<i64>,
-    /// Of how many elections they were looked up.
-    looked_up: usize,
-    /// The last election that was said.
+    /// Number of elections whose terms were read.
+    terms_read: usize,
+    /// Last election that was sent.
     after: Option<ElectionKey>,
-    /// The id of the events.
+    /// Id of the events.
     id: String,
 }
 
-impl Hearing {
-    /// One who begins to hear, or comes back.
+impl ElectionWatcher {
+    /// Start or resume a watch.
     pub(super) async fn new(
-        board: Arc<Board>,
-        ear: Ear,
-        watched: Watched,
+        elections: Arc<ElectionCache>,
+        receiver: ElectionReceiver,
+        watched: WatchTarget,
         unread: limits::Bytes,
-        seen: &Seen,
-    ) -> Result<Hearing, StoreError> {
-        let next = VecDeque::from([Bytes::from_static(WELCOME)]);
+        current: &ElectionsSnapshot,
+    ) -> Result<ElectionWatcher, StoreError> {
+        let next = VecDeque::from([Bytes::from_static(PREAMBLE)]);
         let (number, snapshot, pieces) = (0, None, Vec::new());
-        let mut hearing = Hearing { board, ear, watched, next, unread, number, snapshot, pieces };
-        hearing.catch_up(seen).await?;
-        Ok(hearing)
+        let mut watcher =
+            ElectionWatcher { board: elections, receiver, watched, next, unread, number, snapshot, pieces };
+        watcher.catch_up(current).await?;
+        Ok(watcher)
     }
 
-    /// The stream.
+    /// The stream of chunks.
     pub(super) fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
-        stream::unfold(Box::new(self), |mut hearing| async move {
-            let said = hearing.next().await?;
-            Some((Ok(said), hearing))
+        stream::unfold(Box::new(self), |mut watcher| async move {
+            let sent = watcher.next().await?;
+            Some((Ok(sent), watcher))
         })
     }
 
-    /// What is said next; `None` when there is nothing more to be said.
+    /// Next chunk; `None` at the end of the stream.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(next) = self.next.pop_front() {
                 let left: usize = self.next.iter().map(Bytes::len).sum();
                 self.unread.clear();
-                // Whoever leaves too much unread comes back for it.
+                // A client with too many unread bytes must reconnect.
                 self.unread.grow(left).ok()?;
                 return Some(next);
             }
-            // A queue that was long once is not kept.
+            // Free the memory of a long backlog.
             self.next = VecDeque::new();
             if let Some(snapshot) = self.snapshot.take() {
-                // Whoever cannot be told what it missed comes back for it.
-                self.go_on(snapshot).await.ok()?;
+                // If the missed terms cannot be read, the client must reconnect.
+                self.send_next_piece(snapshot).await.ok()?;
                 continue;
             }
-            match tokio::time::timeout(KEEP_ALIVE, self.ear.recv()).await {
-                Err(_) => return Some(STILL_HERE),
+            match tokio::time::timeout(KEEP_ALIVE, self.receiver.recv()).await {
+                Err(_) => return Some(KEEP_ALIVE_COMMENT),
                 Ok(Ok(update)) => {
-                    if update.number > self.number && self.hears(&update.entry) {
-                        let said = self.hear(&update);
-                        if !said.is_empty() {
-                            return Some(said);
+                    if update.number > self.number && self.includes(&update.entry) {
+                        let sent = self.receive(&update);
+                        if !sent.is_empty() {
+                            return Some(sent);
                         }
                     }
                 }
                 Ok(Err(RecvError::Lagged(_))) => {
-                    let seen = self.board.seen();
-                    // Whoever cannot be told what it missed comes back for it.
-                    self.catch_up(&seen).await.ok()?;
+                    let current = self.board.snapshot();
+                    // If the missed terms cannot be read, the client must reconnect.
+                    self.catch_up(&current).await.ok()?;
                 }
                 Ok(Err(RecvError::Closed)) => return None,
             }
         }
     }
 
-    fn hears(&self, entry: &Entry) -> bool {
+    fn includes(&self, entry: &CachedElection) -> bool {
         match &self.watched {
-            Watched::One(key, _) => entry.key == *key,
-            Watched::Many { namespace: Some(namespace), .. } => entry.key.namespace == *namespace,
-            Watched::Many { principal, .. } => principal.may(Verb::Read, Some(&entry.key.namespace)),
+            WatchTarget::One(key, _) => entry.key == *key,
+            WatchTarget::Many { namespace: Some(namespace), .. } => entry.key.namespace == *namespace,
+            WatchTarget::Many { principal, .. } => {
+                principal.may(Permission::Read, Some(&entry.key.namespace))
+            }
         }
     }
 
-    fn hear(&mut self, update: &crate::board::Update) -> Bytes {
+    fn receive(&mut self, update: &crate::snapshot::elections::ElectionUpdate) -> Bytes {
         match &mut self.watched {
-            Watched::One(_, last) => {
-                *last = Some(Mark::of(&update.entry, update.mark_ms));
+            WatchTarget::One(_, last) => {
+                *last = Some(TermMark::of(&update.entry, update.mark_ms));
                 frame(update, false)
             }
-            Watched::Many { last, .. } => {
-                *last = Some(Mark::Time(update.mark_ms));
+            WatchTarget::Many { last, .. } => {
+                *last = Some(TermMark::Time(update.mark_ms));
                 let key = &update.entry.key;
                 let known = self.pieces.iter().find(|(to, _)| to.as_ref().is_none_or(|to| key <= to));
                 match known {
-                    // It was said how the election stood after this; of the terms nothing was said.
-                    Some((_, number)) if update.number <= *number => told(key, &update.news).into(),
+                    // A newer state of the election was sent already; only the terms are new.
+                    Some((_, number)) if update.number <= *number => {
+                        term_frames(key, &update.transitions).into()
+                    }
                     _ => frame(update, true),
                 }
             }
         }
     }
 
-    /// Prepares to say what was missed since it last heard something, if it ever did, and how things stand.
-    async fn catch_up(&mut self, seen: &Seen) -> Result<(), StoreError> {
-        self.number = seen.number;
+    /// Queue the terms missed since the client's position, if it has one, and the current state.
+    async fn catch_up(&mut self, current: &ElectionsSnapshot) -> Result<(), StoreError> {
+        self.number = current.number;
         let mark_ms = self.board.mark_ms();
         match &mut self.watched {
-            Watched::One(key, last) => {
-                let Some(entry) = seen.elections.get(key) else { return Ok(()) };
+            WatchTarget::One(key, last) => {
+                let Some(entry) = current.elections.get(key) else { return Ok(()) };
                 if let Some(last) = &*last {
                     let terms = self.board.terms(entry).await?;
-                    self.next.push_back(told(key, &last.news(&terms)).into());
+                    self.next.push_back(term_frames(key, &last.transitions_after(&terms)).into());
                 }
                 self.next.push_back(whole(entry, &id(entry, mark_ms)).into());
-                *last = Some(Mark::of(entry, mark_ms));
+                *last = Some(TermMark::of(entry, mark_ms));
             }
-            Watched::Many { last, .. } => {
+            WatchTarget::Many { last, .. } => {
                 let terms_since = match last {
-                    Some(Mark::Time(at)) => Some(*at),
+                    Some(TermMark::Time(at)) => Some(*at),
                     _ => None,
                 };
                 self.pieces.clear();
                 let id = id_of_many(mark_ms);
-                self.snapshot = Some(Snapshot { terms_since, looked_up: 0, after: None, id });
-                *last = Some(Mark::Time(mark_ms));
+                self.snapshot = Some(Snapshot { terms_since, terms_read: 0, after: None, id });
+                *last = Some(TermMark::Time(mark_ms));
             }
         }
-        self.next.retain(|said| !said.is_empty());
+        self.next.retain(|sent| !sent.is_empty());
         Ok(())
     }
 
-    /// Says the next piece of how things stand, of many elections.
-    async fn go_on(&mut self, mut snapshot: Snapshot) -> Result<(), StoreError> {
-        // Asked for anew for each piece: what was seen is not kept for a client that does not read.
-        let seen = self.board.seen();
+    /// Send the next piece of the current state of many elections.
+    async fn send_next_piece(&mut self, mut snapshot: Snapshot) -> Result<(), StoreError> {
+        // Use the newest snapshot for each piece, so that a slow client keeps no old one alive.
+        let current = self.board.snapshot();
         let from = snapshot.after.take().map_or(Bound::Unbounded, Bound::Excluded);
         let mut piece = Vec::new();
-        for (key, entry) in seen.elections.range((from, Bound::Unbounded)) {
-            if !self.hears(entry) {
+        for (key, entry) in current.elections.range((from, Bound::Unbounded)) {
+            if !self.includes(entry) {
                 continue;
             }
             match snapshot.terms_since {
-                Some(at) if snapshot.looked_up < LOOKED_UP_MAX => {
+                Some(at) if snapshot.terms_read < TERMS_READ_MAX => {
                     if moved_since(entry, at) {
                         let terms = self.board.terms(entry).await?;
-                        piece.extend_from_slice(&told(key, &Mark::Time(at).news(&terms)));
-                        snapshot.looked_up += 1;
+                        piece.extend_from_slice(&term_frames(
+                            key,
+                            &TermMark::Time(at).transitions_after(&terms),
+                        ));
+                        snapshot.terms_read += 1;
                     }
                 }
                 Some(_) => break,
@@ -215,8 +225,8 @@ impl Hearing {
         }
         if snapshot.terms_since.is_none() {
             match self.pieces.last_mut() {
-                Some((to, number)) if *number == seen.number => *to = snapshot.after.clone(),
-                _ => self.pieces.push((snapshot.after.clone(), seen.number)),
+                Some((to, number)) if *number == current.number => *to = snapshot.after.clone(),
+                _ => self.pieces.push((snapshot.after.clone(), current.number)),
             }
         }
         self.snapshot = match (snapshot.after.is_some(), snapshot.terms_since) {
@@ -231,8 +241,8 @@ impl Hearing {
     }
 }
 
-/// Whether a term of an election began or ended since a time.
-fn moved_since(entry: &Entry, at: i64) -> bool {
+/// Whether a term of an election started or ended since a time.
+fn moved_since(entry: &CachedElection, at: i64) -> bool {
     let moved = |granted: Option<i64>, held: bool| granted.is_some_and(|granted| granted >= at || !held);
     entry.leases.iter().any(|lease| moved(lease.granted_at_ms, lease.holder.is_some()))
 }

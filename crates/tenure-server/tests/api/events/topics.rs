@@ -1,117 +1,153 @@
-//! Topics, what is published to them, groups and how they are set.
+//! Topics, publishing, and settings of groups.
 
 use serde_json::{Value, json};
 
 use super::{GROUP, delete, publish_each, pull, put, with_topic};
-use crate::support::{Inside, inside};
+use crate::support::{TestApp, test_app};
 
 #[tokio::test]
-async fn a_topic_is_made_set_shown_and_deleted() {
-    let inside = inside();
-    let made = put(&inside, "/v1/topics/orders", json!({"slots": 4, "keep_ms": 1000})).await.of(201);
-    assert_eq!((&made["name"], &made["settings"]["slots"]), (&json!("orders"), &json!(4)));
-    let again = put(&inside, "/v1/topics/orders", json!({"slots": 4, "keep_ms": 2000})).await.of(200);
-    assert_eq!(again["settings"]["keep_ms"], 2000);
-    let again = put(&inside, "/v1/topics/orders", json!({"keep_ms": 3000})).await.of(200);
-    assert_eq!((&again["settings"]["keep_ms"], &again["settings"]["slots"]), (&json!(3000), &json!(4)));
-    let other = put(&inside, "/v1/topics/orders", json!({"slots": 5})).await;
-    other.problem(409, "slots-fixed", Some("slots"));
-    put(&inside, "/v1/topics/a", json!({"slots": 0})).await.problem(422, "unfit", Some("slots"));
-    put(&inside, "/v1/topics/a", json!({"keep_ms": 5, "keep_unread_ms": 4})).await.problem(
-        422,
-        "unfit",
-        Some("keep_unread_ms"),
+async fn a_topic_is_created_updated_read_and_deleted() {
+    let app = test_app();
+    let created =
+        put(&app, "/v1/topics/orders", json!({"partitions": 4, "retention_ms": 1000})).await.of(201);
+    assert_eq!((&created["name"], &created["settings"]["partitions"]), (&json!("orders"), &json!(4)));
+    let again = put(&app, "/v1/topics/orders", json!({"partitions": 4, "retention_ms": 2000})).await.of(200);
+    assert_eq!(again["settings"]["retention_ms"], 2000);
+    let again = put(&app, "/v1/topics/orders", json!({"retention_ms": 3000})).await.of(200);
+    assert_eq!(
+        (&again["settings"]["retention_ms"], &again["settings"]["partitions"]),
+        (&json!(3000), &json!(4))
     );
-    put(&inside, "/v1/topics/a", json!({"colour": 0})).await.problem(422, "unfit", Some("colour"));
-    put(&inside, "/v1/topics/b?namespace=other", json!({})).await.of(201);
-    let list = inside.get("/v1/topics?limit=1").await.of(200);
-    assert_eq!((&list["topics"][0]["name"], &list["next"]), (&json!("orders"), &json!("default/orders")));
-    let list = inside.get("/v1/topics?limit=1&after=default/orders").await.of(200);
-    assert_eq!((&list["topics"][0]["name"], &list["next"]), (&json!("b"), &Value::Null));
-    let ends = inside.get("/v1/topics/orders/ends").await.of(200);
-    assert_eq!(ends["slots"].as_array().unwrap().len(), 4);
-    delete(&inside, "/v1/topics/orders").await.of(204);
-    delete(&inside, "/v1/topics/orders").await.problem(404, "no-such-topic", Some("topic"));
-    inside.get("/v1/topics/orders").await.problem(404, "no-such-topic", Some("topic"));
-    inside.get("/v1/topics/orders/ends").await.problem(404, "no-such-topic", Some("topic"));
-    let deeds = inside.store.deeds(None, None, 9).await.unwrap();
-    let actions: Vec<_> = deeds.iter().rev().map(|deed| deed.action.as_str()).collect();
+    let other = put(&app, "/v1/topics/orders", json!({"partitions": 5})).await;
+    other.problem(409, "partitions-fixed", Some("partitions"));
+    put(&app, "/v1/topics/a", json!({"partitions": 0})).await.problem(
+        422,
+        "invalid-value",
+        Some("partitions"),
+    );
+    put(&app, "/v1/topics/a", json!({"retention_ms": 5, "unread_retention_ms": 4})).await.problem(
+        422,
+        "invalid-value",
+        Some("unread_retention_ms"),
+    );
+    put(&app, "/v1/topics/a", json!({"colour": 0})).await.problem(422, "invalid-value", Some("colour"));
+    put(&app, "/v1/topics/b?namespace=other", json!({})).await.of(201);
+    let list = app.get("/v1/topics?limit=1").await.of(200);
+    assert_eq!(
+        (&list["topics"][0]["name"], &list["next_cursor"]),
+        (&json!("orders"), &json!("default/orders"))
+    );
+    let list = app.get("/v1/topics?limit=1&cursor=default/orders").await.of(200);
+    assert_eq!((&list["topics"][0]["name"], &list["next_cursor"]), (&json!("b"), &Value::Null));
+    let offsets = app.get("/v1/topics/orders/offsets").await.of(200);
+    assert_eq!(offsets["partitions"].as_array().unwrap().len(), 4);
+    delete(&app, "/v1/topics/orders").await.of(204);
+    delete(&app, "/v1/topics/orders").await.problem(404, "no-such-topic", Some("topic"));
+    app.get("/v1/topics/orders").await.problem(404, "no-such-topic", Some("topic"));
+    app.get("/v1/topics/orders/offsets").await.problem(404, "no-such-topic", Some("topic"));
+    let entries = app.store.audit_entries(None, None, 9).await.unwrap();
+    let actions: Vec<_> = entries.iter().rev().map(|entry| entry.action.as_str()).collect();
     assert_eq!(actions, ["topic.set", "topic.set", "topic.set", "topic.set", "topic.delete"]);
 }
 
 #[tokio::test]
-async fn events_are_published_as_they_are_and_under_a_key_only_once() {
-    let inside = with_topic(1).await;
+async fn events_keep_their_payload_text_and_an_idempotency_key_publishes_once() {
+    let app = with_topic(1).await;
     let text = r#"{"type": "paid", "key": "k", "payload": {"n":  12345678901234567890.25}, "headers": {"trace": "1"}, "idempotency_key": "i-1"}"#;
-    let first = inside.post_text("/v1/topics/orders/events", text).await.of(201);
-    assert_eq!(first["new"], true);
-    let again = inside.post_text("/v1/topics/orders/events", text).await.of(200);
-    assert_eq!(again, json!({"id": first["id"], "slot": 0, "new": false}));
-    let answer = inside.get(&format!("/v1/topics/orders/events/{}", first["id"])).await;
+    let first = app.post_text("/v1/topics/orders/events", text).await.of(201);
+    assert_eq!(first["created"], true);
+    let again = app.post_text("/v1/topics/orders/events", text).await.of(200);
+    assert_eq!(again, json!({"id": first["id"], "partition": 0, "created": false}));
+    let answer = app.get(&format!("/v1/topics/orders/events/{}", first["id"])).await;
     let shown = String::from_utf8(answer.bytes.clone()).unwrap();
-    assert!(shown.contains(r#""payload":{"n":  12345678901234567890.25}"#), "as it was: {shown}");
+    assert!(shown.contains(r#""payload":{"n":  12345678901234567890.25}"#), "unchanged: {shown}");
     let many = json!({"events": [{"type": "a", "payload_base64": "AP8="}, {"type": "b"}]});
-    let many = inside.post("/v1/topics/orders/events", many).await.of(201);
+    let many = app.post("/v1/topics/orders/events", many).await.of(201);
     assert_eq!(many["events"].as_array().unwrap().len(), 2);
-    let read = inside.post("/v1/topics/orders/read", json!({"after": [[0, 0]]})).await.of(200);
+    let read = app
+        .post("/v1/topics/orders/events/read", json!({"after": [{"partition": 0, "offset": 0}]}))
+        .await
+        .of(200);
     let kinds: Vec<_> =
         read["events"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect();
     assert_eq!(kinds, ["paid", "a", "b"]);
     assert_eq!(read["events"][1]["payload_base64"], "AP8=");
-    let after = read["events"][0]["position"].as_u64().unwrap();
-    let read =
-        inside.post("/v1/topics/orders/read", json!({"after": [[0, after]], "limit": 1})).await.of(200);
-    // What was published together is never cut.
+    let after = read["events"][0]["offset"].as_u64().unwrap();
+    let read = app
+        .post(
+            "/v1/topics/orders/events/read",
+            json!({"after": [{"partition": 0, "offset": after}], "limit": 1}),
+        )
+        .await
+        .of(200);
+    // A commit batch is never split.
     assert_eq!(read["events"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_names_the_field() {
-    let inside = with_topic(1).await;
+async fn invalid_requests_name_the_field() {
+    let app = with_topic(1).await;
     let p = "/v1/topics/orders/events";
-    inside.post(p, json!({"events": []})).await.problem(422, "unfit", Some("events"));
-    inside.post(p, json!({"payload": 1})).await.problem(422, "unfit", Some("type"));
-    inside.post(p, json!({"type": "a", "key": ""})).await.problem(422, "unfit", Some("key"));
-    inside
-        .post(p, json!({"type": "a", "payload": 1, "payload_base64": ""}))
-        .await
-        .problem(422, "unfit", None);
+    app.post(p, json!({"events": []})).await.problem(422, "invalid-value", Some("events"));
+    app.post(p, json!({"payload": 1})).await.problem(422, "invalid-value", Some("type"));
+    app.post(p, json!({"type": "a", "key": ""})).await.problem(422, "invalid-value", Some("key"));
+    app.post(p, json!({"type": "a", "payload": 1, "payload_base64": ""})).await.problem(
+        422,
+        "invalid-value",
+        None,
+    );
     let bad = json!({"events": [{"type": "a"}, {"type": "a", "idempotency_key": "\n"}]});
-    inside.post(p, bad).await.problem(422, "unfit", Some("events[1].idempotency_key"));
-    let unknown = inside.post("/v1/topics/none/events", json!({"type": "a"})).await;
+    app.post(p, bad).await.problem(422, "invalid-value", Some("events[1].idempotency_key"));
+    let unknown = app.post("/v1/topics/none/events", json!({"type": "a"})).await;
     assert!(String::from_utf8_lossy(&unknown.bytes).contains("tenure events topics create none"));
     unknown.problem(404, "no-such-topic", Some("topic"));
-    put(&inside, "/v1/topics/orders", json!({"slots": 1, "max_bytes": 4})).await.of(200);
-    inside.post(p, json!({"type": "a", "payload": "12345"})).await.problem(
+    put(&app, "/v1/topics/orders", json!({"partitions": 1, "max_payload_bytes": 4})).await.of(200);
+    app.post(p, json!({"type": "a", "payload": "12345"})).await.problem(
         422,
-        "refused-by-store",
+        "rejected-by-store",
         Some("payload"),
     );
-    inside.get("/v1/topics/orders/events/7").await.problem(404, "no-such-event", Some("event"));
-    inside.get("/v1/topics/none/events/7").await.problem(404, "no-such-topic", Some("topic"));
-    let r = "/v1/topics/orders/read";
-    inside.post(r, json!({"after": [[0, 0]], "limit": 0})).await.problem(422, "unfit", Some("limit"));
-    inside.post(r, json!({"after": [[0, u64::MAX]]})).await.problem(422, "unfit", Some("after"));
-    inside.post("/v1/topics/none/read", json!({"after": [[0, 0]]})).await.problem(
+    app.get("/v1/topics/orders/events/7").await.problem(404, "no-such-event", Some("event"));
+    app.get("/v1/topics/none/events/7").await.problem(404, "no-such-topic", Some("topic"));
+    let r = "/v1/topics/orders/events/read";
+    app.post(r, json!({"after": [{"partition": 0, "offset": 0}], "limit": 0})).await.problem(
+        422,
+        "invalid-value",
+        Some("limit"),
+    );
+    app.post(r, json!({"after": [{"partition": 0, "offset": u64::MAX}]})).await.problem(
+        422,
+        "invalid-value",
+        Some("after"),
+    );
+    app.post("/v1/topics/none/events/read", json!({"after": [{"partition": 0, "offset": 0}]})).await.problem(
         404,
         "no-such-topic",
         Some("topic"),
     );
-    inside.get(GROUP).await.problem(404, "no-such-group", Some("group"));
-    put(&inside, GROUP, json!({"max_attempts": 0})).await.problem(422, "unfit", Some("max_attempts"));
-    put(&inside, GROUP, json!({"from": {"time": -1}})).await.problem(422, "unfit", Some("from"));
-    put(&inside, "/v1/topics/none/groups/g", json!({})).await.problem(404, "no-such-topic", Some("topic"));
+    app.get(GROUP).await.problem(404, "no-such-group", Some("group"));
+    put(&app, GROUP, json!({"max_attempts": 0})).await.problem(422, "invalid-value", Some("max_attempts"));
+    put(&app, GROUP, json!({"from": {"published_at_ms": -1}})).await.problem(
+        422,
+        "invalid-value",
+        Some("from"),
+    );
+    put(&app, "/v1/topics/none/groups/g", json!({})).await.problem(404, "no-such-topic", Some("topic"));
     for (word, body) in [("pause", json!({})), ("reset", json!({"to": "earliest"})), ("resume", json!({}))] {
-        inside.post(&format!("{GROUP}/{word}"), body).await.problem(404, "no-such-group", Some("group"));
+        app.post(&format!("{GROUP}/{word}"), body).await.problem(404, "no-such-group", Some("group"));
     }
-    inside.get(&format!("{GROUP}/aside")).await.problem(404, "no-such-group", Some("group"));
+    app.get(&format!("{GROUP}/parked-events")).await.problem(404, "no-such-group", Some("group"));
     let pull = format!("{GROUP}/pull");
-    inside.post(&pull, json!({"member": ""})).await.problem(422, "unfit", Some("member"));
-    inside.post(&pull, json!({"member": "m", "max": 0})).await.problem(422, "unfit", Some("max"));
-    inside.post(&pull, json!({"member": "m", "lease_ms": 1})).await.problem(422, "unfit", Some("lease_ms"));
-    let nobody = json!({"member": "m", "session": "0123456789abcdef0123456789abcdef"});
-    inside.post(&pull, nobody).await.problem(410, "session-gone", Some("session"));
-    inside.post("/v1/topics/none/groups/g/pull", json!({"member": "m"})).await.problem(
+    app.post(&pull, json!({"member": ""})).await.problem(422, "invalid-value", Some("member"));
+    app.post(&pull, json!({"member": "m", "limit": 0})).await.problem(422, "invalid-value", Some("limit"));
+    app.post(&pull, json!({"member": "m", "lease_ms": 1})).await.problem(
+        422,
+        "invalid-value",
+        Some("lease_ms"),
+    );
+    let unknown = json!({"member": "m", "session": "0123456789abcdef0123456789abcdef"});
+    app.post(&pull, unknown).await.problem(410, "session-ended", Some("session"));
+    app.post("/v1/topics/none/groups/g/pull", json!({"member": "m"})).await.problem(
         404,
         "no-such-topic",
         Some("topic"),
@@ -119,88 +155,97 @@ async fn what_makes_no_sense_names_the_field() {
 }
 
 #[tokio::test]
-async fn a_group_is_set_shown_paused_moved_and_deleted() {
-    let inside = with_topic(2).await;
-    publish_each(&inside, &["a", "b", "c", "d"]).await;
-    let made = put(&inside, GROUP, json!({"max_attempts": 3, "from": "latest"})).await.of(201);
-    assert_eq!(made["settings"]["max_attempts"], 3);
-    assert!(made["slots"].as_array().unwrap().iter().all(|slot| slot["lag"] == 0));
-    put(&inside, GROUP, json!({"max_attempts": 4, "from": "earliest"})).await.of(200);
-    let dry =
-        inside.post(&format!("{GROUP}/reset"), json!({"to": "earliest", "dry_run": true})).await.of(200);
-    assert_eq!(dry["slots"].as_array().unwrap().len(), 2);
+async fn a_group_is_created_paused_reset_and_deleted() {
+    let app = with_topic(2).await;
+    publish_each(&app, &["a", "b", "c", "d"]).await;
+    let created = put(&app, GROUP, json!({"max_attempts": 3, "from": "latest"})).await.of(201);
+    assert_eq!(created["settings"]["max_attempts"], 3);
+    assert!(created["partitions"].as_array().unwrap().iter().all(|partition| partition["lag_events"] == 0));
+    put(&app, GROUP, json!({"max_attempts": 4, "from": "earliest"})).await.of(200);
+    let dry = app.post(&format!("{GROUP}/reset"), json!({"to": "earliest", "dry_run": true})).await.of(200);
+    assert_eq!(dry["partitions"].as_array().unwrap().len(), 2);
     let lag = |view: &Value| -> u64 {
-        view["slots"].as_array().unwrap().iter().map(|slot| slot["lag"].as_u64().unwrap()).sum()
+        view["partitions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|partition| partition["lag_events"].as_u64().unwrap())
+            .sum()
     };
-    assert_eq!(lag(&inside.get(GROUP).await.of(200)), 0, "nothing was changed");
-    inside.post(&format!("{GROUP}/reset"), json!({"to": "earliest"})).await.of(200);
-    let shown = inside.get(GROUP).await.of(200);
+    assert_eq!(lag(&app.get(GROUP).await.of(200)), 0, "nothing was changed");
+    app.post(&format!("{GROUP}/reset"), json!({"to": "earliest"})).await.of(200);
+    let shown = app.get(GROUP).await.of(200);
     assert_eq!(lag(&shown), 4);
-    let slot = &shown["slots"][0];
-    assert!(slot["end"].is_u64() && slot["position"] == 0 && slot["holder"].is_null(), "{slot}");
-    inside.post(&format!("{GROUP}/reset"), json!({"to": "earliest", "slot": 9})).await.problem(
+    let partition = &shown["partitions"][0];
+    assert!(
+        partition["end_offset"].is_u64()
+            && partition["committed_offset"] == 0
+            && partition["holder"].is_null(),
+        "{partition}"
+    );
+    app.post(&format!("{GROUP}/reset"), json!({"to": "earliest", "partition": 9})).await.problem(
         422,
-        "refused-by-store",
-        Some("slot"),
+        "rejected-by-store",
+        Some("partition"),
     );
     let pause = format!("{GROUP}/pause");
-    assert_eq!(inside.post(&pause, json!({"reason": "moving"})).await.of(200)["changed"], true);
-    assert_eq!(inside.post(&pause, json!({})).await.of(200)["changed"], false);
-    let refused = inside.post(&format!("{GROUP}/pull"), json!({"member": "m"})).await;
-    assert!(String::from_utf8_lossy(&refused.bytes).contains("local has paused orders/mailer: moving"));
+    assert_eq!(app.post(&pause, json!({"reason": "moving"})).await.of(200)["changed"], true);
+    assert_eq!(app.post(&pause, json!({})).await.of(200)["changed"], false);
+    let refused = app.post(&format!("{GROUP}/pull"), json!({"member": "m"})).await;
+    assert!(String::from_utf8_lossy(&refused.bytes).contains("local paused orders/mailer: moving"));
     refused.problem(409, "paused", Some("group"));
-    assert_eq!(inside.post(&format!("{GROUP}/resume"), json!({})).await.of(200)["changed"], true);
-    let groups = inside.get("/v1/groups?topic=orders").await.of(200);
-    assert_eq!((&groups["groups"][0]["name"], &groups["next"]), (&json!("mailer"), &Value::Null));
+    assert_eq!(app.post(&format!("{GROUP}/resume"), json!({})).await.of(200)["changed"], true);
+    let groups = app.get("/v1/groups?topic=orders").await.of(200);
+    assert_eq!((&groups["groups"][0]["name"], &groups["next_cursor"]), (&json!("mailer"), &Value::Null));
     let none = json!([]);
-    assert_eq!(groups["groups"][0]["members"], none, "who was refused has not joined");
-    pull(&inside, json!({"member": "m"})).await;
-    let groups = inside.get("/v1/groups?topic=orders").await.of(200);
-    // Somebody joined to pull, and lives.
-    delete(&inside, GROUP).await.problem(409, "group-in-use", Some("group"));
-    delete(&inside, "/v1/topics/orders").await.problem(409, "topic-in-use", Some("topic"));
+    assert_eq!(groups["groups"][0]["members"], none, "the rejected client has not joined");
+    pull(&app, json!({"member": "m"})).await;
+    let groups = app.get("/v1/groups?topic=orders").await.of(200);
+    // The pulling member is live.
+    delete(&app, GROUP).await.problem(409, "group-in-use", Some("group"));
+    delete(&app, "/v1/topics/orders").await.problem(409, "topic-in-use", Some("topic"));
     let session = groups["groups"][0]["members"][0]["session"].as_str().unwrap();
-    delete(&inside, &format!("/v1/sessions/{session}")).await.of(204);
-    delete(&inside, GROUP).await.of(204);
-    delete(&inside, GROUP).await.problem(404, "no-such-group", Some("group"));
-    let deeds = inside.store.deeds(None, None, 99).await.unwrap();
-    let actions: Vec<_> = deeds.iter().rev().map(|deed| deed.action.as_str()).collect();
+    delete(&app, &format!("/v1/sessions/{session}")).await.of(204);
+    delete(&app, GROUP).await.of(204);
+    delete(&app, GROUP).await.problem(404, "no-such-group", Some("group"));
+    let entries = app.store.audit_entries(None, None, 99).await.unwrap();
+    let actions: Vec<_> = entries.iter().rev().map(|entry| entry.action.as_str()).collect();
     let expected =
         ["topic.set", "group.set", "group.set", "group.reset", "group.pause", "group.resume", "group.delete"];
     assert_eq!(actions, expected);
 }
 
 #[tokio::test]
-async fn a_push_shows_the_secret_that_it_made_once() {
-    let inside = with_topic(1).await;
-    let push = format!("{GROUP}/push");
+async fn a_webhook_secret_is_shown_once() {
+    let app = with_topic(1).await;
+    let webhook = format!("{GROUP}/webhook");
     let there = json!({"url": "https://example.org/hooks?token=secret", "timeout_ms": 500});
-    put(&inside, &push, there.clone()).await.problem(404, "no-such-group", Some("group"));
-    put(&inside, GROUP, json!({})).await.of(201);
-    let set = put(&inside, &push, there).await.of(200);
+    put(&app, &webhook, there.clone()).await.problem(404, "no-such-group", Some("group"));
+    put(&app, GROUP, json!({})).await.of(201);
+    let set = put(&app, &webhook, there).await.of(200);
     let secret = set["secret"].as_str().unwrap().to_owned();
     assert!(secret.starts_with("whsec_") && secret.len() == 6 + 44, "{secret}");
-    let shown = inside.get(GROUP).await;
+    let shown = app.get(GROUP).await;
     assert!(!String::from_utf8_lossy(&shown.bytes).contains(&secret));
-    assert_eq!(shown.of(200)["push"], json!({"url": "https://example.org/hooks?…", "timeout_ms": 500}));
-    let listed = inside.get("/v1/groups").await.of(200);
+    assert_eq!(shown.of(200)["webhook"], json!({"url": "https://example.org/hooks?…", "timeout_ms": 500}));
+    let listed = app.get("/v1/groups").await.of(200);
     assert_eq!(
-        listed["groups"][0]["push"]["url"], "https://example.org/hooks?…",
+        listed["groups"][0]["webhook"]["url"], "https://example.org/hooks?…",
         "the query may be a secret"
     );
-    let secret_of = async |inside: &Inside| inside.store.pushes().await.unwrap()[0].1.secret.clone();
-    // Whoever changes something else does not break the receiver.
+    let secret_of = async |app: &TestApp| app.store.webhooks().await.unwrap()[0].1.secret.clone();
+    // Changing another setting keeps the secret.
     let slower = json!({"url": "https://example.org/hooks?token=secret", "timeout_ms": 900});
-    assert_eq!(put(&inside, &push, slower).await.of(200)["secret"], Value::Null);
-    assert_eq!(secret_of(&inside).await, secret, "it stays as it is");
-    let rotate = json!({"url": "https://example.org/", "rotate": true});
-    let rotated = put(&inside, &push, rotate).await.of(200)["secret"].as_str().unwrap().to_owned();
+    assert_eq!(put(&app, &webhook, slower).await.of(200)["secret"], Value::Null);
+    assert_eq!(secret_of(&app).await, secret, "the secret stays");
+    let rotate = json!({"url": "https://example.org/", "rotate_secret": true});
+    let rotated = put(&app, &webhook, rotate).await.of(200)["secret"].as_str().unwrap().to_owned();
     assert_ne!(rotated, secret);
-    assert_eq!(secret_of(&inside).await, rotated);
+    assert_eq!(secret_of(&app).await, rotated);
     let given = json!({"url": "https://example.org/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"});
-    assert_eq!(put(&inside, &push, given).await.of(200)["secret"], Value::Null);
-    let both = json!({"url": "https://example.org/", "secret": "0123456789abcdef", "rotate": true});
-    put(&inside, &push, both).await.problem(422, "unfit", Some("rotate"));
+    assert_eq!(put(&app, &webhook, given).await.of(200)["secret"], Value::Null);
+    let both = json!({"url": "https://example.org/", "secret": "0123456789abcdef", "rotate_secret": true});
+    put(&app, &webhook, both).await.problem(422, "invalid-value", Some("rotate_secret"));
     for (field, value) in [
         ("url", json!("ftp://example.org/")),
         ("url", json!("https:///x")),
@@ -214,17 +259,21 @@ async fn a_push_shows_the_secret_that_it_made_once() {
     ] {
         let mut bad = json!({"url": "https://example.org/"});
         bad[field] = value;
-        put(&inside, &push, bad).await.problem(422, "unfit", Some(field));
+        put(&app, &webhook, bad).await.problem(422, "invalid-value", Some(field));
     }
-    // Whoever read with them would get a part of the events, and the address the others.
-    inside.post(&format!("{GROUP}/pull"), json!({"member": "m"})).await.problem(409, "pushed", Some("group"));
-    delete(&inside, &push).await.of(204);
-    inside.post(&format!("{GROUP}/pull"), json!({"member": "m"})).await.of(200);
-    assert_eq!(inside.get(GROUP).await.of(200)["push"], Value::Null);
-    let deeds = inside.store.deeds(None, None, 9).await.unwrap();
-    assert!(
-        deeds.iter().all(|deed| !deed.detail.contains("secret") && !deed.detail.contains("whsec_")),
-        "{deeds:?}"
+    // A member would get some events, and the webhook the others.
+    app.post(&format!("{GROUP}/pull"), json!({"member": "m"})).await.problem(
+        409,
+        "group-has-webhook",
+        Some("group"),
     );
-    assert_eq!(deeds[0].action, "push.unset");
+    delete(&app, &webhook).await.of(204);
+    app.post(&format!("{GROUP}/pull"), json!({"member": "m"})).await.of(200);
+    assert_eq!(app.get(GROUP).await.of(200)["webhook"], Value::Null);
+    let entries = app.store.audit_entries(None, None, 9).await.unwrap();
+    assert!(
+        entries.iter().all(|entry| !entry.detail.contains("secret") && !entry.detail.contains("whsec_")),
+        "{entries:?}"
+    );
+    assert_eq!(entries[0].action, "webhook.delete");
 }

@@ -1,11 +1,11 @@
-//! Sessions, leases and elections: the store's own, and those that another one granted.
+//! Suites for sessions, leases and elections, and for leases of other stores.
 
-/// Makes one test of each claim: `conformance_tests!(memory, subject().await)`, where the expression is evaluated anew in
-/// each test and yields a [`Subject`](crate::conformance::Subject).
+/// Creates one test per conformance function: `conformance_tests!(memory, subject().await)`. The expression is
+/// evaluated in each test and yields a [`StoreUnderTest`](crate::conformance::StoreUnderTest).
 ///
-/// Some claims are about what a server keeps for itself, and a client of a server does not have these things in its own
-/// hands: `conformance_tests!(http, subject().await, through a server)` leaves them out. A store that keeps nothing but elections is
-/// held to these: `conformance_tests!(etcd, subject().await, elections only)`.
+/// Some functions test data that a server keeps for itself and that a client of a server cannot access:
+/// `conformance_tests!(http, subject().await, through a server)` omits them. For a store that supports only elections
+/// use `conformance_tests!(etcd, subject().await, elections only)`.
 #[macro_export]
 macro_rules! conformance_tests {
     ($name:ident, $subject:expr) => {
@@ -15,14 +15,14 @@ macro_rules! conformance_tests {
             $crate::conformance_tests! { @all $subject }
             $crate::conformance_tests! { @tests $subject;
                 sessions::an_owner_is_kept_and_shown,
-                sessions::an_owner_and_a_connection_do_not_go_together,
-                office::credentials_are_kept_whole_newest_first,
-                office::a_credential_is_never_worth_more_than_it_was,
-                office::a_known_credential_keeps_its_name_proof_and_grants,
-                office::deeds_are_recorded_whole,
-                office::deeds_are_read_page_by_page,
-                office::deeds_of_a_namespace_are_only_those,
-                office::what_is_long_past_is_forgotten,
+                sessions::a_session_with_an_owner_cannot_use_connection_takeover,
+                access::credentials_keep_all_fields_and_are_listed_newest_first,
+                access::a_credential_is_never_reactivated_or_prolonged,
+                access::a_stored_credential_keeps_its_name_verifier_and_grants,
+                access::audit_entries_keep_all_fields,
+                access::audit_entries_are_paged,
+                access::audit_entries_are_filtered_by_namespace,
+                access::old_entries_and_credentials_are_pruned,
             }
         }
     };
@@ -40,77 +40,76 @@ macro_rules! conformance_tests {
             $crate::conformance_tests! { @all $subject }
             $crate::conformance_tests! { @tests $subject;
                 sessions::an_owner_is_kept_and_shown,
-                sessions::an_owner_and_a_connection_do_not_go_together,
+                sessions::a_session_with_an_owner_cannot_use_connection_takeover,
             }
         }
     };
     (@all $subject:expr) => {
             $crate::conformance_tests! { @tests $subject;
-                sessions::a_new_session_lives_and_beats,
-                sessions::an_id_is_used_once,
-                sessions::an_unknown_session_is_gone,
-                sessions::an_ended_session_never_comes_back,
-                sessions::an_expired_session_never_comes_back,
-                sessions::a_session_that_beat_since_is_not_expired,
-                sessions::an_end_frees_everything_and_removes_the_candidates,
-                sessions::an_expiry_frees_everything_and_removes_the_candidates,
-                sessions::an_expiry_leaves_the_others_alone,
-                sessions::sessions_are_shown_whether_they_stand_or_not,
+                sessions::a_new_session_is_live_and_counts_heartbeats,
+                sessions::a_session_id_is_used_once,
+                sessions::an_unknown_session_counts_as_ended,
+                sessions::an_ended_session_stays_ended,
+                sessions::an_expired_session_stays_ended,
+                sessions::a_session_with_a_newer_heartbeat_is_not_expired,
+                sessions::an_end_releases_everything_and_removes_the_candidates,
+                sessions::an_expiry_releases_everything_and_removes_the_candidates,
+                sessions::an_expiry_affects_only_its_session,
+                sessions::sessions_are_listed_with_and_without_candidates,
                 leases::a_free_lease_is_taken,
                 leases::a_held_lease_is_not_taken,
-                leases::what_was_seen_must_still_be_so,
+                leases::a_take_compares_token_and_holder,
                 leases::a_silent_holder_is_taken_over,
-                leases::a_holder_that_beat_since_is_not_taken_over,
+                leases::a_holder_with_a_newer_heartbeat_is_not_taken_over,
                 leases::a_dead_session_takes_nothing,
-                leases::who_does_not_stand_takes_nothing,
-                leases::of_concurrent_takers_one_wins,
-                leases::of_concurrent_take_overs_one_wins,
+                leases::a_session_without_a_candidate_takes_nothing,
+                leases::of_concurrent_takes_one_wins,
+                leases::of_concurrent_takeovers_one_wins,
                 leases::tokens_grow_over_everything,
                 leases::tokens_grow_over_reopening,
                 leases::a_release_under_the_wrong_token_does_nothing,
                 leases::a_release_names_its_successor,
-                leases::a_release_can_leave_too,
-                leases::strays_are_seen_by_their_holder,
-                elections::nobody_stood_for_an_unknown_election,
+                leases::a_release_can_leave_the_election,
+                leases::orphaned_leases_are_reported_to_their_session,
+                elections::an_election_without_a_candidate_does_not_exist,
                 elections::a_dead_session_joins_nothing,
-                elections::joining_again_changes_how_one_stands,
-                elections::leaving_removes_the_candidate_and_nothing_else,
-                elections::everything_a_candidate_says_is_kept,
-                elections::slots_make_a_semaphore,
-                elections::another_number_of_slots_is_refused_while_others_stand,
-                elections::a_slot_that_went_away_keeps_its_token,
-                elections::scopes_cover_what_they_say,
+                elections::joining_again_changes_the_candidate,
+                elections::leaving_removes_only_the_candidate,
+                elections::a_candidate_keeps_all_fields,
+                elections::several_slots_have_several_leaders,
+                elections::another_number_of_slots_is_rejected_while_candidates_exist,
+                elections::a_removed_slot_keeps_its_token,
+                elections::observe_scopes_cover_the_right_elections,
                 elections::elections_are_listed_by_namespace,
-                elections::history_tells_how_terms_came_and_went,
+                elections::term_history_has_start_and_end_reasons,
                 elections::history_keeps_the_last_hundred_terms,
-                requests::an_ask_reaches_its_holder_until_it_releases,
-                requests::an_ask_of_a_former_term_reaches_nobody,
-                requests::an_operators_ask_replaces_a_candidates,
-                requests::every_kind_of_ask_arrives_whole,
-                requests::a_paused_election_grants_nothing,
-                requests::pausing_asks_every_holder,
-                requests::pausing_twice_is_said,
-                requests::pausing_what_is_not_there_is_refused,
-                wakes::a_release_is_heard_by_another_client,
-                wakes::an_end_is_heard_by_another_client,
-                wakes::an_ask_is_heard_by_its_holder,
-                wakes::changes_of_an_election_are_heard,
-                differential::random_calls_are_answered_as_the_book_answers,
+                leader_requests::a_leader_request_is_returned_until_the_release,
+                leader_requests::a_leader_request_for_a_former_term_is_dropped,
+                leader_requests::an_operators_request_replaces_a_candidates_request,
+                leader_requests::every_kind_of_leader_request_keeps_all_fields,
+                leader_requests::a_paused_election_grants_nothing,
+                leader_requests::pausing_sends_a_request_to_every_leader,
+                leader_requests::pausing_twice_reports_no_change,
+                leader_requests::pausing_an_unknown_election_is_rejected,
+                notifications::a_release_notifies_another_client,
+                notifications::the_end_of_a_session_notifies_another_client,
+                notifications::a_leader_request_notifies_the_leader,
+                notifications::changes_of_an_election_are_notified,
+                differential::random_calls_match_the_election_model,
             }
     };
     (@tests $subject:expr; $($file:ident :: $claim:ident),* $(,)?) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $claim() {
-                let subject: $crate::conformance::Subject = $subject;
+                let subject: $crate::conformance::StoreUnderTest = $subject;
                 $crate::conformance::$file::$claim(&subject).await;
             }
         )*
     };
 }
 
-/// Makes one test of each claim about leases that another store granted, as [`conformance_tests!`](crate::conformance_tests) does of
-/// those that the store grants itself. For stores that keep work.
+/// Creates one test per conformance function about leases that another store granted. For stores that support work.
 #[macro_export]
 macro_rules! adoption_conformance_tests {
     ($name:ident, $subject:expr) => {
@@ -119,13 +118,13 @@ macro_rules! adoption_conformance_tests {
             use super::*;
             $crate::conformance_tests! { @tests $subject;
                 adoption::an_adopted_lease_is_held_under_its_token,
-                adoption::an_older_grant_of_the_same_elector_is_refused,
-                adoption::another_elector_waits_until_the_lease_is_free,
+                adoption::an_older_grant_of_the_same_store_is_rejected,
+                adoption::another_store_waits_until_the_lease_is_free,
                 adoption::a_dead_session_adopts_nothing,
-                adoption::electing_here_and_elsewhere_exclude_each_other,
+                adoption::own_and_adopted_leaders_exclude_each_other,
                 adoption::an_adoption_does_not_lower_the_stores_own_tokens,
-                adoption::of_concurrent_adoptions_the_last_grant_stays,
-                adoption::an_expiry_frees_what_was_adopted,
+                adoption::of_concurrent_adoptions_the_greatest_token_wins,
+                adoption::an_expiry_releases_adopted_leases,
             }
         }
     };

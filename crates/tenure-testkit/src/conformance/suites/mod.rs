@@ -1,4 +1,4 @@
-//! Which claims there are: a macro for each part of a store that makes one test of each.
+//! Macros that create one test per conformance function, one macro per part of a store.
 
 mod claims;
 mod elections;

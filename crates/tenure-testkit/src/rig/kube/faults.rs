@@ -1,35 +1,35 @@
-//! Bad days.
+//! Faults of the fake API server.
 
 use std::collections::BTreeSet;
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeFault {
-    /// It is refused with this status, and nothing happens.
-    Refuse(u16),
-    /// It is refused with 429 and told to come back after so many seconds.
+    /// It is rejected with this status and has no effect.
+    Reject(u16),
+    /// It is rejected with 429 and must be retried after this many seconds.
     RetryAfter(u64),
-    /// It happens, and is answered with this status.
-    Forget(u16),
-    /// It is never answered, and does not happen.
+    /// It takes effect, and is answered with this status.
+    LoseResponse(u16),
+    /// It is never answered and has no effect.
     Hang,
 }
 
-/// Which requests go wrong.
+/// Which requests fail.
 #[derive(Default)]
 pub(super) struct Faults {
-    rules: Vec<Rule>,
+    rules: Vec<FaultRule>,
     denied: BTreeSet<(String, String)>,
-    /// Nobody is let in.
+    /// No client is authenticated.
     pub(super) locked: bool,
     pub(super) requests: Vec<(String, String)>,
     hooks: Vec<(String, String, Hook)>,
 }
 
-/// Something to be done before a request is served.
+/// An action before a request is served.
 pub(super) type Hook = Box<dyn FnOnce() + Send>;
 
-struct Rule {
+struct FaultRule {
     verb: String,
     name: String,
     fault: KubeFault,
@@ -38,14 +38,14 @@ struct Rule {
 
 impl Faults {
     pub(super) fn add(&mut self, verb: &str, name: &str, fault: KubeFault, times: u32) {
-        self.rules.push(Rule { verb: verb.into(), name: name.into(), fault, left: times });
+        self.rules.push(FaultRule { verb: verb.into(), name: name.into(), fault, left: times });
     }
 
     pub(super) fn hook(&mut self, verb: &str, name: &str, hook: Hook) {
         self.hooks.push((verb.into(), name.into(), hook));
     }
 
-    /// What is to be done before this request is served, if anything.
+    /// The action before this request, if there is one.
     pub(super) fn hook_of(&mut self, verb: &str, name: &str) -> Option<Hook> {
         let at = self.hooks.iter().position(|(of, object, _)| of == verb && object == name)?;
         Some(self.hooks.remove(at).2)
@@ -65,10 +65,10 @@ impl Faults {
         self.denied.contains(&(verb.into(), resource.into()))
     }
 
-    /// What goes wrong with this request, if anything.
+    /// The fault of this request, if there is one.
     pub(super) fn of(&mut self, verb: &str, name: &str) -> Option<KubeFault> {
         self.requests.push((verb.into(), name.into()));
-        let meant = |rule: &&mut Rule| {
+        let meant = |rule: &&mut FaultRule| {
             rule.left > 0 && (rule.verb == "*" || rule.verb == verb) && name.contains(rule.name.as_str())
         };
         let rule = self.rules.iter_mut().find(meant)?;

@@ -1,15 +1,15 @@
-//! A Kubernetes API server for Leases, as far as electors know one.
+//! A fake Kubernetes API server for Leases, as far as electors use one.
 //!
-//! Versions and conflicts, uids, lists in parts whose items do not say what they are, label selectors, watches with bookmarks, 410 for what is forgotten, content types,
-//! validation and the removal of what is unknown are as the real server has them; and it has bad days on demand. It keeps everything in memory, and
-//! listens on a port of its own.
+//! Versions and conflicts, uids, paged lists whose items lack their type, label selectors, watches with bookmarks,
+//! 410 for compacted versions, content types, validation and the removal of unknown fields are as in the real server.
+//! It can inject faults. It keeps everything in memory and listens on its own port.
 
 mod faults;
 mod real;
-mod select;
+mod selector;
 mod serve;
+mod state;
 mod validate;
-mod world;
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,15 +24,15 @@ use self::faults::Faults;
 pub use self::faults::KubeFault;
 pub use self::real::real_kubernetes;
 use self::serve::Shared;
-use self::world::World;
+use self::state::ApiState;
 
-/// The token in the kubeconfig.
+/// Bearer token in the kubeconfig.
 const TOKEN: &str = "the-rig-lets-us-in";
 
-/// Who makes and changes objects by hand.
+/// Field manager for manual changes.
 const KUBECTL: &str = "kubectl";
 
-/// An API server that lives as long as this value.
+/// A fake API server, stopped on drop.
 ///
 /// ```
 /// let api = tenure_testkit::rig::KubeApi::start().unwrap();
@@ -48,7 +48,7 @@ pub struct KubeApi {
 }
 
 impl KubeApi {
-    /// Starts one on a free port.
+    /// Starts a server on a free port.
     pub fn start() -> io::Result<KubeApi> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -57,7 +57,7 @@ impl KubeApi {
             world: Mutex::default(),
             faults: Mutex::default(),
             moved: watch::channel(0).0,
-            told: AtomicU64::new(0),
+            sent_watch_events: AtomicU64::new(0),
             closed: watch::channel(0).0,
         });
         let (stop, stopped) = oneshot::channel();
@@ -74,17 +74,17 @@ impl KubeApi {
         });
         let folder = tempfile::tempdir()?;
         let api = KubeApi { shared, folder, address, stop: Some(stop), thread: Some(thread) };
-        api.let_in("config", &json!({ "token": TOKEN }))?;
+        api.write_kubeconfig("config", &json!({ "token": TOKEN }))?;
         Ok(api)
     }
 
-    /// The token that is let in.
+    /// The accepted bearer token.
     pub fn token(&self) -> &'static str {
         TOKEN
     }
 
-    /// Writes a kubeconfig of this name whose user has these credentials.
-    pub fn let_in(&self, file: &str, user: &Value) -> io::Result<PathBuf> {
+    /// Writes a kubeconfig with this name and user credentials.
+    pub fn write_kubeconfig(&self, file: &str, user: &Value) -> io::Result<PathBuf> {
         let path = self.folder.path().join(file);
         std::fs::write(&path, self.config(user))?;
         Ok(path)
@@ -95,7 +95,7 @@ impl KubeApi {
         let context =
             json!({ "name": "rig", "context": { "cluster": "rig", "user": "rig", "namespace": "default" } });
         let user = json!({ "name": "rig", "user": user });
-        // JSON is YAML too.
+        // JSON is valid YAML.
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "rig",
             "clusters": [cluster], "contexts": [context], "users": [user],
@@ -103,22 +103,22 @@ impl KubeApi {
         .to_string()
     }
 
-    /// A file by which it is found: for `$KUBECONFIG`.
+    /// Path of a kubeconfig for `$KUBECONFIG`.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("config")
     }
 
-    /// The address of a namespace as a store.
+    /// Store URL of a namespace.
     pub fn url(&self, namespace: &str) -> String {
         format!("k8s:{namespace}?kubeconfig={}", self.kubeconfig().display())
     }
 
-    /// Where it listens.
+    /// Listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, ApiState> {
         self.shared.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,35 +138,35 @@ impl KubeApi {
         world.leases.iter().filter(|((of, _), _)| of == namespace).map(|(_, object)| object.clone()).collect()
     }
 
-    /// Makes a Lease; the status and the answer.
+    /// Creates a Lease. Returns the status and body of the response.
     pub fn create(&self, namespace: &str, object: Value) -> (u16, Value) {
         let reply = self.world().create(namespace, object, KUBECTL);
-        self.shared.tell();
+        self.shared.notify_watchers();
         (reply.status, reply.body)
     }
 
-    /// Replaces a Lease, if its version is the last one; the status and the answer.
+    /// Replaces a Lease if its version is current. Returns the status and body of the response.
     pub fn update(&self, namespace: &str, name: &str, object: Value) -> (u16, Value) {
         let reply = self.world().update(namespace, name, object, KUBECTL);
-        self.shared.tell();
+        self.shared.notify_watchers();
         (reply.status, reply.body)
     }
 
-    /// Changes a Lease whatever its version is, as `kubectl patch --type=merge` does.
+    /// Changes a Lease of any version, as `kubectl patch --type=merge` does.
     pub fn patch(&self, namespace: &str, name: &str, patch: &Value) -> u16 {
         let reply = self.world().patch(namespace, name, patch, KUBECTL);
-        self.shared.tell();
+        self.shared.notify_watchers();
         reply.status
     }
 
     /// Deletes a Lease, as `kubectl delete` does.
     pub fn delete(&self, namespace: &str, name: &str) -> bool {
         let reply = self.world().delete(namespace, name);
-        self.shared.tell();
+        self.shared.notify_watchers();
         reply.status == 200
     }
 
-    /// A pod that can be labelled.
+    /// Adds a pod that can be labelled.
     pub fn add_pod(&self, namespace: &str, name: &str) {
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": namespace, "labels": {} } });
         self.world().pods.insert((namespace.into(), name.into()), pod);
@@ -179,12 +179,12 @@ impl KubeApi {
         pod["metadata"]["labels"][key].as_str().map(str::to_owned)
     }
 
-    /// From now on only these namespaces are there.
+    /// From now on only these namespaces exist.
     pub fn only_namespaces(&self, namespaces: &[&str]) {
         self.world().namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
     }
 
-    /// Forgets what happened until now: watches and lists that begin or go on before it are answered with 410.
+    /// Compacts the change log: watches and lists that start or continue before this point are answered with 410.
     pub fn compact(&self) {
         self.world().compact();
     }
@@ -194,47 +194,47 @@ impl KubeApi {
         self.shared.closed.send_modify(|count| *count += 1);
     }
 
-    /// From now on, a request of this verb (`get`, `list`, `watch`, `create`, `update`, `patch`, or `*`) on an object whose name contains this
-    /// goes wrong, so many times.
+    /// Makes the next `times` requests with this verb (`get`, `list`, `watch`, `create`, `update`, `patch`, or `*`)
+    /// on objects whose name contains `name` fail.
     pub fn fail(&self, verb: &str, name: &str, fault: KubeFault, times: u32) {
         self.faults().add(verb, name, fault, times);
     }
 
-    /// Does something, once, when a request of this verb on the object of this name has arrived, and before it is served: whatever it
-    /// was worked out from may be otherwise then.
+    /// Runs an action once, after a request with this verb on this object has arrived and before it is served, so
+    /// that the state the request is based on can change.
     pub fn before(&self, verb: &str, name: &str, act: impl FnOnce() + Send + 'static) {
         self.faults().hook(verb, name, Box::new(act));
     }
 
-    /// No request goes wrong any more.
-    pub fn heal(&self) {
+    /// Removes all faults.
+    pub fn clear_faults(&self) {
         self.faults().clear();
         self.shared.closed.send_modify(|_| {});
     }
 
-    /// Takes a verb away from everybody, as a role without it does; `leases` or `pods`.
+    /// Denies a verb on `leases` or `pods` to all clients, as a missing role rule does.
     pub fn deny(&self, verb: &str, resource: &str) {
         self.faults().deny(verb, resource);
     }
 
-    /// Knows nobody any more, or everybody again.
-    pub fn lock_out(&self, is_locked: bool) {
+    /// Rejects the credentials of all clients, or accepts them again.
+    pub fn reject_credentials(&self, is_locked: bool) {
         self.faults().locked = is_locked;
     }
 
-    /// The requests since the last call: verb and name.
+    /// Verb and name of the requests since the last call.
     pub fn requests(&self) -> Vec<(String, String)> {
         std::mem::take(&mut self.faults().requests)
     }
 
-    /// How many objects were in answers to lists since the last call.
-    pub fn listed(&self) -> u64 {
+    /// Number of objects in list responses since the last call.
+    pub fn listed_count(&self) -> u64 {
         std::mem::take(&mut self.world().listed)
     }
 
-    /// How much was told to all who watch since the last call, bookmarks aside.
-    pub fn told(&self) -> u64 {
-        self.shared.told.swap(0, Ordering::Relaxed)
+    /// Number of watch events sent since the last call, without bookmarks.
+    pub fn watch_event_count(&self) -> u64 {
+        self.shared.sent_watch_events.swap(0, Ordering::Relaxed)
     }
 }
 

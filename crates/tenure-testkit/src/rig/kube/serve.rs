@@ -1,4 +1,4 @@
-//! Requests, over HTTP.
+//! HTTP requests of the fake API server.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,44 +17,44 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::TOKEN;
 use super::faults::{Faults, KubeFault};
-use super::select::Selector;
-use super::world::{Reply, World, status, unreadable};
+use super::selector::Selector;
+use super::state::{ApiReply, ApiState, status, unreadable};
 
-/// How often a watch that wants them gets a bookmark.
+/// Interval of bookmarks for watches that request them.
 const BOOKMARKS: Duration = Duration::from_millis(300);
 
 pub(super) struct Shared {
-    pub(super) world: Mutex<World>,
+    pub(super) world: Mutex<ApiState>,
     pub(super) faults: Mutex<Faults>,
-    /// Moves whenever something happened.
+    /// Changes whenever an object changes.
     pub(super) moved: watch::Sender<u64>,
-    /// How much was told to all who watch.
-    pub(super) told: AtomicU64,
-    /// Moves when all watches are to be closed.
+    /// Number of watch events sent.
+    pub(super) sent_watch_events: AtomicU64,
+    /// Changes when all watches must close.
     pub(super) closed: watch::Sender<u64>,
 }
 
 impl Shared {
-    /// Tells who watches that something happened.
-    pub(super) fn tell(&self) {
+    /// Notifies the watches of a change.
+    pub(super) fn notify_watchers(&self) {
         self.moved.send_modify(|count| *count += 1);
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut ApiState) -> T) -> T {
         let answer = act(&mut self.world.lock().unwrap_or_else(PoisonError::into_inner));
-        self.tell();
+        self.notify_watchers();
         answer
     }
 }
 
-type Asked = Query<BTreeMap<String, String>>;
+type ApiQuery = Query<BTreeMap<String, String>>;
 
 pub(super) async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases";
     let router = Router::new()
         .route(
             "/version",
-            get(|| async { answer(Reply { status: 200, body: json!({ "gitVersion": "v1.99.0-rig" }) }) }),
+            get(|| async { answer(ApiReply { status: 200, body: json!({ "gitVersion": "v1.99.0-rig" }) }) }),
         )
         .route("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", post(review))
         .route("/api/v1/namespaces/{namespace}/pods/{name}", any(pod))
@@ -66,11 +66,11 @@ pub(super) async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) 
     }
 }
 
-fn answer(reply: Reply) -> Response<Body> {
+fn answer(reply: ApiReply) -> Response<Body> {
     respond(reply, None)
 }
 
-fn respond(reply: Reply, retry_after: Option<u64>) -> Response<Body> {
+fn respond(reply: ApiReply, retry_after: Option<u64>) -> Response<Body> {
     let mut response = Response::new(Body::from(reply.body.to_string()));
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
@@ -81,7 +81,7 @@ fn respond(reply: Reply, retry_after: Option<u64>) -> Response<Body> {
     response
 }
 
-/// Lets a request in, or not; `Err` is the answer.
+/// Authenticates and authorizes a request; `Err` is the error response.
 async fn admit(
     shared: &Shared,
     headers: &HeaderMap,
@@ -92,7 +92,7 @@ async fn admit(
         faults.hook_of(verb, name)
     };
     if let Some(hook) = hook {
-        // What it does may ask us again, and waits for our answers.
+        // The action may send requests to this server and wait for the responses.
         let (done, waits) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             hook();
@@ -115,8 +115,8 @@ async fn admit(
     };
     match fault {
         None => Ok(None),
-        Some(KubeFault::Forget(code)) => Ok(Some(code)),
-        Some(KubeFault::Refuse(code)) => Err(answer(status(code, "InternalError", "the rig has a bad day"))),
+        Some(KubeFault::LoseResponse(code)) => Ok(Some(code)),
+        Some(KubeFault::Reject(code)) => Err(answer(status(code, "InternalError", "injected fault"))),
         Some(KubeFault::RetryAfter(seconds)) => Err(respond(
             status(429, "TooManyRequests", "too many requests, please try again later"),
             Some(seconds),
@@ -125,22 +125,22 @@ async fn admit(
     }
 }
 
-fn finish(reply: Reply, forgotten: Option<u16>) -> Response<Body> {
+fn finish(reply: ApiReply, forgotten: Option<u16>) -> Response<Body> {
     match forgotten {
-        Some(code) => answer(status(code, "InternalError", "the answer was lost")),
+        Some(code) => answer(status(code, "InternalError", "the response was lost")),
         None => answer(reply),
     }
 }
 
-/// What a body must say that it is.
-fn typed(verb: &str, headers: &HeaderMap) -> Result<(), Reply> {
+/// Checks the content type of a body.
+fn typed(verb: &str, headers: &HeaderMap) -> Result<(), ApiReply> {
     let expected = match verb {
         "create" | "update" => "application/json",
         "patch" => "application/merge-patch+json",
         _ => return Ok(()),
     };
-    let said = headers.get("content-type").and_then(|value| value.to_str().ok());
-    match said == Some(expected) {
+    let content_type = headers.get("content-type").and_then(|value| value.to_str().ok());
+    match content_type == Some(expected) {
         true => Ok(()),
         false => Err(status(
             415,
@@ -152,20 +152,20 @@ fn typed(verb: &str, headers: &HeaderMap) -> Result<(), Reply> {
     }
 }
 
-/// Who writes, as the server notes it: the name of the program.
+/// The field manager of a writer: the name of its program.
 fn manager(headers: &HeaderMap) -> String {
     let agent = headers.get("user-agent").and_then(|value| value.to_str().ok()).unwrap_or_default();
     agent.split('/').next().unwrap_or_default().to_owned()
 }
 
-fn parse(body: &Bytes) -> Result<Value, Reply> {
+fn parse(body: &Bytes) -> Result<Value, ApiReply> {
     serde_json::from_slice(body).map_err(|error| status(400, "BadRequest", error.to_string()))
 }
 
 async fn many(
     State(shared): State<Arc<Shared>>,
     Path(namespace): Path<String>,
-    Query(query): Asked,
+    Query(query): ApiQuery,
     method: Method,
     headers: HeaderMap,
     body: Bytes,
@@ -250,16 +250,16 @@ async fn pod(
 
 async fn review(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Body> {
     let Ok(mut review) = parse(&body) else { return answer(status(400, "BadRequest", "no review")) };
-    let asked = &review["spec"]["resourceAttributes"];
+    let requested = &review["spec"]["resourceAttributes"];
     let (verb, resource) =
-        (asked["verb"].as_str().unwrap_or_default(), asked["resource"].as_str().unwrap_or_default());
+        (requested["verb"].as_str().unwrap_or_default(), requested["resource"].as_str().unwrap_or_default());
     let faults = shared.faults.lock().unwrap_or_else(PoisonError::into_inner);
     let is_allowed = !faults.is_denied(verb, resource);
     review["status"] = json!({ "allowed": is_allowed });
-    answer(Reply { status: 201, body: review })
+    answer(ApiReply { status: 201, body: review })
 }
 
-/// A watch: what happened since a version, then what happens, until it is closed.
+/// A watch: changes since a version, then further changes until it is closed.
 fn follow(shared: Arc<Shared>, namespace: String, query: &BTreeMap<String, String>) -> Response<Body> {
     let text = query.get("labelSelector").map_or("", String::as_str);
     let Some(selector) = Selector::read(text) else { return answer(unreadable(text)) };
@@ -268,13 +268,13 @@ fn follow(shared: Arc<Shared>, namespace: String, query: &BTreeMap<String, Strin
     let marks = query.get("allowWatchBookmarks").is_some_and(|marks| marks == "true");
     let (mut moved, mut closed) = (shared.moved.subscribe(), shared.closed.subscribe());
     closed.mark_unchanged();
-    let look = move |shared: &Shared, version: &mut u64| {
+    let next_events = move |shared: &Shared, version: &mut u64| {
         let world = shared.world.lock().unwrap_or_else(PoisonError::into_inner);
         let events = world.since(*version, &namespace, &selector);
         *version = (*version).max(world.version);
         events
     };
-    let first = match look(&shared, &mut version) {
+    let first = match next_events(&shared, &mut version) {
         Ok(events) => events,
         Err(expired) => return answer(expired),
     };
@@ -285,7 +285,7 @@ fn follow(shared: Arc<Shared>, namespace: String, query: &BTreeMap<String, Strin
         let mut events = first;
         loop {
             for event in events.drain(..) {
-                shared.told.fetch_add(u64::from(event["type"] != "BOOKMARK"), Ordering::Relaxed);
+                shared.sent_watch_events.fetch_add(u64::from(event["type"] != "BOOKMARK"), Ordering::Relaxed);
                 if sender.send(Ok(format!("{event}\n"))).await.is_err() {
                     return;
                 }
@@ -304,7 +304,7 @@ fn follow(shared: Arc<Shared>, namespace: String, query: &BTreeMap<String, Strin
                     continue;
                 }
             }
-            match look(&shared, &mut version) {
+            match next_events(&shared, &mut version) {
                 Ok(more) => events = more,
                 Err(expired) => {
                     let _ = sender

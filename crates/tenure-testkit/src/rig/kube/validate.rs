@@ -1,10 +1,10 @@
-//! What the API server refuses, and what it keeps.
+//! Validation of the API server, and the fields it keeps.
 
 use serde_json::{Map, Value, json};
 
-use super::world::{Reply, invalid, status};
+use super::state::{ApiReply, invalid, status};
 
-/// The fields of metadata that are kept.
+/// Kept fields of the metadata.
 const METADATA: [&str; 13] = [
     "name",
     "generateName",
@@ -21,7 +21,7 @@ const METADATA: [&str; 13] = [
     "managedFields",
 ];
 
-/// The fields of a Lease.
+/// Fields of a Lease.
 const SPEC: [&str; 7] = [
     "holderIdentity",
     "leaseDurationSeconds",
@@ -32,9 +32,9 @@ const SPEC: [&str; 7] = [
     "preferredHolder",
 ];
 
-/// Refuses what is no Lease of this namespace.
-pub(super) fn foreign(object: &Value, namespace: &str) -> Option<Reply> {
-    // The real server takes what is missing from the address; who leaves it out elsewhere will be refused by others.
+/// Rejects objects that are not Leases of this namespace.
+pub(super) fn foreign(object: &Value, namespace: &str) -> Option<ApiReply> {
+    // The real server fills missing fields from the URL; other servers reject such objects.
     let version = object["apiVersion"].as_str().unwrap_or_default();
     if version != "coordination.k8s.io/v1" || object["kind"].as_str() != Some("Lease") {
         return Some(status(
@@ -49,8 +49,8 @@ pub(super) fn foreign(object: &Value, namespace: &str) -> Option<Reply> {
     })
 }
 
-/// Refuses what the API server refuses of a Lease.
-pub(super) fn refuse(name: &str, object: &Value) -> Option<Reply> {
+/// Rejects what the API server rejects in a Lease.
+pub(super) fn refuse(name: &str, object: &Value) -> Option<ApiReply> {
     if !is_subdomain(name) {
         return Some(invalid(
             name,
@@ -139,7 +139,7 @@ pub(super) fn refuse(name: &str, object: &Value) -> Option<Reply> {
         .then(|| invalid(name, "metadata.annotations: Too long: may not be more than 262144 bytes"))
 }
 
-/// What the API server keeps of an object: the fields that it knows, and nothing that is empty.
+/// The part of an object that the API server keeps: known fields that are not empty.
 pub(super) fn kept(mut object: Value) -> Value {
     prune(&mut object, &["apiVersion", "kind", "metadata", "spec"]);
     prune(&mut object["metadata"], &METADATA);
@@ -181,7 +181,7 @@ pub(super) fn is_qualified(key: &str) -> bool {
     prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_value(name)
 }
 
-/// `2006-01-02T15:04:05.000000Z`: with exactly six digits.
+/// Whether the text has the form `2006-01-02T15:04:05.000000Z`, with exactly six digits.
 fn is_micro_time(text: &str) -> bool {
     let fraction =
         text.split_once('.').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).count());

@@ -1,47 +1,50 @@
-//! A session that its own process trusts is live in the store: a live follower is never cleared away, and what was
-//! expired never comes back.
+//! A session that its own process trusts is live in the store: a live follower is never removed, and an expired
+//! session stays expired.
 
-use tenure_core::lease::Command;
+use tenure_core::rules::lease::StoreCommand;
 
-use super::super::world::{Checked, World};
+use super::super::simulation::{CheckResult, ElectionSimulation};
 
 const NAME: &str = "a_trusted_session_lives";
 
-/// Whenever a process has made a step.
-pub(super) fn check(world: &World, node: usize) -> Checked {
-    let Some(session) = world.nodes[node].trusts(world.now).filter(|_| !excused(world)) else {
+/// Checked after every step of a process.
+pub(super) fn check(simulation: &ElectionSimulation, node: usize) -> CheckResult {
+    let Some(session) = simulation.nodes[node].trusts(simulation.now).filter(|_| !excused(simulation)) else {
         return Ok(());
     };
-    if world.store.is_live(session) {
+    if simulation.store.is_live(session) {
         return Ok(());
     }
-    super::broken(NAME, format!("n{node} trusts its session {}, which is over", session.short()))
+    super::broken(NAME, format!("n{node} trusts its session {}, which has ended", session.short()))
 }
 
-/// Whenever the store has expired somebody.
-pub(in super::super) fn after_expiry(world: &mut World, command: &Command) -> Checked {
+/// Checked after the store expired a session.
+pub(in super::super) fn after_expiry(
+    simulation: &mut ElectionSimulation,
+    command: &StoreCommand,
+) -> CheckResult {
     let expire = match command {
-        Command::Expire(expire) => expire,
-        Command::Take(take) => match &take.expire {
+        StoreCommand::Expire(expire) => expire,
+        StoreCommand::Take(take) => match &take.expire {
             Some(expire) => expire,
             None => return Ok(()),
         },
         _ => return Ok(()),
     };
-    if world.store.is_live(&expire.session) {
+    if simulation.store.is_live(&expire.session) {
         return Ok(());
     }
-    world.stats.sessions_expired += 1;
-    let trusting = |n: &usize| world.nodes[*n].trusts(world.now) == Some(&expire.session);
-    match (0..world.nodes.len()).find(trusting).filter(|_| !excused(world)) {
+    simulation.stats.sessions_expired += 1;
+    let trusting = |n: &usize| simulation.nodes[*n].trusts(simulation.now) == Some(&expire.session);
+    match (0..simulation.nodes.len()).find(trusting).filter(|_| !excused(simulation)) {
         Some(node) => {
-            super::broken(NAME, format!("n{node} lives, and was expired as {}", expire.session.short()))
+            super::broken(NAME, format!("n{node} is live and was expired as {}", expire.session.short()))
         }
         None => Ok(()),
     }
 }
 
-/// A promoted copy may not know the youngest sessions.
-fn excused(world: &World) -> bool {
-    world.promoted_at.is_some_and(|at| world.now < at + world.plan.lease)
+/// A promoted copy may not know the latest sessions.
+fn excused(simulation: &ElectionSimulation) -> bool {
+    simulation.promoted_at.is_some_and(|at| simulation.now < at + simulation.plan.lease)
 }

@@ -1,23 +1,23 @@
-//! Once a grant has written to a fenced resource, no earlier grant's write is accepted.
+//! After a grant has written to a fenced resource, no write of an earlier grant is accepted.
 
-use super::super::node::Work;
-use super::super::world::{Checked, World};
+use super::super::node::SimWork;
+use super::super::simulation::{CheckResult, ElectionSimulation};
 
 const NAME: &str = "no_stale_write_accepted";
 
-pub(in super::super) fn check(world: &mut World, work: &Work) -> Checked {
-    let of_work = |grant: &super::super::resource::Grant| {
+pub(in super::super) fn check(simulation: &mut ElectionSimulation, work: &SimWork) -> CheckResult {
+    let of_work = |grant: &super::super::resource::LeaseGrant| {
         grant.place == work.place && grant.token == work.token && grant.session == work.session
     };
-    let Some(number) = world.grants.iter().rposition(of_work) else {
+    let Some(number) = simulation.grants.iter().rposition(of_work) else {
         return super::broken(NAME, format!("a write under {}, which was never granted", work.token));
     };
-    let newest = &mut world.newest_writer[work.place.index()];
+    let newest = &mut simulation.newest_writer[work.place.index()];
     if number < *newest {
-        let by = &world.grants[*newest];
+        let by = &simulation.grants[*newest];
         return super::broken(
             NAME,
-            format!("a write under {} came after one under {}", work.token, by.token),
+            format!("a write under {} was accepted after one under {}", work.token, by.token),
         );
     }
     *newest = number;

@@ -1,13 +1,13 @@
-//! A process begins no term of an election while its work of an earlier one goes on.
+//! A process starts no term of an election while its work of an earlier term still runs.
 
 use tenure_core::Token;
 
-use super::super::node::Work;
-use super::super::world::Checked;
+use super::super::node::SimWork;
+use super::super::simulation::CheckResult;
 
 const NAME: &str = "terms_do_not_overlap";
 
-pub(in super::super) fn check(work: Option<&Work>, node: usize, token: Token) -> Checked {
+pub(in super::super) fn check(work: Option<&SimWork>, node: usize, token: Token) -> CheckResult {
     match work {
         Some(work) => super::broken(
             NAME,

@@ -1,92 +1,93 @@
-//! A machine: its clock, its dice, and whether it runs.
+//! A simulated machine: its clock, its random numbers and its state.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use tenure::Moment;
-use tenure::backend::raft::ground::{Host, Turn};
+use tenure::BootInstant;
 use tenure::runtime::Runtime;
+use tenure::store::raft::env::{PollDecision, SimHost};
 use tenure_core::{Entropy, SplitMix};
 
-use super::time::Time;
-use crate::sim::clock::Clock;
+use super::time::SimTime;
+use crate::sim::clock::SimClock;
 
-/// Nobody sleeps for longer at a time: days are shorter, and `for ever` is beyond what a clock can reckon with.
+/// Maximum duration of a sleep: longer than a run, and within the range of the clock.
 const FAR: Duration = Duration::from_secs(3_600);
 
-/// One run of a machine, from its start to its end.
+/// One run of a machine, from start to end.
 pub(super) struct Computer {
     me: Weak<Computer>,
-    time: Time,
+    time: SimTime,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
-    clock: Clock,
+    clock: SimClock,
     rng: SplitMix,
-    turn: Turn,
-    /// Whether the clock counts the time in which the machine stands still.
+    turn: PollDecision,
+    /// Whether the clock counts the time while the machine is suspended.
     counts: bool,
     waiting: Vec<Waker>,
 }
 
 impl Computer {
-    pub(super) fn new(time: &Time, clock: Clock, seed: u64, counts: bool) -> Arc<Computer> {
-        let inner = Inner { clock, rng: SplitMix::new(seed), turn: Turn::Go, counts, waiting: Vec::new() };
+    pub(super) fn new(time: &SimTime, clock: SimClock, seed: u64, counts: bool) -> Arc<Computer> {
+        let inner =
+            Inner { clock, rng: SplitMix::new(seed), turn: PollDecision::Run, counts, waiting: Vec::new() };
         Arc::new_cyclic(|me| Computer { me: me.clone(), time: time.clone(), inner: Mutex::new(inner) })
     }
 
-    /// Stands still.
+    /// Suspends the machine.
     pub(super) fn stop(&self) {
         let real = self.time.now();
         let mut inner = self.locked();
-        if inner.turn == Turn::Go {
-            inner.turn = Turn::Wait;
+        if inner.turn == PollDecision::Run {
+            inner.turn = PollDecision::Wait;
             if !inner.counts {
                 inner.clock.stop(real);
             }
         }
     }
 
-    /// Goes on after it stood still.
-    pub(super) fn go_on(&self) {
+    /// Resumes the machine.
+    pub(super) fn resume(&self) {
         let real = self.time.now();
         self.turn_to(|inner| {
-            if inner.turn == Turn::Wait {
-                inner.turn = Turn::Go;
-                inner.clock.go_on(real);
+            if inner.turn == PollDecision::Wait {
+                inner.turn = PollDecision::Run;
+                inner.clock.resume(real);
             }
         });
     }
 
-    /// Ends, in the middle of whatever it does.
+    /// Ends the machine abruptly.
     pub(super) fn end(&self) {
-        self.turn_to(|inner| inner.turn = Turn::Over);
+        self.turn_to(|inner| inner.turn = PollDecision::Ended);
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.locked().turn == Turn::Over
+        self.locked().turn == PollDecision::Ended
     }
 
-    pub(super) fn stands_still(&self) -> bool {
-        self.locked().turn == Turn::Wait
+    pub(super) fn is_suspended(&self) -> bool {
+        self.locked().turn == PollDecision::Wait
     }
 
-    /// Waits until it runs; for ever if it is over.
+    /// Waits until the machine runs; forever if it has ended.
     pub(super) fn awake(&self) -> impl Future<Output = ()> {
-        poll_fn(|context| match self.turn(context.waker()) {
-            Turn::Go => Poll::Ready(()),
-            Turn::Wait | Turn::Over => Poll::Pending,
+        poll_fn(|context| match self.poll_decision(context.waker()) {
+            PollDecision::Run => Poll::Ready(()),
+            PollDecision::Wait | PollDecision::Ended => Poll::Pending,
         })
     }
 
-    /// Waits until it is over.
+    /// Waits until the machine has ended.
     pub(super) fn over(&self) -> impl Future<Output = ()> {
         poll_fn(|context| {
             let mut inner = self.locked();
-            if inner.turn == Turn::Over {
+            if inner.turn == PollDecision::Ended {
                 return Poll::Ready(());
             }
             inner.waiting.push(context.waker().clone());
@@ -108,14 +109,14 @@ impl Computer {
     }
 }
 
-impl Host for Computer {
+impl SimHost for Computer {
     fn runtime(&self) -> Arc<dyn Runtime> {
-        self.me.upgrade().expect("it is borrowed")
+        self.me.upgrade().expect("the lock is held")
     }
 
-    fn turn(&self, waker: &Waker) -> Turn {
+    fn poll_decision(&self, waker: &Waker) -> PollDecision {
         let mut inner = self.locked();
-        if inner.turn == Turn::Wait {
+        if inner.turn == PollDecision::Wait {
             inner.waiting.push(waker.clone());
         }
         inner.turn
@@ -123,7 +124,7 @@ impl Host for Computer {
 }
 
 impl Runtime for Computer {
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         let real = self.time.now();
         self.locked().clock.at(real)
     }
@@ -132,12 +133,12 @@ impl Runtime for Computer {
         (self.time.now() / 1_000_000) as i64
     }
 
-    fn sleep_until<'a>(&'a self, at: Moment) -> futures_core::future::BoxFuture<'a, ()> {
+    fn sleep_until<'a>(&'a self, at: BootInstant) -> futures_core::future::BoxFuture<'a, ()> {
         Box::pin(async move {
             while self.now() < at {
                 let soon = at.min(self.now() + FAR);
                 let real = self.locked().clock.real(soon);
-                // A clock that stood still is behind what it was to show by then.
+                // A suspended clock is behind the expected reading.
                 self.time.until(real.max(self.time.now() + 1)).await;
                 self.awake().await;
             }

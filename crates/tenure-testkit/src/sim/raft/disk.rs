@@ -1,51 +1,51 @@
-//! Disks that keep what was synced, and of the rest perhaps a part.
+//! Simulated disks that keep synced data, and possibly a part of the rest.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_core::future::BoxFuture;
-use tenure::backend::raft::ground::{Act, Disk, Sheet};
+use tenure::store::raft::env::{AppendFile, Disk, DiskOperation};
 use tenure_core::SplitMix;
 
 use super::computer::Computer;
-use super::time::Time;
-use crate::sim::network::Draw as _;
+use super::time::SimTime;
+use crate::sim::network::RandomExt as _;
 
 const MS: u64 = 1_000_000;
 
-/// What a disk has; it outlives the machine. Clones share it.
+/// Contents of a disk, which outlives its machine. Clones share it.
 #[derive(Clone)]
-pub(super) struct Platter(Arc<Mutex<Files>>);
+pub(super) struct SimDisk(Arc<Mutex<Files>>);
 
 struct Files {
     files: BTreeMap<String, File>,
     rng: SplitMix,
-    /// In a thousand writes, so many are the last ones of the machine.
+    /// Number of writes in a thousand during which the power fails.
     fatal: u64,
-    /// Whether a sync of entries is none.
+    /// Whether a sync of entries has no effect.
     lies: bool,
 }
 
 #[derive(Clone, Default)]
 struct File {
     bytes: Vec<u8>,
-    /// So many of them survive a crash.
+    /// Number of bytes that survive a crash.
     synced: usize,
 }
 
-impl Platter {
-    pub(super) fn new(seed: u64, lies: bool) -> Platter {
+impl SimDisk {
+    pub(super) fn new(seed: u64, lies: bool) -> SimDisk {
         let files = Files { files: BTreeMap::new(), rng: SplitMix::new(seed), fatal: 0, lies };
-        Platter(Arc::new(Mutex::new(files)))
+        SimDisk(Arc::new(Mutex::new(files)))
     }
 
-    /// How many of a thousand writes end the machine in their middle.
+    /// Sets how many writes in a thousand end the machine halfway.
     pub(super) fn set_fatal(&self, permille: u64) {
         self.locked().fatal = permille;
     }
 
-    /// What was not synced is gone, or a part of it.
+    /// Loses unsynced data, completely or in part.
     pub(super) fn crash(&self) {
         let Files { files, rng, .. } = &mut *self.locked();
         for file in files.values_mut() {
@@ -55,12 +55,12 @@ impl Platter {
         }
     }
 
-    /// As it is now.
+    /// A copy of the current contents.
     pub(super) fn copy(&self) -> BTreeMap<String, Vec<u8>> {
         self.locked().files.iter().map(|(name, file)| (name.clone(), file.bytes.clone())).collect()
     }
 
-    /// As it once was.
+    /// Restores an earlier copy.
     pub(super) fn put_back(&self, copy: BTreeMap<String, Vec<u8>>) {
         let whole = |bytes: Vec<u8>| File { synced: bytes.len(), bytes };
         self.locked().files = copy.into_iter().map(|(name, bytes)| (name, whole(bytes))).collect();
@@ -71,14 +71,14 @@ impl Platter {
     }
 }
 
-/// A disk as one run of a machine has it.
-pub(super) struct Mount {
-    pub(super) platter: Platter,
+/// A disk as one run of a machine uses it.
+pub(super) struct MountedDisk {
+    pub(super) platter: SimDisk,
     pub(super) computer: Arc<Computer>,
-    pub(super) time: Time,
+    pub(super) time: SimTime,
 }
 
-impl Mount {
+impl MountedDisk {
     fn files(&self) -> io::Result<MutexGuard<'_, Files>> {
         if self.computer.is_over() {
             return Err(io::Error::other("the machine is off"));
@@ -87,8 +87,8 @@ impl Mount {
     }
 }
 
-impl Disk for Mount {
-    fn place(&self, name: &str) -> String {
+impl Disk for MountedDisk {
+    fn display_path(&self, name: &str) -> String {
         format!("disk/{name}")
     }
 
@@ -100,12 +100,12 @@ impl Disk for Mount {
         Ok(self.files()?.files.get(name).map(|file| file.bytes.clone()))
     }
 
-    fn open(&self, name: &str, length: u64) -> io::Result<Box<dyn Sheet>> {
+    fn open(&self, name: &str, length: u64) -> io::Result<Box<dyn AppendFile>> {
         let mut files = self.files()?;
         let file = files.files.entry(name.into()).or_default();
         file.bytes.truncate(length as usize);
         file.synced = file.bytes.len();
-        Ok(Box::new(Page {
+        Ok(Box::new(SimAppendFile {
             platter: self.platter.clone(),
             computer: self.computer.clone(),
             name: name.into(),
@@ -135,7 +135,7 @@ impl Disk for Mount {
         Ok(())
     }
 
-    fn during(&self, act: Act) -> BoxFuture<'static, io::Result<()>> {
+    fn run_blocking(&self, act: DiskOperation) -> BoxFuture<'static, io::Result<()>> {
         let (time, computer) = (self.time.clone(), self.computer.clone());
         let takes = {
             let rng = &mut self.platter.locked().rng;
@@ -160,16 +160,16 @@ fn power_fails(computer: &Computer) -> io::Error {
     io::Error::other("the power failed")
 }
 
-/// A file that is appended to.
-struct Page {
-    platter: Platter,
+/// An append-only file.
+struct SimAppendFile {
+    platter: SimDisk,
     computer: Arc<Computer>,
     name: String,
-    /// Whether what was last written is of entries.
+    /// Whether the last write contained entries.
     has_entries: bool,
 }
 
-impl Sheet for Page {
+impl AppendFile for SimAppendFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut files = self.platter.locked();
         if self.computer.is_over() {

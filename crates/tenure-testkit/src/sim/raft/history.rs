@@ -1,74 +1,75 @@
-//! Whether values that were written and read can have been so one after the other.
+//! Linearizability check of written and read values.
 //!
-//! Each value is written once at most, so it is known which write a read saw. A value *lives* from the first moment at which somebody has finished to
-//! write or read it until the last at which somebody begins to; if those who write and read it are so close together that there is no such time, it may
-//! have lived for an instant between the two. There is an order of all if and only if no two values live at once, none that lived for an instant has all of
-//! that instant in the life of another, and nobody reads what was not yet written (Gibbons and Korach, 1997).
+//! Each value is written at most once, so the write that a read saw is known. A value is *visible* from the first end
+//! of an operation on it until the last start of one. If its operations are so close together that this interval is
+//! empty, it may have been visible for an instant between the two. An order of all operations exists if and only if
+//! no two values are visible at the same time, no instant-visible value lies completely inside the interval of
+//! another, and no value is read before it was written (Gibbons and Korach, 1997).
 
 use std::collections::BTreeMap;
 
-/// What somebody did, or tried to do, with a key.
+/// A completed or attempted operation on a key.
 #[derive(Clone, Debug)]
-pub(super) struct Deed {
+pub(super) struct HistoryOp {
     pub(super) who: String,
     pub(super) key: String,
-    /// `None`: nothing was there.
+    /// The value; `None` if the key had none.
     pub(super) value: Option<String>,
     pub(super) is_write: bool,
     pub(super) begun: u64,
-    /// `None`: nobody knows whether it was done.
+    /// End of the operation; `None` if its outcome is unknown.
     pub(super) done: Option<u64>,
 }
 
-/// The time of a value.
-struct Life {
-    /// When the first was done that wrote or read it.
+/// The interval in which a value was visible.
+struct ValueInterval {
+    /// End of the first operation on it.
     first_done: u64,
-    /// When the last was begun.
+    /// Start of the last operation on it.
     last_begun: u64,
     written: Option<(u64, Option<u64>)>,
     reads: u64,
 }
 
-/// What is wrong with what was done, if anything.
-pub(super) fn check(deeds: &[Deed]) -> Result<(), String> {
-    let mut keys: BTreeMap<&str, Vec<&Deed>> = BTreeMap::new();
-    for deed in deeds {
-        keys.entry(&deed.key).or_default().push(deed);
+/// Checks the operations on one key.
+pub(super) fn check(ops: &[HistoryOp]) -> Result<(), String> {
+    let mut keys: BTreeMap<&str, Vec<&HistoryOp>> = BTreeMap::new();
+    for op in ops {
+        keys.entry(&op.key).or_default().push(op);
     }
-    keys.into_iter().try_for_each(|(key, deeds)| check_key(&deeds).map_err(|what| format!("{key}: {what}")))
+    keys.into_iter().try_for_each(|(key, ops)| check_key(&ops).map_err(|what| format!("{key}: {what}")))
 }
 
-fn check_key(deeds: &[&Deed]) -> Result<(), String> {
-    let mut lives: BTreeMap<Option<&str>, Life> = BTreeMap::new();
-    // Before all, nothing was there.
-    lives.insert(None, Life { first_done: 0, last_begun: 0, written: Some((0, Some(0))), reads: 0 });
-    for deed in deeds {
-        if !deed.is_write && deed.done.is_none() {
+fn check_key(ops: &[&HistoryOp]) -> Result<(), String> {
+    let mut lives: BTreeMap<Option<&str>, ValueInterval> = BTreeMap::new();
+    // Initially the key has no value.
+    lives.insert(None, ValueInterval { first_done: 0, last_begun: 0, written: Some((0, Some(0))), reads: 0 });
+    for op in ops {
+        if !op.is_write && op.done.is_none() {
             continue;
         }
-        let life = lives.entry(deed.value.as_deref()).or_insert(Life {
+        let life = lives.entry(op.value.as_deref()).or_insert(ValueInterval {
             first_done: u64::MAX,
             last_begun: 0,
             written: None,
             reads: 0,
         });
-        life.first_done = life.first_done.min(deed.done.unwrap_or(u64::MAX));
-        life.last_begun = life.last_begun.max(deed.begun);
-        match deed.is_write {
-            true => life.written = Some((deed.begun, deed.done)),
+        life.first_done = life.first_done.min(op.done.unwrap_or(u64::MAX));
+        life.last_begun = life.last_begun.max(op.begun);
+        match op.is_write {
+            true => life.written = Some((op.begun, op.done)),
             false => life.reads += 1,
         }
     }
     for (value, life) in &lives {
         let Some((begun, _)) = life.written else {
-            return Err(format!("{value:?} was read, and nobody wrote it"));
+            return Err(format!("{value:?} was read but never written"));
         };
         if life.first_done < begun {
             return Err(format!("{value:?} was read before it was written"));
         }
     }
-    // What nobody read, and of which nobody knows whether it was written, may not have been.
+    // A value that was never read and whose write has an unknown outcome may not have been written.
     lives.retain(|_, life| life.reads > 0 || life.written.is_some_and(|(_, done)| done.is_some()));
     let (long, short): (Vec<_>, Vec<_>) =
         lives.iter().partition(|(_, life)| life.first_done < life.last_begun);
@@ -77,24 +78,24 @@ fn check_key(deeds: &[&Deed]) -> Result<(), String> {
     long.sort_unstable();
     for two in long.windows(2) {
         if two[1].0 < two[0].1 {
-            return Err(told("were there at once", two[0].2, two[1].2, deeds));
+            return Err(reported("were visible at the same time", two[0].2, two[1].2, ops));
         }
     }
     for (value, life) in short {
         let within =
             |other: &&(u64, u64, &Option<&str>)| other.0 < life.last_begun && life.first_done < other.1;
         if let Some(other) = long.iter().find(within) {
-            return Err(told("was there while the second one was, and only then", value, other.2, deeds));
+            return Err(reported("was visible only while the second one was", value, other.2, ops));
         }
     }
     Ok(())
 }
 
-fn told(what: &str, a: &Option<&str>, b: &Option<&str>, deeds: &[&Deed]) -> String {
-    let about = deeds.iter().filter(|deed| [*a, *b].contains(&deed.value.as_deref()));
+fn reported(what: &str, a: &Option<&str>, b: &Option<&str>, ops: &[&HistoryOp]) -> String {
+    let about = ops.iter().filter(|op| [*a, *b].contains(&op.value.as_deref()));
     let about: Vec<String> = about
-        .map(|deed| {
-            let Deed { who, value, is_write, begun, done, .. } = deed;
+        .map(|op| {
+            let HistoryOp { who, value, is_write, begun, done, .. } = op;
             let ms = |at: u64| at / 1_000_000;
             let verb = if *is_write { "writes" } else { "reads" };
             format!("{who} {verb} {value:?} from {} to {:?} ms", ms(*begun), done.map(ms))
@@ -107,52 +108,52 @@ fn told(what: &str, a: &Option<&str>, b: &Option<&str>, deeds: &[&Deed]) -> Stri
 mod tests {
     use super::*;
 
-    fn write(value: &str, begun: u64, done: impl Into<Option<u64>>) -> Deed {
-        deed(Some(value), true, begun, done.into())
+    fn write(value: &str, begun: u64, done: impl Into<Option<u64>>) -> HistoryOp {
+        op(Some(value), true, begun, done.into())
     }
 
-    fn read(value: impl Into<Option<&'static str>>, begun: u64, done: u64) -> Deed {
-        deed(value.into(), false, begun, Some(done))
+    fn read(value: impl Into<Option<&'static str>>, begun: u64, done: u64) -> HistoryOp {
+        op(value.into(), false, begun, Some(done))
     }
 
-    fn deed(value: Option<&str>, is_write: bool, begun: u64, done: Option<u64>) -> Deed {
-        Deed { who: "x".into(), key: "k".into(), value: value.map(Into::into), is_write, begun, done }
+    fn op(value: Option<&str>, is_write: bool, begun: u64, done: Option<u64>) -> HistoryOp {
+        HistoryOp { who: "x".into(), key: "k".into(), value: value.map(Into::into), is_write, begun, done }
     }
 
     #[test]
-    fn what_can_be_put_in_an_order_is_right() {
-        for deeds in [
+    fn linearizable_histories_are_accepted() {
+        for ops in [
             vec![],
             vec![read(None, 1, 2), write("a", 3, 4), read("a", 5, 6), write("b", 7, 8), read("b", 9, 10)],
-            // At once, either order.
+            // Concurrent writes, either order.
             vec![write("a", 1, 10), write("b", 2, 9), read("a", 11, 12)],
             vec![write("a", 1, 10), write("b", 2, 9), read("b", 11, 12)],
             vec![write("a", 1, 10), read(None, 2, 3), read("a", 4, 5)],
-            // Nobody knows whether it was written: not, or late.
+            // Unknown outcome: not written, or late.
             vec![write("a", 1, None), write("b", 2, 3), read("b", 4, 5)],
             vec![write("a", 1, None), write("b", 2, 3), read("b", 4, 5), read("a", 6, 7)],
         ] {
-            assert_eq!(check(&deeds), Ok(()), "{deeds:?}");
+            assert_eq!(check(&ops), Ok(()), "{ops:?}");
         }
     }
 
     #[test]
-    fn what_was_lost_or_read_stale_is_found() {
-        for deeds in [
+    fn lost_writes_and_stale_reads_are_found() {
+        for ops in [
             // Lost.
             vec![write("a", 1, 2), read(None, 3, 4)],
             vec![write("a", 1, 2), write("b", 3, 4), read("a", 5, 6)],
-            // Seen, and then no more.
+            // Visible, then gone.
             vec![write("a", 1, 2), write("b", 3, None), read("b", 4, 5), read("a", 6, 7)],
-            // Came back.
+            // Returned.
             vec![write("a", 1, 2), write("b", 3, 4), read("b", 5, 6), read("a", 7, 8)],
             vec![write("a", 1, None), write("b", 2, 3), read("a", 4, 5), read("b", 6, 7)],
-            // A write in the midst of another value's life.
+            // A write inside the interval of another value.
             vec![write("a", 1, 2), write("b", 4, 5), read("a", 7, 8)],
             vec![read("a", 1, 2), write("a", 3, 4)],
             vec![read("never", 1, 2)],
         ] {
-            assert!(check(&deeds).is_err(), "{deeds:?}");
+            assert!(check(&ops).is_err(), "{ops:?}");
         }
     }
 }

@@ -1,81 +1,90 @@
-//! A member: its disk, which stays, and its machine, which comes and goes.
+//! A simulated Raft member: its disk, which persists, and its machine, which restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenure::backend::raft::Raft;
-use tenure::backend::raft::ground::{Seat, hosted};
+use tenure::store::raft::RaftStore;
+use tenure::store::raft::env::{MemberConfig, run_on_host};
 use tenure_core::{Entropy as _, SplitMix};
 
+use super::clients::{RaftScenarioContext, write_and_read};
 use super::computer::Computer;
-use super::disk::{Mount, Platter};
-use super::people::{Stage, write_and_read};
-use crate::sim::clock::Clock;
+use super::disk::{MountedDisk, SimDisk};
+use crate::sim::clock::SimClock;
 
-pub(super) struct Member {
+pub(super) struct SimRaftMember {
     node: u64,
     peers: BTreeSet<u64>,
-    clock: Clock,
+    clock: SimClock,
     rng: SplitMix,
-    pub(super) platter: Platter,
-    /// Whether it has lost what it promised, and must take no part any more.
+    pub(super) platter: SimDisk,
+    /// Whether it lost acknowledged data and must not take part any more.
     pub(super) is_lost: bool,
     run: Option<Run>,
-    /// How often it was started on its disk.
+    /// Number of starts on its disk.
     pub(super) runs: u64,
-    /// Its disk as it was before its last start.
+    /// Copy of its disk before its last start.
     copy: Option<BTreeMap<String, Vec<u8>>>,
 }
 
 struct Run {
     computer: Arc<Computer>,
-    raft: Arc<Mutex<Option<Raft>>>,
+    raft: Arc<Mutex<Option<RaftStore>>>,
 }
 
-impl Member {
-    pub(super) fn new(node: u64, peers: BTreeSet<u64>, clock: Clock, seed: u64, lies: bool) -> Member {
+impl SimRaftMember {
+    pub(super) fn new(
+        node: u64,
+        peers: BTreeSet<u64>,
+        clock: SimClock,
+        seed: u64,
+        lies: bool,
+    ) -> SimRaftMember {
         let mut rng = SplitMix::new(seed);
-        let platter = Platter::new(rng.next_u64(), lies);
-        Member { node, peers, clock, rng, platter, is_lost: false, run: None, runs: 0, copy: None }
+        let platter = SimDisk::new(rng.next_u64(), lies);
+        SimRaftMember { node, peers, clock, rng, platter, is_lost: false, run: None, runs: 0, copy: None }
     }
 
-    pub(super) fn start(&mut self, stage: &Stage) {
+    pub(super) fn start(&mut self, context: &RaftScenarioContext) {
         if self.run.is_some() {
             return;
         }
         self.copy = Some(self.platter.copy()).filter(|_| self.runs > 0);
         self.runs += 1;
         let (node, at) = (self.node, format!("m{}", self.node));
-        let computer = Computer::new(&stage.time, self.clock.clone(), self.rng.next_u64(), true);
-        let raft: Arc<Mutex<Option<Raft>>> = Arc::default();
+        let computer = Computer::new(&context.time, self.clock.clone(), self.rng.next_u64(), true);
+        let raft: Arc<Mutex<Option<RaftStore>>> = Arc::default();
         self.run = Some(Run { computer: computer.clone(), raft: raft.clone() });
-        let disk =
-            Mount { platter: self.platter.clone(), computer: computer.clone(), time: stage.time.clone() };
-        let oracle = stage.oracle.clone();
-        let seat = Seat {
+        let disk = MountedDisk {
+            platter: self.platter.clone(),
+            computer: computer.clone(),
+            time: context.time.clone(),
+        };
+        let oracle = context.oracle.clone();
+        let member_config = MemberConfig {
             node,
             peers: self.peers.iter().map(|peer| (*peer, format!("m{peer}"))).collect(),
             listen: None,
-            snapshot: Some(stage.plan.snapshot),
+            snapshot: Some(context.plan.snapshot),
             disk: Arc::new(disk),
-            witness: Some(Arc::new(move |index, entry: &[u8]| oracle.applied(node, index, entry))),
+            observer: Some(Arc::new(move |index, entry: &[u8]| oracle.applied(node, index, entry))),
         };
-        let (ground, stage) = (stage.ground(&at, &computer), stage.clone());
-        tokio::spawn(hosted(computer.clone(), async move {
-            match Raft::member(ground, seat).await {
+        let (env, context) = (context.env(&at, &computer), context.clone());
+        tokio::spawn(run_on_host(computer.clone(), async move {
+            match RaftStore::member(env, member_config).await {
                 Ok(member) => {
                     *raft.lock().unwrap_or_else(PoisonError::into_inner) = Some(member.clone());
-                    write_and_read(stage, at, member, computer, Some(node)).await;
+                    write_and_read(context, at, member, computer, Some(node)).await;
                 }
-                // In the middle of its first write.
+                // During its first write.
                 Err(_) if computer.is_over() => {}
-                Err(error) => stage.oracle.broken("a_member_starts", format!("{at}: {error}")),
+                Err(error) => context.oracle.broken("a_member_starts", format!("{at}: {error}")),
             }
         }));
     }
 
     /// The member, while its machine runs.
-    pub(super) fn raft(&self) -> Option<Raft> {
+    pub(super) fn raft(&self) -> Option<RaftStore> {
         let run = self.run.as_ref().filter(|run| !run.computer.is_over())?;
         run.raft.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -84,12 +93,12 @@ impl Member {
         self.run.as_ref().map(|run| &run.computer)
     }
 
-    /// Whether its machine has ended by itself.
+    /// Whether its machine ended by itself.
     pub(super) fn has_failed(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.computer.is_over())
     }
 
-    /// Ends its machine, in the middle of whatever it does; whether there was one.
+    /// Ends its machine abruptly. Returns whether it was running.
     pub(super) fn crash(&mut self) -> bool {
         let Some(run) = self.run.take() else { return false };
         run.computer.end();
@@ -97,7 +106,7 @@ impl Member {
         true
     }
 
-    /// Its disk is as it was before its last start, or empty: what it promised since is forgotten.
+    /// Resets its disk to the copy before its last start, or empties it: data acknowledged since is lost.
     pub(super) fn lose_disk(&mut self, all: bool) {
         self.crash();
         self.platter.put_back(self.copy.take().filter(|_| !all).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What goes wrong, and what people do about members, at random.
+//! Random faults and membership changes.
 
 use std::collections::BTreeSet;
 
@@ -6,78 +6,78 @@ use tenure::port::StoreError;
 use tokio::task::JoinHandle;
 
 use super::plan::RaftScenario;
-use super::world::{MS, World};
-use crate::sim::network::Draw as _;
+use super::simulation::{MS, RaftSimulation};
+use crate::sim::network::RandomExt as _;
 
-/// Fewer members that vote are not left, and more not made.
+/// Minimum and maximum number of voters.
 const VOTERS: (usize, usize) = (3, 5);
 
-/// Something that is to be done later.
-pub(super) enum Later {
+/// An action scheduled for later.
+pub(super) enum ScheduledRepair {
     Heal,
-    GoOn(u64),
+    Resume(u64),
     Start(u64),
-    UserGoesOn(usize),
-    UserStarts(usize),
+    ResumeClient(usize),
+    StartClient(usize),
 }
 
-/// A change of the members that is under way.
+/// A membership change in progress.
 pub(super) struct Operation {
-    what: Wish,
-    doing: JoinHandle<Result<(), StoreError>>,
+    action: MembershipAction,
+    task: JoinHandle<Result<(), StoreError>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Wish {
-    Admit(u64),
-    Dismiss(u64),
+enum MembershipAction {
+    Add(u64),
+    Remove(u64),
     Transfer(u64),
 }
 
-impl World {
-    /// One fault of today's kinds.
+impl RaftSimulation {
+    /// Injects one fault of the scenario.
     pub(super) fn fault(&mut self) {
         let kinds: Vec<RaftScenario> = RaftScenario::ALL
             .into_iter()
-            .filter(|kind| *kind != RaftScenario::Everything && self.stage.plan.scenario.has(*kind))
+            .filter(|kind| *kind != RaftScenario::Everything && self.context.plan.scenario.has(*kind))
             .collect();
         match kinds[self.rng.below(kinds.len() as u64) as usize] {
             RaftScenario::Network => self.cut(),
             RaftScenario::Crashes => match self.rng.below(10) {
-                0 => self.blackout(),
-                1..4 => self.crash_user(),
+                0 => self.crash_all(),
+                1..4 => self.crash_client(),
                 _ => {
-                    let node = self.someone();
+                    let node = self.chosen();
                     self.crash(node);
                 }
             },
-            RaftScenario::Pauses if self.rng.chance(500) => self.stop_user(),
+            RaftScenario::Pauses if self.rng.chance(500) => self.suspend_client(),
             RaftScenario::Pauses => self.stop(),
             _ => self.change_members(),
         }
     }
 
-    pub(super) fn come_to(&mut self, later: Later) {
+    pub(super) fn execute(&mut self, later: ScheduledRepair) {
         match later {
-            Later::Heal => self.heal(),
-            Later::GoOn(node) => {
-                self.oracle().note(|| format!("m{node} goes on"));
-                self.members.get(&node).and_then(|member| member.computer()).inspect(|it| it.go_on());
+            ScheduledRepair::Heal => self.heal(),
+            ScheduledRepair::Resume(node) => {
+                self.oracle().note(|| format!("m{node} resumes"));
+                self.members.get(&node).and_then(|member| member.computer()).inspect(|it| it.resume());
             }
-            Later::Start(node) => {
+            ScheduledRepair::Start(node) => {
                 self.oracle().note(|| format!("m{node} starts"));
                 if let Some(member) = self.members.get_mut(&node) {
-                    member.start(&self.stage);
+                    member.start(&self.context);
                 }
             }
-            Later::UserGoesOn(user) => {
-                self.oracle().note(|| format!("u{user} goes on"));
-                self.users[user].computer.go_on();
+            ScheduledRepair::ResumeClient(user) => {
+                self.oracle().note(|| format!("u{user} resumes"));
+                self.users[user].computer.resume();
             }
-            Later::UserStarts(user) => {
+            ScheduledRepair::StartClient(user) => {
                 let (name, clock) = (self.users[user].name.clone(), self.users[user].clock.clone());
                 self.oracle().note(|| format!("{name} starts"));
-                self.users[user].computer = self.start_user(&name, &clock);
+                self.users[user].computer = self.start_client(&name, &clock);
             }
         }
     }
@@ -87,12 +87,12 @@ impl World {
         self.rng.between(50 * MS, longest)
     }
 
-    fn someone(&mut self) -> u64 {
+    fn chosen(&mut self) -> u64 {
         let nodes: Vec<u64> = self.members.keys().copied().collect();
         nodes[self.rng.below(nodes.len() as u64) as usize]
     }
 
-    /// Cuts the network in two: both ways, or one way only.
+    /// Cuts the network in two, in one or both directions.
     fn cut(&mut self) {
         if self.is_cut {
             return;
@@ -107,9 +107,9 @@ impl World {
         let one_way = self.rng.chance(400);
         for a in places.iter().filter(|place| here.contains(place)) {
             for b in places.iter().filter(|place| !here.contains(place)) {
-                self.stage.net.cut(a, b);
+                self.context.net.cut(a, b);
                 if !one_way {
-                    self.stage.net.cut(b, a);
+                    self.context.net.cut(b, a);
                 }
             }
         }
@@ -131,24 +131,24 @@ impl World {
             false => stats.cuts_both_ways += 1,
         });
         let lasts = self.a_while();
-        self.later(lasts, Later::Heal);
+        self.later(lasts, ScheduledRepair::Heal);
     }
 
     pub(super) fn heal(&mut self) {
         self.is_cut = false;
         self.oracle().set_minority(None);
         self.oracle().note(|| "healed".into());
-        self.stage.net.heal();
+        self.context.net.heal();
     }
 
     fn stop(&mut self) {
-        let node = self.someone();
-        let Some(computer) = self.members[&node].computer().filter(|it| !it.stands_still()) else { return };
+        let node = self.chosen();
+        let Some(computer) = self.members[&node].computer().filter(|it| !it.is_suspended()) else { return };
         computer.stop();
         self.oracle().count(|stats| stats.pauses += 1);
-        self.oracle().note(|| format!("m{node} stands still"));
+        self.oracle().note(|| format!("m{node} is suspended"));
         let lasts = self.a_while();
-        self.later(lasts, Later::GoOn(node));
+        self.later(lasts, ScheduledRepair::Resume(node));
     }
 
     pub(super) fn crash(&mut self, node: u64) {
@@ -156,28 +156,28 @@ impl World {
             self.oracle().count(|stats| stats.crashes += 1);
             self.oracle().note(|| format!("m{node} crashes"));
             let lasts = self.a_while();
-            self.later(lasts, Later::Start(node));
+            self.later(lasts, ScheduledRepair::Start(node));
         }
     }
 
-    fn blackout(&mut self) {
+    fn crash_all(&mut self) {
         self.oracle().count(|stats| stats.blackouts += 1);
         self.members.keys().copied().collect::<Vec<_>>().into_iter().for_each(|node| self.crash(node));
     }
 
-    fn stop_user(&mut self) {
+    fn suspend_client(&mut self) {
         let user = self.rng.below(self.users.len() as u64) as usize;
-        if self.users[user].computer.is_over() || self.users[user].computer.stands_still() {
+        if self.users[user].computer.is_over() || self.users[user].computer.is_suspended() {
             return;
         }
         self.users[user].computer.stop();
         self.oracle().count(|stats| stats.users_paused += 1);
-        self.oracle().note(|| format!("u{user} stands still"));
+        self.oracle().note(|| format!("u{user} is suspended"));
         let lasts = self.a_while();
-        self.later(lasts, Later::UserGoesOn(user));
+        self.later(lasts, ScheduledRepair::ResumeClient(user));
     }
 
-    fn crash_user(&mut self) {
+    fn crash_client(&mut self) {
         let user = self.rng.below(self.users.len() as u64) as usize;
         if self.users[user].computer.is_over() {
             return;
@@ -186,10 +186,10 @@ impl World {
         self.oracle().count(|stats| stats.users_crashed += 1);
         self.oracle().note(|| format!("u{user} crashes"));
         let lasts = self.a_while();
-        self.later(lasts, Later::UserStarts(user));
+        self.later(lasts, ScheduledRepair::StartClient(user));
     }
 
-    /// A disk is lost, or somebody asks for other members. One thing at a time, and not while nobody knows who can be reached.
+    /// Loses a disk or changes the members. One change at a time, and not while the voters are uncertain.
     fn change_members(&mut self) {
         if self.operation.is_some() || self.is_cut {
             return;
@@ -198,63 +198,63 @@ impl World {
         let voters: Vec<u64> = self.voters.iter().copied().collect();
         let some = voters[self.rng.below(voters.len() as u64) as usize];
         match (lost, self.rng.below(4)) {
-            (Some(lost), _) if voters.len() > VOTERS.0 => self.ask(Wish::Dismiss(lost)),
+            (Some(lost), _) if voters.len() > VOTERS.0 => self.ask(MembershipAction::Remove(lost)),
             (Some(_), _) | (None, 0)
-                if voters.len() < VOTERS.1 && self.stage.places.contains_key(&self.next_member) =>
+                if voters.len() < VOTERS.1 && self.context.places.contains_key(&self.next_member) =>
             {
                 let node = self.next_member;
                 self.next_member += 1;
                 self.add_member(node);
-                self.ask(Wish::Admit(node));
+                self.ask(MembershipAction::Add(node));
             }
-            (None, 1) if voters.len() > VOTERS.0 => self.ask(Wish::Dismiss(some)),
+            (None, 1) if voters.len() > VOTERS.0 => self.ask(MembershipAction::Remove(some)),
             (None, 2) => self.lose_disk(some),
-            (None, _) => self.ask(Wish::Transfer(some)),
+            (None, _) => self.ask(MembershipAction::Transfer(some)),
             _ => {}
         }
     }
 
-    fn ask(&mut self, what: Wish) {
+    fn ask(&mut self, action: MembershipAction) {
         let operator = self.operator.clone();
-        self.oracle().note(|| format!("asked for: {what:?}"));
-        let doing = tokio::spawn(async move {
-            match what {
-                Wish::Admit(node) => operator.admit(node, &format!("m{node}")).await,
-                Wish::Dismiss(node) => operator.dismiss(node).await,
-                Wish::Transfer(node) => operator.transfer(node).await,
+        self.oracle().note(|| format!("requested: {action:?}"));
+        let task = tokio::spawn(async move {
+            match action {
+                MembershipAction::Add(node) => operator.add_member(node, &format!("m{node}")).await,
+                MembershipAction::Remove(node) => operator.remove_member(node).await,
+                MembershipAction::Transfer(node) => operator.transfer_leader(node).await,
             }
         });
-        self.operation = Some(Operation { what, doing });
+        self.operation = Some(Operation { action, task });
     }
 
-    /// What came of it.
+    /// Applies the result of the change.
     pub(super) async fn conclude(&mut self) {
-        let Some(Operation { what, doing }) = self.operation.take_if(|it| it.doing.is_finished()) else {
+        let Some(Operation { action, task }) = self.operation.take_if(|it| it.task.is_finished()) else {
             return;
         };
-        let done = doing.await.unwrap_or_else(|error| panic!("an operator panicked: {error}"));
-        self.oracle().note(|| format!("{what:?}: {done:?}"));
-        match (what, done) {
-            (Wish::Admit(node), Ok(())) => {
+        let done = task.await.unwrap_or_else(|error| panic!("an operator panicked: {error}"));
+        self.oracle().note(|| format!("{action:?}: {done:?}"));
+        match (action, done) {
+            (MembershipAction::Add(node), Ok(())) => {
                 self.voters.insert(node);
                 self.oracle().count(|stats| stats.admitted += 1);
             }
-            (Wish::Dismiss(node), Ok(())) => {
+            (MembershipAction::Remove(node), Ok(())) => {
                 self.voters.remove(&node);
                 if let Some(mut member) = self.members.remove(&node) {
                     member.crash();
                 }
                 self.oracle().count(|stats| stats.dismissed += 1);
             }
-            (Wish::Transfer(_), Ok(())) => self.oracle().count(|stats| stats.transfers += 1),
-            (Wish::Transfer(_), Err(_)) => {}
-            // It may have been done, or be done yet.
-            (Wish::Admit(_) | Wish::Dismiss(_), Err(_)) => self.certain = false,
+            (MembershipAction::Transfer(_), Ok(())) => self.oracle().count(|stats| stats.transfers += 1),
+            (MembershipAction::Transfer(_), Err(_)) => {}
+            // It may have been applied, or may still be.
+            (MembershipAction::Add(_) | MembershipAction::Remove(_), Err(_)) => self.certain = false,
         }
     }
 
-    /// The disk of a member is lost, or put back as it was before its last start. The others can tell only if they have heard of what is lost: if its last start
-    /// is agreed on; and of an old copy only while they run.
+    /// Loses the disk of a member, or resets it to the copy before its last start. The others can detect this only if
+    /// they know of the lost data: its last start must be committed, and an old copy is detected only while they run.
     fn lose_disk(&mut self, node: u64) {
         let others_do = self.voters.iter().filter(|voter| !self.members[voter].is_lost).count()
             > self.voters.len() / 2 + 1;
@@ -262,12 +262,12 @@ impl World {
         if !(others_do && is_known && self.certain) {
             return;
         }
-        let all = self.stage.plan.scenario.has(RaftScenario::Crashes) || self.rng.chance(500);
+        let all = self.context.plan.scenario.has(RaftScenario::Crashes) || self.rng.chance(500);
         let Some(member) = self.members.get_mut(&node).filter(|member| !member.is_lost) else { return };
         member.lose_disk(all);
         self.oracle().count(|stats| stats.disks_lost += 1);
-        self.oracle().note(|| format!("m{node} has lost its disk"));
+        self.oracle().note(|| format!("m{node} lost its disk"));
         let lasts = self.a_while();
-        self.later(lasts, Later::Start(node));
+        self.later(lasts, ScheduledRepair::Start(node));
     }
 }

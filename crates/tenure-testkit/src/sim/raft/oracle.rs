@@ -1,52 +1,52 @@
-//! What must always be true, and who is asked about it.
+//! Invariants of the Raft simulation and their checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::backend::raft::Status;
+use tenure::store::raft::RaftStatus;
 use tenure::{Elector, Token};
 
 use super::computer::Computer;
-use super::history::{self, Deed};
+use super::history::{self, HistoryOp};
 use super::stats::RaftStats;
-use super::time::Time;
-use crate::sim::failure::Diary;
+use super::time::SimTime;
+use crate::sim::failure::TraceLog;
 use crate::sim::invariants::Violation;
 
-/// Sees everything, and takes no part. Clones share it.
+/// Observes everything and takes no part. Clones share it.
 #[derive(Clone)]
 pub(super) struct Oracle {
-    pub(super) time: Time,
+    pub(super) time: SimTime,
     inner: Arc<Mutex<Inner>>,
 }
 
-/// Who stands, and on which computer.
-type Standing = (Arc<Computer>, Arc<Elector>);
+/// A running candidate and its machine.
+type RunningCandidate = (Arc<Computer>, Arc<Elector>);
 
 struct Inner {
     violation: Option<(Violation, Duration)>,
-    /// What was applied at each index, and where first.
+    /// The entry applied at each index, and the member that applied it first.
     entries: BTreeMap<u64, (u64, u64)>,
-    /// Which of its runs each member has registered.
+    /// The registered start of each member.
     registered: BTreeMap<u64, u64>,
-    /// Who led the cluster, and in which term.
+    /// Raft leaders with their terms.
     leaders: BTreeSet<(u64, u64)>,
-    /// Who stands for each election, and where.
-    candidates: BTreeMap<usize, Vec<Standing>>,
-    /// The last token of each election, and whose it was.
+    /// Running candidates per election.
+    candidates: BTreeMap<usize, Vec<RunningCandidate>>,
+    /// Last token of each election, and its holder.
     tokens: BTreeMap<usize, (Token, String)>,
-    /// The greatest token under which a write was confirmed.
+    /// Greatest token of a confirmed write, per election.
     fenced: BTreeMap<usize, Token>,
-    deeds: Vec<Deed>,
-    /// Members that can reach no majority, and since when.
+    ops: Vec<HistoryOp>,
+    /// Members without a majority, and since when.
     minority: Option<(u64, BTreeSet<u64>)>,
     stats: RaftStats,
-    diary: Diary,
+    trace_log: TraceLog,
 }
 
 impl Oracle {
-    pub(super) fn new(time: &Time) -> Oracle {
+    pub(super) fn new(time: &SimTime) -> Oracle {
         let inner = Inner {
             violation: None,
             entries: BTreeMap::new(),
@@ -55,17 +55,17 @@ impl Oracle {
             candidates: BTreeMap::new(),
             tokens: BTreeMap::new(),
             fenced: BTreeMap::new(),
-            deeds: Vec::new(),
+            ops: Vec::new(),
             minority: None,
-            stats: RaftStats { days: 1, ..RaftStats::default() },
-            diary: Diary::new(true),
+            stats: RaftStats { run_count: 1, ..RaftStats::default() },
+            trace_log: TraceLog::new(true),
         };
         Oracle { time: time.clone(), inner: Arc::new(Mutex::new(inner)) }
     }
 
     pub(super) fn note(&self, line: impl FnOnce() -> String) {
         let now = self.time.now();
-        self.locked().diary.note(now, line);
+        self.locked().trace_log.note(now, line);
     }
 
     pub(super) fn count(&self, act: impl FnOnce(&mut RaftStats)) {
@@ -81,14 +81,14 @@ impl Oracle {
         self.locked().violation.is_some()
     }
 
-    /// What was broken, what happened, and the last steps.
+    /// The violation, the statistics and the last steps.
     pub(super) fn verdict(&self) -> (Option<(Violation, Duration)>, RaftStats, Vec<String>) {
         let mut inner = self.locked();
-        let lines = std::mem::take(&mut inner.diary).into_lines();
+        let lines = std::mem::take(&mut inner.trace_log).into_lines();
         (inner.violation.clone(), inner.stats.clone(), lines)
     }
 
-    /// Logs agree: what one member has applied at an index, no other applies otherwise.
+    /// Log agreement: no two members apply different entries at the same index.
     pub(super) fn applied(&self, node: u64, index: u64, entry: &[u8]) {
         let digest = entry.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -107,21 +107,22 @@ impl Oracle {
             let entry = String::from_utf8_lossy(entry);
             self.broken(
                 "logs_agree",
-                format!("node {other} has applied something else at {index} than node {node}: {entry}"),
+                format!("node {other} applied another entry at {index} than node {node}: {entry}"),
             );
         }
     }
 
-    /// How often a member was started, as far as is agreed on.
+    /// The registered number of starts of a member.
     pub(super) fn registered(&self, node: u64) -> u64 {
         self.locked().registered.get(&node).copied().unwrap_or(0)
     }
 
-    /// Who leads the cluster. In openraft a greater number may follow a smaller one in the same term, so who led is told by both.
-    pub(super) fn status(&self, status: &Status) {
-        if status.leader == Some(status.node) {
+    /// Records the Raft leader. In openraft a greater node id may follow a smaller one in the same term, so both
+    /// identify a leader.
+    pub(super) fn status(&self, status: &RaftStatus) {
+        if status.leader == Some(status.reported_by) {
             let inner = &mut *self.locked();
-            inner.stats.leaders += u64::from(inner.leaders.insert((status.term, status.node)));
+            inner.stats.leaders += u64::from(inner.leaders.insert((status.term, status.reported_by)));
         }
     }
 
@@ -132,8 +133,9 @@ impl Oracle {
         all.push((computer, elector));
     }
 
-    /// At most one may trust its lease. Beliefs begin at a step and end by themselves as clocks go on: so this is asked whenever time goes on.
-    pub(super) fn believers(&self) {
+    /// At most one client may trust its lease. Trust starts at a step and expires as clocks advance, so this is
+    /// checked whenever time advances.
+    pub(super) fn trusting_leaders(&self) {
         let two = {
             let inner = self.locked();
             inner.candidates.iter().find_map(|(election, candidates)| {
@@ -141,15 +143,15 @@ impl Oracle {
                     !computer.is_over() && elector.is_leader()
                 };
                 let held = candidates.iter().filter(believes).count();
-                (held > 1).then(|| format!("{held} clients believe that they lead e{election}"))
+                (held > 1).then(|| format!("{held} clients trust that they lead e{election}"))
             })
         };
         if let Some(what) = two {
-            self.broken("at_most_one_believes", what);
+            self.broken("at_most_one_trusted_leader", what);
         }
     }
 
-    /// Whether somebody leads an election.
+    /// Whether an election has a leader.
     pub(super) fn is_led(&self, election: usize) -> bool {
         let inner = self.locked();
         let candidates = inner.candidates.get(&election).into_iter().flatten();
@@ -162,7 +164,7 @@ impl Oracle {
             let inner = &mut *self.locked();
             let last = inner.tokens.insert(election, (token, who.to_owned()));
             match &last {
-                // It worked for a while, and goes on in the same term.
+                // It worked for a while and continues in the same term.
                 Some((before, whom)) if *before == token && whom == who => return,
                 _ => inner.stats.elected += 1,
             }
@@ -175,12 +177,12 @@ impl Oracle {
         }
     }
 
-    /// The greatest token under which a write was confirmed by now.
+    /// The greatest token of a confirmed write so far.
     pub(super) fn fenced_by_now(&self, election: usize) -> Option<Token> {
         self.locked().fenced.get(&election).copied()
     }
 
-    /// A write under a token was confirmed, that was begun when others had been confirmed under `before`.
+    /// A write under a token was confirmed; when it started, writes under `before` had been confirmed.
     pub(super) fn fenced(&self, election: usize, token: Token, before: Option<Token>) {
         {
             let inner = &mut *self.locked();
@@ -196,14 +198,14 @@ impl Oracle {
         }
     }
 
-    /// These members can reach no majority from now on; or all can again.
+    /// Sets the members that have no majority from now on; `None` if all have one.
     pub(super) fn set_minority(&self, members: Option<BTreeSet<u64>>) {
         let now = self.time.now();
         self.locked().minority = members.filter(|members| !members.is_empty()).map(|members| (now, members));
     }
 
-    /// Somebody asked a member, on its own machine, and was answered or not. The minority answers nothing.
-    pub(super) fn asked(&self, node: u64, begun: u64, answered: bool) {
+    /// A member was called on its own machine and responded or not. Members without a majority must not respond.
+    pub(super) fn record_request(&self, node: u64, begun: u64, answered: bool) {
         let wrong = {
             let inner = &mut *self.locked();
             let minority = inner.minority.as_ref();
@@ -212,40 +214,40 @@ impl Oracle {
             cut_off && answered
         };
         if wrong {
-            let what = format!("node {node} has answered what it was asked at {} ms", begun / 1_000_000);
+            let what = format!("node {node} responded to a request sent at {} ms", begun / 1_000_000);
             self.broken("the_minority_answers_nothing", what);
         }
     }
 
-    /// Somebody begins to write or read. Until it is told otherwise, nobody knows whether it was done: also if its machine ends.
+    /// Records the start of a write or read. Its outcome is unknown until reported, also if its machine ends.
     pub(super) fn begins(&self, who: &str, key: &str, value: Option<String>) -> usize {
         let (begun, is_write) = (self.time.now(), value.is_some());
         let inner = &mut *self.locked();
         inner.stats.writes_unknown += u64::from(is_write);
-        inner.deeds.push(Deed { who: who.into(), key: key.into(), value, is_write, begun, done: None });
-        inner.deeds.len() - 1
+        inner.ops.push(HistoryOp { who: who.into(), key: key.into(), value, is_write, begun, done: None });
+        inner.ops.len() - 1
     }
 
-    /// It was written.
-    pub(super) fn wrote(&self, deed: usize) {
+    /// The write was confirmed.
+    pub(super) fn wrote(&self, op: usize) {
         let done = Some(self.time.now());
         let inner = &mut *self.locked();
         (inner.stats.writes, inner.stats.writes_unknown) =
             (inner.stats.writes + 1, inner.stats.writes_unknown - 1);
-        inner.deeds[deed].done = done;
+        inner.ops[op].done = done;
     }
 
-    /// That was read.
-    pub(super) fn read(&self, deed: usize, value: Option<String>) {
+    /// The read returned this value.
+    pub(super) fn read(&self, op: usize, value: Option<String>) {
         let done = Some(self.time.now());
         let inner = &mut *self.locked();
         inner.stats.reads += 1;
-        (inner.deeds[deed].value, inner.deeds[deed].done) = (value, done);
+        (inner.ops[op].value, inner.ops[op].done) = (value, done);
     }
 
-    /// No write that was confirmed is lost, and nothing is read stale.
+    /// No confirmed write is lost, and no read is stale.
     pub(super) fn history(&self) {
-        let checked = history::check(&self.locked().deeds);
+        let checked = history::check(&self.locked().ops);
         if let Err(what) = checked {
             self.broken("reads_are_linearizable", what);
         }
@@ -256,7 +258,7 @@ impl Oracle {
     }
 }
 
-/// Which member an entry registers, and how often that was started.
+/// The member that an entry registers, and its number of starts.
 fn registration(entry: &[u8]) -> Option<(u64, u64)> {
     let entry = std::str::from_utf8(entry).ok().filter(|entry| entry.contains("\"register\""))?;
     let entry: serde_json::Value = serde_json::from_str(entry).ok()?;

@@ -1,4 +1,4 @@
-//! Kinds of days, and what one seed makes of them.
+//! Scenarios, and the parameters that one seed gives them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,28 +6,29 @@ use std::time::Duration;
 
 use tenure_core::SplitMix;
 
-use super::wire::Weather;
-use crate::sim::network::Draw as _;
+use super::network::RaftNetworkFaultRates;
+use crate::sim::network::RandomExt as _;
 
 const MS: u64 = 1_000_000;
 
-/// A kind of day of a cluster.
+/// A scenario of the Raft simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RaftScenario {
-    /// The network is slow, breaks connections, says things twice, and is cut, both ways and one way.
+    /// The network is slow, breaks connections, duplicates requests, and is cut in one or both directions.
     Network,
-    /// Machines crash, alone, all at once and in the middle of a write, and come back.
+    /// Machines crash, alone, all at once and during a write, and restart.
     Crashes,
-    /// Machines stand still for a while.
+    /// Machines are suspended for a while.
     Pauses,
-    /// Members are admitted, dismissed and lose their disks; leadership is transferred.
+    /// Members are added, removed and lose their disks; leadership is transferred.
     Members,
-    /// All of it; but disks are lost, and not put back as they were: of that a member hears only from others that run, and here they are restarted.
+    /// All faults, except that lost disks are not replaced by old copies: other members detect that only while they
+    /// run, and here they restart.
     Everything,
 }
 
 impl RaftScenario {
-    /// All kinds of days.
+    /// All scenarios.
     pub const ALL: [RaftScenario; 5] = [
         RaftScenario::Network,
         RaftScenario::Crashes,
@@ -51,34 +52,34 @@ impl RaftScenario {
     }
 }
 
-/// A mistake, put in to see that it is found.
+/// A deliberate bug that the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RaftMistake {
-    /// Disks say that entries are synced, and they are not.
+pub enum RaftInjectedBug {
+    /// Disks report entries as synced that are not.
     NothingIsSynced,
-    /// Clients' clocks do not count the time in which their machine stands still.
+    /// Clients' clocks do not count the time while their machine is suspended.
     ClockStopsInSuspend,
-    /// Clients' clocks run at rates that are further apart than is promised.
+    /// The rates of clients' clocks differ by more than allowed.
     ClocksOfAnyRate,
-    /// Clients take what they once heard for an answer.
-    AnswersFromMemory,
+    /// Clients treat an old response as a new one.
+    ResponsesFromMemory,
 }
 
-impl RaftMistake {
-    /// All of them.
-    pub const ALL: [RaftMistake; 4] = [
-        RaftMistake::NothingIsSynced,
-        RaftMistake::ClockStopsInSuspend,
-        RaftMistake::ClocksOfAnyRate,
-        RaftMistake::AnswersFromMemory,
+impl RaftInjectedBug {
+    /// All bugs.
+    pub const ALL: [RaftInjectedBug; 4] = [
+        RaftInjectedBug::NothingIsSynced,
+        RaftInjectedBug::ClockStopsInSuspend,
+        RaftInjectedBug::ClocksOfAnyRate,
+        RaftInjectedBug::ResponsesFromMemory,
     ];
 
     fn as_str(self) -> &'static str {
         match self {
-            RaftMistake::NothingIsSynced => "nothing-is-synced",
-            RaftMistake::ClockStopsInSuspend => "clock-stops-in-suspend",
-            RaftMistake::ClocksOfAnyRate => "clocks-of-any-rate",
-            RaftMistake::AnswersFromMemory => "answers-from-memory",
+            RaftInjectedBug::NothingIsSynced => "nothing-is-synced",
+            RaftInjectedBug::ClockStopsInSuspend => "clock-stops-in-suspend",
+            RaftInjectedBug::ClocksOfAnyRate => "clocks-of-any-rate",
+            RaftInjectedBug::ResponsesFromMemory => "answers-from-memory",
         }
     }
 }
@@ -97,7 +98,7 @@ macro_rules! named {
                 let found = Self::ALL.into_iter().find(|it| it.as_str() == s);
                 found.ok_or_else(|| {
                     let all = Self::ALL.map(Self::as_str).join(", ");
-                    format!("there is no {} {s:?}; choose one of {all}", $what)
+                    format!("unknown {} {s:?}; use one of {all}", $what)
                 })
             }
         }
@@ -105,42 +106,46 @@ macro_rules! named {
 }
 
 named!(RaftScenario, "scenario");
-named!(RaftMistake, "mistake");
+named!(RaftInjectedBug, "bug");
 
-/// What one seed makes of a scenario.
+/// The parameters that one seed gives a scenario.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct RaftSimPlan {
     pub(super) scenario: RaftScenario,
-    pub(super) mistake: Option<RaftMistake>,
-    /// How many members at first: 3 or 5.
+    pub(super) bug: Option<RaftInjectedBug>,
+    /// Initial number of members: 3 or 5.
     pub(super) members: u64,
-    /// How many clients stand for elections.
+    /// Number of clients that campaign.
     pub(super) users: usize,
     pub(super) elections: usize,
     pub(super) lease: Duration,
-    /// After how many entries members write their state down.
+    /// Number of entries between snapshots.
     pub(super) snapshot: u64,
-    pub(super) weather: Weather,
-    /// Of a thousand writes to a disk, in so many the power fails.
+    pub(super) weather: RaftNetworkFaultRates,
+    /// Number of disk writes in a thousand during which the power fails.
     pub(super) fatal: u64,
-    /// How long things go wrong.
+    /// Duration of the faults.
     pub(super) chaos: u64,
-    /// The time between two faults, about.
+    /// Mean time between two faults.
     pub(super) fault_every: u64,
 }
 
-impl Plan {
-    pub(super) fn draw(scenario: RaftScenario, mistake: Option<RaftMistake>, rng: &mut SplitMix) -> Plan {
+impl RaftSimPlan {
+    pub(super) fn draw(
+        scenario: RaftScenario,
+        bug: Option<RaftInjectedBug>,
+        rng: &mut SplitMix,
+    ) -> RaftSimPlan {
         let rough = scenario.has(RaftScenario::Network);
-        let weather = Weather {
+        let weather = RaftNetworkFaultRates {
             slow: rng.below(if rough { 100 } else { 10 }),
             broken: rng.below(if rough { 60 } else { 5 }),
             doubled: rng.below(if rough { 60 } else { 5 }),
         };
         let crashes = scenario.has(RaftScenario::Crashes);
-        Plan {
+        RaftSimPlan {
             scenario,
-            mistake,
+            bug,
             members: [3, 3, 5][rng.below(3) as usize],
             users: 2 + rng.below(3) as usize,
             elections: 1 + rng.below(2) as usize,
@@ -153,10 +158,11 @@ impl Plan {
         }
     }
 
-    /// The rate of a client's clock, in millionths: any two are within 1.2 of each other, unless that is the mistake.
+    /// The rate of a client's clock in millionths: any two differ by a factor of less than 1.2, unless that is the
+    /// injected bug.
     pub(super) fn rate(&self, rng: &mut SplitMix) -> u64 {
-        match self.mistake {
-            Some(RaftMistake::ClocksOfAnyRate) => [500_000, 2_000_000][rng.below(2) as usize],
+        match self.bug {
+            Some(RaftInjectedBug::ClocksOfAnyRate) => [500_000, 2_000_000][rng.below(2) as usize],
             _ => rng.between(920_000, 1_090_000),
         }
     }

@@ -1,35 +1,35 @@
-//! What happened on many days.
+//! Statistics of simulation runs.
 
 use crate::sim::stats::stats;
 
 stats! {
-    /// Counts of what happened to clusters.
+    /// Counters of Raft simulations.
     RaftStats:
-    days: "days lived",
+    run_count: "runs",
     virtual_ms: "virtual milliseconds",
     messages: "messages",
-    messages_cut: "messages that a cut kept back",
+    messages_cut: "messages dropped by a cut",
     connections_broken: "connections broken",
-    questions_doubled: "questions heard twice",
-    cuts_both_ways: "cuts, both ways",
-    cuts_one_way: "cuts, one way",
-    pauses: "members stopped",
+    requests_duplicated: "requests duplicated",
+    cuts_both_ways: "cuts in both directions",
+    cuts_one_way: "cuts in one direction",
+    pauses: "members suspended",
     crashes: "members crashed",
-    writes_torn: "members whose power failed in a write",
-    blackouts: "times that all members crashed at once",
-    users_paused: "clients stopped",
+    writes_torn: "power failures during a write",
+    blackouts: "crashes of all members at once",
+    users_paused: "clients suspended",
     users_crashed: "clients crashed",
-    admitted: "members admitted",
-    dismissed: "members dismissed",
-    transfers: "leaderships of the cluster transferred",
-    disks_lost: "disks lost or put back as they once were",
+    admitted: "members added",
+    dismissed: "members removed",
+    transfers: "Raft leadership transfers",
+    disks_lost: "disks lost or replaced by an old copy",
     applied: "entries applied, on all members",
     snapshots: "snapshots installed",
-    leaders: "leaders of clusters",
-    elected: "terms begun by clients",
-    writes: "writes that were confirmed",
-    writes_unknown: "writes that nobody knows of",
-    fenced: "writes under a lease that were confirmed",
+    leaders: "Raft leaders",
+    elected: "terms started by clients",
+    writes: "writes confirmed",
+    writes_unknown: "writes with unknown outcome",
+    fenced: "writes confirmed under a lease",
     reads: "reads",
-    refused: "reads and writes that a minority did not answer",
+    refused: "calls not answered by a minority",
 }

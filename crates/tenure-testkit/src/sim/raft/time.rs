@@ -1,4 +1,4 @@
-//! One time for all, which goes on when nobody has anything to do.
+//! Simulated time, which advances when no task is ready.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -6,35 +6,35 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Real time, in nanoseconds. Clones share it.
+/// Real time in nanoseconds. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Time(Arc<Mutex<Inner>>);
+pub(super) struct SimTime(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
     now: u64,
     next: u64,
-    /// Who sleeps until when, in the order in which they lay down.
+    /// Sleeping tasks by wake-up time, in the order in which they started to sleep.
     sleepers: BTreeMap<(u64, u64), Waker>,
 }
 
-impl Time {
+impl SimTime {
     pub(super) fn now(&self) -> u64 {
         self.locked().now
     }
 
-    /// Sleeps until then.
-    pub(super) fn until(&self, at: u64) -> Sleep {
-        Sleep { time: self.clone(), at, number: None }
+    /// Sleeps until an instant.
+    pub(super) fn until(&self, at: u64) -> SimSleeper {
+        SimSleeper { time: self.clone(), at, number: None }
     }
 
-    /// Sleeps for so long.
-    pub(super) fn sleep(&self, nanos: u64) -> Sleep {
+    /// Sleeps for a duration.
+    pub(super) fn sleep(&self, nanos: u64) -> SimSleeper {
         self.until(self.now().saturating_add(nanos))
     }
 
-    /// Goes on to when the next one wakes up.
-    pub(super) fn go_on(&self) {
+    /// Advances to the next wake-up.
+    pub(super) fn resume(&self) {
         let woken = {
             let mut inner = self.locked();
             let Some(((at, _), waker)) = inner.sleepers.pop_first() else { return };
@@ -49,14 +49,14 @@ impl Time {
     }
 }
 
-/// Somebody who sleeps.
-pub(super) struct Sleep {
-    time: Time,
+/// A sleeping task.
+pub(super) struct SimSleeper {
+    time: SimTime,
     at: u64,
     number: Option<u64>,
 }
 
-impl Future for Sleep {
+impl Future for SimSleeper {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -74,7 +74,7 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for SimSleeper {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             self.time.locked().sleepers.remove(&(self.at, number));

@@ -1,16 +1,18 @@
-//! Days in the life of processes that share nothing but gossip.
+//! Simulation of soft elections.
 //!
-//! **What is real.** The rules of [`tenure_core::soft`]: who is alive, who stands, is ready, leads.
+//! **Real.** The rules of [`tenure_core::rules::soft`]: liveness, candidacy, readiness, leadership.
 //!
-//! **What is simulated.** From one seed: clocks of different rates; rounds in which each process tells a few others all that it has
-//! heard; a network that delays and loses, is cut in two, or in one direction only; processes that stop, crash, come back and leave.
+//! **Simulated.** From one seed: clocks of different rates; gossip rounds in which each process sends all it knows to
+//! a few others; a network that delays and loses messages and is cut in one or both directions; processes that are
+//! suspended, crash, restart and leave.
 //!
-//! **What is checked.** Two leaders at once are not denied where nobody promises otherwise: they are measured. Held to, at every
-//! step, is what *is* promised:
+//! **Checked.** Two leaders at the same time are possible where a soft election gives no guarantee; this time is
+//! measured. The guarantees are checked at every step:
 //!
-//! - while the network holds, never two believe, whoever comes, leaves, crashes or is stopped;
-//! - while it is cut, each side comes to have one leader;
-//! - after it heals, there is one leader again within [`HEALING`] rounds, and the time with two is counted.
+//! - while the network is intact, at most one process trusts its leadership, also while processes crash, leave
+//!   or are suspended;
+//! - while it is cut, each side gets one leader;
+//! - after it heals, there is one leader again within [`HEALING`] rounds, and the time with two is measured.
 //!
 //! ```
 //! use tenure_testkit::sim::soft::{self, SoftScenario};
@@ -21,60 +23,61 @@
 
 mod node;
 mod plan;
+mod simulation;
 mod stats;
-mod world;
 
 use std::fmt;
 use std::time::Duration;
 
-pub use plan::{SoftMistake, SoftScenario};
+pub use plan::{SoftInjectedBug, SoftScenario};
 pub use stats::SoftStats;
 
-use world::World;
+use simulation::SoftSimulation;
 
-/// How many rounds after a netsplit has healed, at most, two still believe that they lead.
+/// Maximum number of gossip rounds, counted from the end of a network split, during which two processes may trust their
+/// leadership.
 pub const HEALING: u32 = 40;
 
-/// A day on which something was not as promised.
+/// A run that violated a guarantee.
 #[derive(Clone, Debug)]
 pub struct SoftFailure {
-    /// Which kind of day.
+    /// Scenario of the run.
     pub scenario: SoftScenario,
-    /// Which day.
+    /// Seed of the run.
     pub seed: u64,
-    /// What was put in wrong, if anything.
-    pub mistake: Option<SoftMistake>,
-    /// What was promised.
-    pub promise: &'static str,
-    /// What happened.
+    /// Injected bug, if there was one.
+    pub bug: Option<SoftInjectedBug>,
+    /// Violated guarantee.
+    pub guarantee: &'static str,
+    /// Observed violation.
     pub what: String,
-    /// When.
+    /// Simulated time of the violation.
     pub at: Duration,
-    /// The last steps before it.
+    /// Last steps before it.
     pub trace: Vec<String>,
 }
 
 impl fmt::Display for SoftFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SoftFailure { scenario, seed, promise, what, at, .. } = self;
-        writeln!(f, "{promise} is broken at {:.3}s: {what}", at.as_secs_f64())?;
+        let SoftFailure { scenario, seed, guarantee, what, at, .. } = self;
+        writeln!(f, "{guarantee} violated at {:.3}s: {what}", at.as_secs_f64())?;
         for line in &self.trace {
             writeln!(f, "  {line}")?;
         }
         write!(f, "tenure-sim soft --scenario {scenario} --from {seed} --seeds 1")?;
-        self.mistake.map_or(Ok(()), |mistake| write!(f, " --mistake {mistake}"))
+        self.bug.map_or(Ok(()), |bug| write!(f, " --bug {bug}"))
     }
 }
 
 impl std::error::Error for SoftFailure {}
 
-/// Lives one day. A seed is always the same day; when it fails, it is lived again with its diary on.
+/// Runs one seed of a scenario. The same seed always gives the same run; a failed run is replayed with a trace.
 pub fn run(
     scenario: SoftScenario,
     seed: u64,
-    mistake: Option<SoftMistake>,
+    bug: Option<SoftInjectedBug>,
 ) -> Result<SoftStats, Box<SoftFailure>> {
-    World::new(scenario, seed, mistake, false)
-        .live()
-        .or_else(|_| World::new(scenario, seed, mistake, true).live())
+    SoftSimulation::new(scenario, seed, bug, false)
+        .run()
+        .or_else(|_| SoftSimulation::new(scenario, seed, bug, true).run())
 }

@@ -1,51 +1,59 @@
-//! One process, and all that it has heard.
+//! A simulated process and everything it received by gossip.
 
 use std::collections::BTreeMap;
 
-use tenure_core::Moment;
-use tenure_core::soft::{Pulses, Rank, Rival, SoftCandidate, SoftSight, Stance};
+use tenure_core::BootInstant;
+use tenure_core::rules::soft::{
+    GossipHeartbeatTracker, Rank, Rival, SoftCandidate, SoftCandidateState, SoftObservation,
+};
 
-use super::plan::{Plan, SoftMistake};
+use super::plan::{SoftInjectedBug, SoftSimPlan};
 
-/// What is known of a process: the greater beat and the greater version are the newer.
+/// Known state of a process: the greater heartbeat and the greater version are newer.
 #[derive(Clone, Debug)]
-pub(super) struct Word {
+pub(super) struct GossipedState {
     pub(super) at: usize,
-    pub(super) beat: u64,
+    pub(super) heartbeat: u64,
     pub(super) version: u64,
     pub(super) rank: Rank,
-    /// `None`: it has left.
-    pub(super) stance: Option<Stance>,
+    /// State of the candidate; `None` if it has left.
+    pub(super) candidate_state: Option<SoftCandidateState>,
 }
 
 /// One start of a process.
-pub(super) struct Node {
+pub(super) struct SoftSimNode {
     pub(super) candidate: SoftCandidate,
-    pub(super) heard: BTreeMap<String, Word>,
-    pulses: Pulses,
+    pub(super) known_states: BTreeMap<String, GossipedState>,
+    heartbeats: GossipHeartbeatTracker,
     pub(super) paused_until: u64,
-    /// How fast its clock goes, in millionths.
+    /// Rate of its clock in millionths.
     rate: u64,
-    mistake: Option<SoftMistake>,
+    bug: Option<SoftInjectedBug>,
 }
 
-impl Node {
+impl SoftSimNode {
     pub(super) fn new(
-        plan: &Plan,
+        plan: &SoftSimPlan,
         at: usize,
         rank: Rank,
         rate: u64,
         now: u64,
-        mistake: Option<SoftMistake>,
+        bug: Option<SoftInjectedBug>,
     ) -> Self {
-        let word = Word { at, beat: 1, version: 1, rank: rank.clone(), stance: Some(Stance::Standing) };
-        Node {
-            candidate: SoftCandidate::new(rank.clone(), plan.believed, local(now, rate)),
-            heard: [(rank.id, word)].into(),
-            pulses: Pulses::new(plan.pace.patience()),
+        let gossiped = GossipedState {
+            at,
+            heartbeat: 1,
+            version: 1,
+            rank: rank.clone(),
+            candidate_state: Some(SoftCandidateState::Candidate),
+        };
+        SoftSimNode {
+            candidate: SoftCandidate::new(rank.clone(), plan.candidate_timing, local(now, rate)),
+            known_states: [(rank.id, gossiped)].into(),
+            heartbeats: GossipHeartbeatTracker::new(plan.timing.silence_limit()),
             paused_until: 0,
             rate,
-            mistake,
+            bug,
         }
     }
 
@@ -53,81 +61,94 @@ impl Node {
         &self.candidate.rank().id
     }
 
-    /// Whether it believes that it leads, at this moment of true time.
-    pub(super) fn believes(&self, now: u64) -> bool {
-        match (self.candidate.trusted_until(), self.mistake) {
-            (until, Some(SoftMistake::TrustKeptAsAFlag)) => until.is_some(),
+    /// Whether it trusts its leadership at this real time.
+    pub(super) fn trusts_leadership(&self, now: u64) -> bool {
+        match (self.candidate.trusted_until(), self.bug) {
+            (until, Some(SoftInjectedBug::TrustWithoutDeadline)) => until.is_some(),
             (until, _) => until.is_some_and(|until| local(now, self.rate) < until),
         }
     }
 
-    /// Its own beat, before a round.
-    pub(super) fn beat(&mut self) {
-        self.mine(|word| word.beat += 1);
+    /// Increments its heartbeat before a round.
+    pub(super) fn heartbeat(&mut self) {
+        self.update_own(|gossiped| gossiped.heartbeat += 1);
     }
 
     pub(super) fn leave(&mut self) {
-        self.mine(|word| (word.version, word.stance) = (word.version + 1, None));
+        self.update_own(|gossiped| {
+            (gossiped.version, gossiped.candidate_state) = (gossiped.version + 1, None)
+        });
     }
 
-    pub(super) fn hear(&mut self, words: &BTreeMap<String, Word>) {
+    pub(super) fn merge(&mut self, states: &BTreeMap<String, GossipedState>) {
         let me = self.id().to_owned();
-        for (id, word) in words.iter().filter(|(id, _)| **id != me) {
-            let known = self.heard.entry(id.clone()).or_insert_with(|| word.clone());
-            known.beat = known.beat.max(word.beat);
-            if word.version > known.version {
-                (known.version, known.stance) = (word.version, word.stance);
+        for (id, gossiped) in states.iter().filter(|(id, _)| **id != me) {
+            let known = self.known_states.entry(id.clone()).or_insert_with(|| gossiped.clone());
+            known.heartbeat = known.heartbeat.max(gossiped.heartbeat);
+            if gossiped.version > known.version {
+                (known.version, known.candidate_state) = (gossiped.version, gossiped.candidate_state);
             }
         }
     }
 
-    /// Looks at what it has heard. Whether it has just begun to lead.
-    pub(super) fn look(&mut self, now: u64) -> bool {
+    /// Applies its observations. Returns whether it has just become leader.
+    pub(super) fn observe(&mut self, now: u64) -> bool {
         let now = local(now, self.rate);
         let me = self.id().to_owned();
-        self.pulses.observe(now, self.heard.iter().map(|(id, word)| (id.as_str(), word.beat)));
-        let mut sight = SoftSight::default();
-        for (id, word) in self.heard.iter().filter(|(id, _)| **id != me) {
-            match word.stance {
+        self.heartbeats
+            .observe(now, self.known_states.iter().map(|(id, gossiped)| (id.as_str(), gossiped.heartbeat)));
+        let mut observation = SoftObservation::default();
+        for (id, gossiped) in self.known_states.iter().filter(|(id, _)| **id != me) {
+            match gossiped.candidate_state {
                 None => {
-                    sight.parted.insert(id.clone());
+                    observation.departed.insert(id.clone());
                 }
-                Some(stance) if self.counts_as_live(id) => {
-                    sight.rivals.insert(id.clone(), Rival { rank: word.rank.clone(), stance });
+                Some(candidate_state) if self.counts_as_alive(id) => {
+                    observation
+                        .rivals
+                        .insert(id.clone(), Rival { rank: gossiped.rank.clone(), state: candidate_state });
                 }
                 Some(_) => {}
             }
         }
-        let before = self.candidate.stance();
-        let stance = self.candidate.observe(now, sight);
-        if before != stance {
-            self.mine(|word| (word.version, word.stance) = (word.version + 1, Some(stance)));
+        let before = self.candidate.state();
+        let candidate_state = self.candidate.observe(now, observation);
+        if before != candidate_state {
+            self.update_own(|gossiped| {
+                (gossiped.version, gossiped.candidate_state) = (gossiped.version + 1, Some(candidate_state))
+            });
         }
-        before != Stance::Leading && stance == Stance::Leading
+        before != SoftCandidateState::Leading && candidate_state == SoftCandidateState::Leading
     }
 
-    /// Where those are whom it may gossip with: alive, and not.
+    /// Possible gossip partners: live ones and others.
     pub(super) fn peers(&self) -> (Vec<usize>, Vec<usize>) {
-        let others = self.heard.iter().filter(|(id, word)| *id != self.id() && word.stance.is_some());
-        let (live, dead): (Vec<_>, Vec<_>) = others.partition(|(id, _)| self.pulses.is_live(id));
-        let at = |found: Vec<(&String, &Word)>| found.into_iter().map(|(_, word)| word.at).collect();
+        let others = self
+            .known_states
+            .iter()
+            .filter(|(id, gossiped)| *id != self.id() && gossiped.candidate_state.is_some());
+        let (live, dead): (Vec<_>, Vec<_>) = others.partition(|(id, _)| self.heartbeats.is_live(id));
+        let at = |found: Vec<(&String, &GossipedState)>| {
+            found.into_iter().map(|(_, gossiped)| gossiped.at).collect()
+        };
         (at(live), at(dead))
     }
 
-    fn counts_as_live(&self, id: &str) -> bool {
-        let never_moved = self.pulses.moved(id).is_none();
-        self.pulses.is_live(id) || (self.mistake == Some(SoftMistake::AnyBeatIsLife) && never_moved)
+    fn counts_as_alive(&self, id: &str) -> bool {
+        let never_moved = self.heartbeats.advanced_at(id).is_none();
+        self.heartbeats.is_live(id)
+            || (self.bug == Some(SoftInjectedBug::FirstHeartbeatCountsAsLive) && never_moved)
     }
 
-    fn mine(&mut self, change: impl FnOnce(&mut Word)) {
+    fn update_own(&mut self, change: impl FnOnce(&mut GossipedState)) {
         let me = self.id().to_owned();
-        if let Some(word) = self.heard.get_mut(&me) {
-            change(word);
+        if let Some(gossiped) = self.known_states.get_mut(&me) {
+            change(gossiped);
         }
     }
 }
 
-/// What a clock of this rate shows.
-fn local(now: u64, rate: u64) -> Moment {
-    Moment::from_nanos((u128::from(now) * u128::from(rate) / 1_000_000) as u64)
+/// Reading of a clock with this rate.
+fn local(now: u64, rate: u64) -> BootInstant {
+    BootInstant::from_nanos((u128::from(now) * u128::from(rate) / 1_000_000) as u64)
 }

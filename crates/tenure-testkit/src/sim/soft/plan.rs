@@ -1,31 +1,31 @@
-//! Kinds of days, and what one seed makes of them.
+//! Scenarios, and the parameters that one seed gives them.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use tenure_core::SplitMix;
-use tenure_core::soft::Pace;
+use tenure_core::rules::soft::GossipTiming;
 
-use crate::sim::network::Draw as _;
+use crate::sim::network::RandomExt as _;
 
-/// A kind of day.
+/// A scenario of the soft simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SoftScenario {
-    /// Processes come, leave and crash.
+    /// Processes start, leave and crash.
     Churn,
-    /// They are stopped for a while besides.
+    /// Processes are also suspended for a while.
     Stopped,
-    /// The network is cut in two, and heals.
+    /// The network is cut in two and heals.
     Netsplit,
-    /// It is cut between some in one direction only, and heals.
+    /// The network is cut in one direction between some processes and heals.
     OneWay,
-    /// All of it.
+    /// All faults.
     Everything,
 }
 
 impl SoftScenario {
-    /// All kinds of days.
+    /// All scenarios.
     pub const ALL: [SoftScenario; 5] = [
         SoftScenario::Churn,
         SoftScenario::Stopped,
@@ -49,7 +49,7 @@ impl SoftScenario {
     }
 
     /// Whether the network is never cut.
-    pub(super) fn holds(self) -> bool {
+    pub(super) fn is_network_intact(self) -> bool {
         matches!(self, SoftScenario::Churn | SoftScenario::Stopped)
     }
 }
@@ -65,92 +65,96 @@ impl FromStr for SoftScenario {
     fn from_str(s: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|scenario| scenario.as_str() == s);
         found.ok_or_else(|| {
-            format!("there is no scenario {s:?}; choose one of {}", Self::ALL.map(Self::as_str).join(", "))
+            format!("unknown scenario {s:?}; use one of {}", Self::ALL.map(Self::as_str).join(", "))
         })
     }
 }
 
-/// A mistake, put in to see that it is found.
+/// A deliberate bug that the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SoftMistake {
-    /// Whoever led believes so until it looks again, however late.
-    TrustKeptAsAFlag,
-    /// Who comes leads at once if it has heard of nobody.
+pub enum SoftInjectedBug {
+    /// A leader trusts its leadership until its next observation, however late.
+    TrustWithoutDeadline,
+    /// A new process leads at once if it knows no other.
     NoHoldDown,
-    /// Who is ready leads before the others can have heard so.
+    /// A ready process leads before the others can know it.
     NoSettling,
-    /// A beat that is heard of for the first time passes for life.
-    AnyBeatIsLife,
+    /// A heartbeat observed for the first time counts as a sign of life.
+    FirstHeartbeatCountsAsLive,
 }
 
-impl SoftMistake {
-    /// All of them.
-    pub const ALL: [SoftMistake; 4] = [
-        SoftMistake::TrustKeptAsAFlag,
-        SoftMistake::NoHoldDown,
-        SoftMistake::NoSettling,
-        SoftMistake::AnyBeatIsLife,
+impl SoftInjectedBug {
+    /// All bugs.
+    pub const ALL: [SoftInjectedBug; 4] = [
+        SoftInjectedBug::TrustWithoutDeadline,
+        SoftInjectedBug::NoHoldDown,
+        SoftInjectedBug::NoSettling,
+        SoftInjectedBug::FirstHeartbeatCountsAsLive,
     ];
 
     fn as_str(self) -> &'static str {
         match self {
-            SoftMistake::TrustKeptAsAFlag => "trust-kept-as-a-flag",
-            SoftMistake::NoHoldDown => "no-hold-down",
-            SoftMistake::NoSettling => "no-settling",
-            SoftMistake::AnyBeatIsLife => "any-beat-is-life",
+            SoftInjectedBug::TrustWithoutDeadline => "trust-without-deadline",
+            SoftInjectedBug::NoHoldDown => "no-hold-down",
+            SoftInjectedBug::NoSettling => "no-settling",
+            SoftInjectedBug::FirstHeartbeatCountsAsLive => "first-heartbeat-counts-as-live",
         }
     }
 }
 
-impl fmt::Display for SoftMistake {
+impl fmt::Display for SoftInjectedBug {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl FromStr for SoftMistake {
+impl FromStr for SoftInjectedBug {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|mistake| mistake.as_str() == s);
+        let found = Self::ALL.into_iter().find(|bug| bug.as_str() == s);
         found.ok_or_else(|| {
-            format!("there is no mistake {s:?}; choose one of {}", Self::ALL.map(Self::as_str).join(", "))
+            format!("unknown bug {s:?}; use one of {}", Self::ALL.map(Self::as_str).join(", "))
         })
     }
 }
 
-/// What one seed makes of a scenario.
-pub(super) struct Plan {
+/// The parameters that one seed gives a scenario.
+pub(super) struct SoftSimPlan {
     pub(super) nodes: usize,
-    pub(super) pace: Pace,
-    /// The pace as the candidates have it: not the true one, if that is the mistake.
-    pub(super) believed: Pace,
-    /// A round, in nanoseconds: the unit of everything.
+    pub(super) timing: GossipTiming,
+    /// The timing that the candidates use; wrong if that is the injected bug.
+    pub(super) candidate_timing: GossipTiming,
+    /// A gossip round in nanoseconds, the unit of all other times.
     pub(super) round: u64,
-    /// How many faults.
+    /// Number of faults.
     pub(super) faults: u64,
-    /// Of a thousand messages, so many are lost.
-    pub(super) lost: u64,
+    /// Number of messages lost in a thousand.
+    pub(super) lost_per_mille: u64,
 }
 
-impl Plan {
-    pub(super) fn draw(mistake: Option<SoftMistake>, rng: &mut SplitMix) -> Plan {
+impl SoftSimPlan {
+    pub(super) fn draw(bug: Option<SoftInjectedBug>, rng: &mut SplitMix) -> SoftSimPlan {
         let round = Duration::from_millis([50, 100, 200][rng.below(3) as usize]);
-        let patience = round * (8 + rng.below(8) as u32);
+        let silence_limit = round * (8 + rng.below(8) as u32);
         let hold_down = round * (8 + rng.below(8) as u32);
         let tiny = Duration::from_millis(10);
-        let pace = Pace::new(round, patience, hold_down).expect("in range");
-        let believed = match mistake {
-            Some(SoftMistake::NoHoldDown) => Pace::new(tiny, patience, tiny * 5).expect("in range"),
-            Some(SoftMistake::NoSettling) => Pace::new(tiny, patience, hold_down).expect("in range"),
-            _ => pace,
+        let timing = GossipTiming::new(round, silence_limit, hold_down).expect("in range");
+        let candidate_timing = match bug {
+            Some(SoftInjectedBug::NoHoldDown) => {
+                GossipTiming::new(tiny, silence_limit, tiny * 5).expect("in range")
+            }
+            Some(SoftInjectedBug::NoSettling) => {
+                GossipTiming::new(tiny, silence_limit, hold_down).expect("in range")
+            }
+            _ => timing,
         };
-        Plan {
+        SoftSimPlan {
             nodes: 3 + rng.below(5) as usize,
-            pace,
-            believed,
+            timing,
+            candidate_timing,
             round: round.as_nanos() as u64,
             faults: 2 + rng.below(4),
-            lost: rng.below(30),
+            lost_per_mille: rng.below(30),
         }
     }
 }

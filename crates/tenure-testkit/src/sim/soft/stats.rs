@@ -1,43 +1,43 @@
-//! What happened on many days.
+//! Statistics of soft simulation runs.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What happened.
+/// Statistics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SoftStats {
-    /// Days lived.
-    pub days: u64,
-    /// Times that somebody began to lead.
+    /// Number of runs.
+    pub run_count: u64,
+    /// Number of started leaderships.
     pub elected: u64,
-    /// Times that the network was cut.
+    /// Number of cuts.
     pub splits: u64,
-    /// Crashes, stops and goodbyes.
+    /// Number of crashes, suspensions and departures.
     pub ends: u64,
-    /// How long two or more led at once while the network was cut.
+    /// Time with two or more leaders while the network was cut.
     pub dual_cut: Duration,
-    /// Likewise after it had healed.
+    /// Time with two or more leaders after it had healed.
     pub dual_healed: Duration,
-    /// The longest of those.
+    /// The longest such period.
     pub dual_healed_most: Duration,
-    /// The same in rounds of gossip.
+    /// The longest such period in gossip rounds.
     pub dual_healed_rounds: u64,
-    /// The longest time without a leader after faults had ended.
+    /// The longest time without a leader after the faults.
     pub vacant_most: Duration,
 }
 
 impl SoftStats {
-    /// Adds a day.
-    pub fn add(&mut self, day: &SoftStats) {
-        self.days += day.days;
-        self.elected += day.elected;
-        self.splits += day.splits;
-        self.ends += day.ends;
-        self.dual_cut += day.dual_cut;
-        self.dual_healed += day.dual_healed;
-        self.dual_healed_most = self.dual_healed_most.max(day.dual_healed_most);
-        self.dual_healed_rounds = self.dual_healed_rounds.max(day.dual_healed_rounds);
-        self.vacant_most = self.vacant_most.max(day.vacant_most);
+    /// Adds a run.
+    pub fn add(&mut self, other: &SoftStats) {
+        self.run_count += other.run_count;
+        self.elected += other.elected;
+        self.splits += other.splits;
+        self.ends += other.ends;
+        self.dual_cut += other.dual_cut;
+        self.dual_healed += other.dual_healed;
+        self.dual_healed_most = self.dual_healed_most.max(other.dual_healed_most);
+        self.dual_healed_rounds = self.dual_healed_rounds.max(other.dual_healed_rounds);
+        self.vacant_most = self.vacant_most.max(other.vacant_most);
     }
 }
 
@@ -45,13 +45,14 @@ impl fmt::Display for SoftStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} elected, {} cuts, {} crashes, stops and goodbyes",
+            "{} elected, {} cuts, {} crashes, suspensions and departures",
             self.elected, self.splits, self.ends
         )?;
-        writeln!(f, "two at once while cut: {:.1}s in all", self.dual_cut.as_secs_f64())?;
+        writeln!(f, "two leaders while cut: {:.1}s in total", self.dual_cut.as_secs_f64())?;
         write!(
             f,
-            "two at once after healing: {:.3}s in all, at most {} ms or {} rounds; nobody for at most {} ms",
+            "two leaders after healing: {:.3}s in total, at most {} ms or {} rounds; no leader for at most {} \
+             ms",
             self.dual_healed.as_secs_f64(),
             self.dual_healed_most.as_millis(),
             self.dual_healed_rounds,

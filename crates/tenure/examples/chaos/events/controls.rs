@@ -1,139 +1,145 @@
-//! Negative controls for events: each known mistake must be reported by the books.
+//! Negative controls for events: each known bug must be reported by the chains.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::PgPool;
 use tenure::Outbox;
-use tenure::backend::postgres::{Postgres, PostgresOptions};
-use tenure::event::slot_of;
 use tenure::port::{
-    Backend, Begin, Committed, Event, GroupKey, Join, ReadAsk, ShareCommit, TakeShares, Taken, TopicSettings,
+    CommitResult, Event, GroupKey, JoinGroupRequest, PartitionCommit, ReadEventsRequest, StartOffset, Store,
+    TakePartitionsRequest, TakenPartition, TopicSettings,
 };
-use tenure_testkit::conformance::Actor;
+use tenure::rules::event::partition_for_key;
+use tenure::store::postgres::{PostgresOptions, PostgresStore};
+use tenure_testkit::conformance::TestSession;
 use tokio::runtime::Handle;
 
-use super::books::{GROUP, SLOTS, postgres as books, topic};
+use super::chains::{GROUP, PARTITIONS, postgres as chains, topic};
 use super::pools;
 use crate::Failed;
+use crate::control_runner::{Control, ControlRunner};
 use crate::report::Progress;
-use crate::theatre::{Control, Theatre};
 
-/// Plays all controls.
+/// Run all controls.
 pub(super) fn run(progress: &mut Progress, runtime: &Handle) -> Result<Vec<Control>, Failed> {
-    let mut theatre = Theatre::open(progress, runtime)?;
+    let mut runner = ControlRunner::open(progress, runtime)?;
     let no_token =
-        ("commit_share", "AND s.token = in_token AND s.session IS NOT NULL FOR UPDATE", "FOR UPDATE");
+        ("commit_partition", "AND s.token = in_token AND s.session IS NOT NULL FOR UPDATE", "FOR UPDATE");
     let no_lock = (
-        "place_batch",
-        "s.topic = NEW.topic AND s.slot = NEW.slot FOR UPDATE;",
-        "s.topic = NEW.topic AND s.slot = NEW.slot;",
+        "assign_offsets_on_commit",
+        "s.topic_id = NEW.topic_id AND s.partition = NEW.partition FOR UPDATE;",
+        "s.topic_id = NEW.topic_id AND s.partition = NEW.partition;",
     );
     Ok(vec![
-        theatre.control("an offset outside of the transaction", &[], judged(offset_apart))?,
-        theatre.control("a commit without its token", &[no_token], judged(stale_commit))?,
-        theatre.control("a position without its slot's lock", &[no_lock], judged(late_commit))?,
+        runner.control(
+            "an offset committed outside of the transaction",
+            &[],
+            evaluated(separate_offset_commit),
+        )?,
+        runner.control("a commit without its token", &[no_token], evaluated(stale_commit))?,
+        runner.control("an offset without the lock of its partition", &[no_lock], evaluated(late_commit))?,
     ])
 }
 
-/// A script, and then a look at the books.
-fn judged(
-    script: impl AsyncFn(&Scene, bool) -> Result<(), Failed>,
+/// Run a script, then compare the chains.
+fn evaluated(
+    script: impl AsyncFn(&ControlContext, bool) -> Result<(), Failed>,
 ) -> impl AsyncFn(&str, bool) -> Result<bool, Failed> {
-    async move |url, wrong| {
-        let scene = Scene::open(url).await?;
-        script(&scene, wrong).await?;
-        let judged = books::judge(&scene.pool).await?;
-        Ok(judged.lost + judged.reordered + judged.doubled > 0)
+    async move |url, buggy| {
+        let control = ControlContext::open(url).await?;
+        script(&control, buggy).await?;
+        let report = chains::evaluate(&control.pool).await?;
+        Ok(report.lost + report.reordered + report.doubled > 0)
     }
 }
 
-/// A database with the books, and a store on it.
-struct Scene {
-    store: Arc<dyn Backend>,
+/// A database with the chain tables, and a store on it.
+struct ControlContext {
+    store: Arc<dyn Store>,
     pool: PgPool,
     group: GroupKey,
 }
 
-/// A member that has every slot.
+/// A member that has every partition.
 struct Reader<'a> {
-    scene: &'a Scene,
-    actor: Actor,
-    shares: Vec<Taken>,
+    control: &'a ControlContext,
+    actor: TestSession,
+    partitions: Vec<TakenPartition>,
 }
 
-impl Scene {
-    async fn open(url: &str) -> Result<Scene, Failed> {
-        let store: Arc<dyn Backend> = Arc::new(Postgres::connect(PostgresOptions::new(url)).await?);
-        let settings = TopicSettings { slots: SLOTS, ..TopicSettings::default() };
+impl ControlContext {
+    async fn open(url: &str) -> Result<ControlContext, Failed> {
+        let store: Arc<dyn Store> = Arc::new(PostgresStore::connect(PostgresOptions::new(url)).await?);
+        let settings = TopicSettings { partitions: PARTITIONS, ..TopicSettings::default() };
         store.set_topic(&topic()?, &settings).await?;
         let pool = pools::postgres(url, 8)?;
-        books::create(&pool).await?;
-        Ok(Scene { store, pool, group: GroupKey::new(topic()?, GROUP.parse()?) })
+        chains::create(&pool).await?;
+        Ok(ControlContext { store, pool, group: GroupKey::new(topic()?, GROUP.parse()?) })
     }
 
     async fn publish(&self, key: &str) -> Result<(), Failed> {
         let mut tx = self.pool.begin().await?;
-        books::publish(&mut tx, key).await?;
+        chains::publish(&mut tx, key).await?;
         Ok(tx.commit().await?)
     }
 
-    /// Joins the group, and takes all that is free.
+    /// Join the group and take all partitions.
     async fn reader(&self, name: &str) -> Result<Reader<'_>, Failed> {
-        let actor = Actor::open(self.store.clone(), name).await;
+        let actor = TestSession::open(self.store.clone(), name).await;
         let (group, session) = (self.group.clone(), actor.id.clone());
-        let join = Join {
+        let join = JoinGroupRequest {
             group: group.clone(),
             session: session.clone(),
             member: name.into(),
-            from: Begin::Earliest,
+            from: StartOffset::Earliest,
         };
-        let look = self.store.join_group(&join).await?;
-        let slots = look.shares.iter().map(|share| (share.slot, share.token)).collect();
-        let shares = self.store.take_shares(&TakeShares { group, session, slots }).await?;
-        if shares.len() != SLOTS as usize {
-            return Err("not all slots were free".into());
+        let assignment = self.store.join_group(&join).await?;
+        let wanted = assignment.partition_leases.iter().map(|lease| (lease.partition, lease.token)).collect();
+        let partitions =
+            self.store.take_partitions(&TakePartitionsRequest { group, session, partitions: wanted }).await?;
+        if partitions.len() != PARTITIONS as usize {
+            return Err("not all partitions were free".into());
         }
-        Ok(Reader { scene: self, actor, shares })
+        Ok(Reader { control: self, actor, partitions })
     }
 }
 
 impl Reader<'_> {
-    /// What is there after where the slots stood when they were taken, or `after`.
-    async fn read(&self, after: &[ShareCommit]) -> Result<Vec<Event>, Failed> {
-        let position = |share: &Taken| {
-            let said = after.iter().find(|commit| commit.slot == share.slot);
-            said.and_then(|commit| commit.position).unwrap_or(share.position)
+    /// Read the events after the taken offsets, or after those in `after`.
+    async fn read(&self, after: &[PartitionCommit]) -> Result<Vec<Event>, Failed> {
+        let offset_of = |lease: &TakenPartition| {
+            let last = after.iter().find(|commit| commit.partition == lease.partition);
+            last.and_then(|commit| commit.offset).unwrap_or(lease.offset)
         };
-        let after = self.shares.iter().map(|share| (share.slot, position(share))).collect();
-        Ok(self.scene.store.read_events(&ReadAsk { topic: topic()?, after, limit: 100 }).await?)
+        let after = self.partitions.iter().map(|lease| (lease.partition, offset_of(lease))).collect();
+        Ok(self.control.store.read_events(&ReadEventsRequest { topic: topic()?, after, limit: 100 }).await?)
     }
 
-    /// What is said when these events are done.
-    fn words(&self, events: &[Event]) -> Vec<ShareCommit> {
-        let mut words = Vec::<ShareCommit>::new();
+    /// The partition commits after processing these events.
+    fn commits(&self, events: &[Event]) -> Vec<PartitionCommit> {
+        let mut commits = Vec::<PartitionCommit>::new();
         for event in events {
-            let share = self.shares.iter().find(|share| share.slot == event.slot);
-            words.retain(|word| word.slot != event.slot);
-            words.extend(share.map(|share| ShareCommit {
-                group: self.scene.group.clone(),
-                slot: share.slot,
-                token: share.token,
-                position: Some(event.position),
-                done: Vec::new(),
-                set_aside: Vec::new(),
-                settled: Vec::new(),
+            let lease = self.partitions.iter().find(|lease| lease.partition == event.partition);
+            commits.retain(|commit| commit.partition != event.partition);
+            commits.extend(lease.map(|lease| PartitionCommit {
+                group: self.control.group.clone(),
+                partition: lease.partition,
+                token: lease.token,
+                offset: Some(event.offset),
+                processed: Vec::new(),
+                parked: Vec::new(),
+                parked_results: Vec::new(),
             }));
         }
-        words
+        commits
     }
 
-    /// Does all in one transaction, as the library does; whether it counts.
+    /// Process the events in one transaction, as the library does; returns whether the commit succeeded.
     async fn handle(&self, events: &[Event]) -> Result<bool, Failed> {
-        let mut tx = self.scene.pool.begin().await?;
-        books::keep(events, &mut tx, "m").await.map_err(|error| error.to_string())?;
-        for word in self.words(events) {
-            if tx.commit_share(&word, Duration::from_secs(10)).await? == Committed::Stale {
+        let mut tx = self.control.pool.begin().await?;
+        chains::record(events, &mut tx, "m").await.map_err(|error| error.to_string())?;
+        for commit in self.commits(events) {
+            if tx.commit_partition(&commit, Duration::from_secs(10)).await? == CommitResult::LeaseLost {
                 return Ok(false);
             }
         }
@@ -142,61 +148,64 @@ impl Reader<'_> {
     }
 
     async fn leave(&self) -> Result<(), Failed> {
-        Ok(self.scene.store.leave_group(&self.scene.group, &self.actor.id).await?)
+        Ok(self.control.store.leave_group(&self.control.group, &self.actor.id).await?)
     }
 }
 
-/// A member dies between what it does and saying how far it has read.
-async fn offset_apart(scene: &Scene, wrong: bool) -> Result<(), Failed> {
-    scene.publish("key-1").await?;
-    let first = scene.reader("first").await?;
+/// A member dies between its effects and the commit of its offset.
+async fn separate_offset_commit(control: &ControlContext, buggy: bool) -> Result<(), Failed> {
+    control.publish("key-1").await?;
+    let first = control.reader("first").await?;
     let events = first.read(&[]).await?;
-    let mut tx = scene.pool.begin().await?;
-    books::keep(&events, &mut tx, "first").await.map_err(|error| error.to_string())?;
-    if wrong {
+    let mut tx = control.pool.begin().await?;
+    chains::record(&events, &mut tx, "first").await.map_err(|error| error.to_string())?;
+    if buggy {
         tx.commit().await?;
     } else {
         tx.rollback().await?;
     }
     first.leave().await?;
-    let second = scene.reader("second").await?;
+    let second = control.reader("second").await?;
     let events = second.read(&[]).await?;
     second.handle(&events).await?;
     Ok(())
 }
 
-/// A member that was stopped goes on when another has had its slots, and done what it was about to do.
-async fn stale_commit(scene: &Scene, _: bool) -> Result<(), Failed> {
-    scene.publish("key-1").await?;
-    let first = scene.reader("first").await?;
+/// A stopped member resumes after another member has taken its partitions and processed the same events.
+async fn stale_commit(control: &ControlContext, _: bool) -> Result<(), Failed> {
+    control.publish("key-1").await?;
+    let first = control.reader("first").await?;
     let events = first.read(&[]).await?;
     first.leave().await?;
-    let second = scene.reader("second").await?;
+    let second = control.reader("second").await?;
     second.handle(&second.read(&[]).await?).await?;
     first.handle(&events).await?;
     Ok(())
 }
 
-/// A transaction has its position, and commits after one that came later.
-async fn late_commit(scene: &Scene, _: bool) -> Result<(), Failed> {
-    let slot = slot_of("key-0", SLOTS);
-    let other = (1..).map(|n| format!("key-{n}")).find(|key| slot_of(key, SLOTS) == slot).unwrap_or_default();
-    let reader = scene.reader("m").await?;
-    let mut early = scene.pool.begin().await?;
-    books::publish(&mut early, "key-0").await?;
+/// A transaction that has its offset commits after a later one.
+async fn late_commit(control: &ControlContext, _: bool) -> Result<(), Failed> {
+    let partition = partition_for_key("key-0", PARTITIONS);
+    let other = (1..)
+        .map(|n| format!("key-{n}"))
+        .find(|key| partition_for_key(key, PARTITIONS) == partition)
+        .unwrap_or_default();
+    let reader = control.reader("m").await?;
+    let mut early = control.pool.begin().await?;
+    chains::publish(&mut early, "key-0").await?;
     sqlx::query("SET CONSTRAINTS ALL IMMEDIATE").execute(&mut *early).await?;
-    // Under the lock, it waits for the early one.
-    let late = scene.publish(&other);
+    // With the lock, it waits for the early one.
+    let late = control.publish(&other);
     let then = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let read = reader.read(&[]).await?;
         reader.handle(&read).await?;
         early.commit().await?;
-        Ok::<_, Failed>(reader.words(&read))
+        Ok::<_, Failed>(reader.commits(&read))
     };
-    let (published, said) = tokio::join!(late, then);
+    let (published, last) = tokio::join!(late, then);
     published?;
-    let rest = reader.read(&said?).await?;
+    let rest = reader.read(&last?).await?;
     reader.handle(&rest).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is broken while events flow: members and writers; and an operator pauses the group.
+//! Faults of the event scenarios: members, writers, and an operator that pauses the group.
 
 use std::time::Duration;
 
@@ -6,59 +6,59 @@ use tenure::port::{GroupKey, Pause};
 use tenure_core::SplitMix;
 use tokio::runtime::Handle;
 
-use super::books::{GROUP, topic};
+use super::chains::{GROUP, topic};
 use super::plan::{Plan, Role};
 use crate::Failed;
-use crate::crew::Crew;
-use crate::faults::{Blow, Fault, Hold, LEASE_MS, Mischief};
-use crate::process::{Heard, open};
-use crate::servers::LEASE;
+use crate::faults::{Fault, FaultDuration, FaultSource, LEASE_MS, ProcessFault};
+use crate::postgres::LEASE;
+use crate::process::{StaleWrites, open};
+use crate::worker_processes::WorkerProcesses;
 
-/// Who is hit.
+/// Kind of the affected process.
 #[derive(Clone, Copy)]
-pub(super) enum Whom {
+pub(super) enum ProcessKind {
     Reader,
     Writer,
 }
 
-/// What the operator does.
+/// Operator actions.
 #[derive(Clone, Copy)]
 pub(super) enum Own {
     Pause,
 }
 
-/// Who pauses the group.
+/// The operator that pauses the group.
 pub(super) struct Operator<'a> {
     pub(super) url: &'a str,
     pub(super) runtime: &'a Handle,
 }
 
-impl Mischief for Operator<'_> {
+impl FaultSource for Operator<'_> {
     type Job = Plan;
-    type Whom = Whom;
+    type ProcessKind = ProcessKind;
     type Own = Own;
 
     const PROCESS: &'static str = "member";
-    const TEST: Fault<Whom, Own> = Fault::Hit(Blow::Stop, Whom::Reader);
+    const TEST: Fault<ProcessKind, Own> = Fault::Hit(ProcessFault::Stop, ProcessKind::Reader);
 
-    fn kinds(&self) -> Vec<Fault<Whom, Own>> {
+    fn kinds(&self) -> Vec<Fault<ProcessKind, Own>> {
         vec![
-            Fault::Hit(Blow::Kill, Whom::Reader),
-            Fault::Hit(Blow::Stop, Whom::Reader),
-            Fault::Hit(Blow::End, Whom::Reader),
-            Fault::Hit(Blow::Kill, Whom::Reader),
-            Fault::Hit(Blow::Stop, Whom::Reader),
-            Fault::Hit(Blow::End, Whom::Reader),
-            Fault::Hit(Blow::Kill, Whom::Writer),
-            Fault::Hit(Blow::Stop, Whom::Writer),
+            Fault::Hit(ProcessFault::Kill, ProcessKind::Reader),
+            Fault::Hit(ProcessFault::Stop, ProcessKind::Reader),
+            Fault::Hit(ProcessFault::End, ProcessKind::Reader),
+            Fault::Hit(ProcessFault::Kill, ProcessKind::Reader),
+            Fault::Hit(ProcessFault::Stop, ProcessKind::Reader),
+            Fault::Hit(ProcessFault::End, ProcessKind::Reader),
+            Fault::Hit(ProcessFault::Kill, ProcessKind::Writer),
+            Fault::Hit(ProcessFault::Stop, ProcessKind::Writer),
             Fault::Own(Own::Pause),
         ]
     }
 
-    fn hits(whom: Whom) -> [&'static str; 3] {
-        match whom {
-            Whom::Reader => ["kill -9 member", "SIGSTOP member", "SIGTERM member"],
-            Whom::Writer => ["kill -9 writers", "SIGSTOP writers", "SIGTERM writers"],
+    fn process_fault_names(kind: ProcessKind) -> [&'static str; 3] {
+        match kind {
+            ProcessKind::Reader => ["kill -9 member", "SIGSTOP member", "SIGTERM member"],
+            ProcessKind::Writer => ["kill -9 writers", "SIGSTOP writers", "SIGTERM writers"],
         }
     }
 
@@ -68,17 +68,22 @@ impl Mischief for Operator<'_> {
         }
     }
 
-    fn hold(fault: Fault<Whom, Own>) -> Hold {
+    fn duration(fault: Fault<ProcessKind, Own>) -> FaultDuration {
         match fault {
-            Fault::Hit(Blow::Stop, Whom::Writer) => (LEASE_MS / 3, LEASE_MS * 3 / 2),
+            Fault::Hit(ProcessFault::Stop, ProcessKind::Writer) => (LEASE_MS / 3, LEASE_MS * 3 / 2),
             Fault::Own(Own::Pause) => (200, 600),
-            other => other.hold(),
+            other => other.duration(),
         }
     }
 
-    fn find(&self, whom: Whom, crew: &Crew<Plan>, entropy: &mut SplitMix) -> Result<usize, Failed> {
-        let reads = matches!(whom, Whom::Reader);
-        Ok(crew.someone(entropy, |plan| (plan.role == Role::Reads) == reads))
+    fn find(
+        &self,
+        kind: ProcessKind,
+        workers: &WorkerProcesses<Plan>,
+        entropy: &mut SplitMix,
+    ) -> Result<usize, Failed> {
+        let reads = matches!(kind, ProcessKind::Reader);
+        Ok(workers.random_slot(entropy, |plan| (plan.role == Role::Reads) == reads))
     }
 
     fn begin(&mut self, own: Own, _: &mut SplitMix) -> Result<(), Failed> {
@@ -93,16 +98,20 @@ impl Mischief for Operator<'_> {
         }
     }
 
-    fn is_tested(&self, crew: &Crew<Plan>) -> Result<bool, Failed> {
-        Ok(Heard::of(crew)?.refused > 0)
+    fn is_tested(&self, workers: &WorkerProcesses<Plan>) -> Result<bool, Failed> {
+        Ok(StaleWrites::of(workers)?.rejected > 0)
     }
 }
 
 impl Operator<'_> {
-    /// As often as it takes: others write, too.
+    /// Retries, because other processes write too.
     fn pause(&self, pause: bool) -> Result<(), Failed> {
         let group = GroupKey::new(topic()?, GROUP.parse()?);
-        let why = Pause { by: "chaos".into(), reason: String::new(), at_ms: tenure::runtime::wall_ms() };
+        let why = Pause {
+            paused_by: "chaos".into(),
+            reason: String::new(),
+            paused_at_ms: tenure::runtime::wall_ms(),
+        };
         self.runtime.block_on(async {
             let tenure = open(self.url, "operator", LEASE * 4).await;
             let mut tries = 0;

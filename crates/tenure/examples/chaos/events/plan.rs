@@ -1,20 +1,20 @@
-//! What the processes of this stage are told.
+//! Roles of the processes of the event scenarios.
 
 use serde::{Deserialize, Serialize};
 
 use crate::process;
 
-/// What a process does.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
-    /// So many writers at once.
+    /// This number of concurrent writers.
     Writes(usize),
     Reads,
 }
 
 impl process::Role for Role {
-    const WORD: &'static str = "events-process";
+    const ARGUMENT: &'static str = "events-process";
 }
 
-/// What a process is told to do.
+/// Instructions of a process.
 pub(crate) type Plan = process::Plan<Role>;

@@ -1,4 +1,4 @@
-//! Connections of the user's own.
+//! Connection pools of the test processes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A process of this stage: writers, or a member of the group.
+//! A process of the event scenarios: writers, or a member of the group.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -9,15 +9,15 @@ use tenure_core::{Entropy, SplitMix};
 use tokio::signal::unix::Signal;
 
 use super::plan::{Plan, Role};
-use super::reader::{Tell, Temper};
-use super::{books, reader};
+use super::reader::{HandlerBehaviour, StaleCommitCallback};
+use super::{chains, reader};
 use crate::Failed;
-use crate::process::{insist, open, word};
-use crate::servers::LEASE;
+use crate::postgres::LEASE;
+use crate::process::{open, outcome_line, retry};
 
-/// Lives the life of a process.
-pub(crate) async fn live(plan: Plan, terminate: Signal) -> Result<(), Failed> {
-    // There from the start: it counts as a process that lived.
+/// Run a process.
+pub(crate) async fn run_process(plan: Plan, terminate: Signal) -> Result<(), Failed> {
+    // Created at the start, because the number of logs is the number of processes.
     let log = OpenOptions::new().create(true).append(true).open(&plan.log)?;
     match (plan.role, plan.url.starts_with("sqlite:")) {
         (Role::Writes(writers), true) => sqlite::write(&plan, writers, terminate).await,
@@ -27,15 +27,15 @@ pub(crate) async fn live(plan: Plan, terminate: Signal) -> Result<(), Failed> {
     }
 }
 
-fn tell(log: File) -> Tell {
+fn log_outcome(log: File) -> StaleCommitCallback {
     let log = Mutex::new(log);
     Arc::new(move |accepted| {
-        let _ = writeln!(log.lock().unwrap_or_else(PoisonError::into_inner), "{}", word(accepted));
+        let _ = writeln!(log.lock().unwrap_or_else(PoisonError::into_inner), "{}", outcome_line(accepted));
     })
 }
 
 macro_rules! process_on {
-    ($dialect:ident, $database:ty, $patience_ms:literal, $pause_ms:literal) => {
+    ($dialect:ident, $database:ty, $writer_pause_ms:literal, $pause_ms:literal) => {
         mod $dialect {
             use super::*;
 
@@ -47,15 +47,15 @@ macro_rules! process_on {
                 let pool = super::super::pools::$dialect(&plan.url, u32::try_from(writers)?)?;
                 let mut writing = tokio::task::JoinSet::new();
                 for _ in 0..writers {
-                    let (pool, mut dice) = (pool.clone(), SplitMix::new(tenure::runtime::random()));
-                    // No other has had it, in whatever process.
-                    let writer = dice.next_u64();
+                    let (pool, mut rng) = (pool.clone(), SplitMix::new(tenure::runtime::random()));
+                    // Unique among all processes.
+                    let writer = rng.next_u64();
                     writing.spawn(async move {
                         loop {
-                            // What fails was rolled back, or not: the books say.
+                            // The transaction may or may not have been rolled back; the chain tables tell.
                             let written =
-                                books::$dialect::write(&pool, &mut dice, $patience_ms, writer).await;
-                            let wait = if written.is_ok() { dice.next_u64() % 30 } else { 100 };
+                                chains::$dialect::write(&pool, &mut rng, $writer_pause_ms, writer).await;
+                            let wait = if written.is_ok() { rng.next_u64() % 30 } else { 100 };
                             tokio::time::sleep(Duration::from_millis(wait)).await;
                         }
                     });
@@ -68,17 +68,22 @@ macro_rules! process_on {
                 let pool = super::super::pools::$dialect(&plan.url, 6)?;
                 let (to, lost) = tokio::sync::mpsc::unbounded_channel();
                 let join = async {
-                    let tenure = open(&plan.url, &format!("member-{}", plan.hand), LEASE).await;
-                    let temper = || Temper::calm($pause_ms);
-                    let join = async || reader::$dialect::join(&tenure, &pool, to.clone(), temper()).await;
-                    let consumer = insist(join).await;
+                    let tenure = open(&plan.url, &format!("member-{}", plan.process), LEASE).await;
+                    let behaviour = || HandlerBehaviour::never_fails($pause_ms);
+                    let join = async || reader::$dialect::join(&tenure, &pool, to.clone(), behaviour()).await;
+                    let consumer = retry(join).await;
                     (tenure, consumer)
                 };
                 let (tenure, consumer) = tokio::select! {
                     joined = join => joined,
                     _ = terminate.recv() => return Ok(()),
                 };
-                tokio::spawn(reader::$dialect::careless(tenure.clone(), pool.clone(), lost, tell(log)));
+                tokio::spawn(reader::$dialect::send_stale_commits(
+                    tenure.clone(),
+                    pool.clone(),
+                    lost,
+                    log_outcome(log),
+                ));
                 terminate.recv().await;
                 let leave = async {
                     let _ = consumer.drain().await;

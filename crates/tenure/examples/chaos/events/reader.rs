@@ -1,118 +1,121 @@
-//! A member of the group that keeps the books, and someone careless.
+//! A member of the group that verifies the chains, and a task that sends stale commits.
 //!
-//! The handler works in the transaction in which its group says how far it has read. When the library drops it, because the slot was
-//! lost, or the process was stopped for so long that it may have been, its batch goes to the careless one; and so do some that were
-//! done. That one waits until somebody else has had the slot, and then does all that the handler would have done, under the old
-//! token: those are the stale commits that the store must refuse.
+//! The handler works in the transaction that commits the offset of its group. When the library drops a handler because
+//! the partition was lost, or because the process was paused for so long that it may have been, its batch is kept; so
+//! are some completed batches. Another task waits until another member has had the partition, and then repeats the
+//! effects and the commit under the old token: the store must reject these stale commits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::port::{Backoff, GroupKey, GroupSettings, ShareCommit};
-use tenure::{Batch, HandlerError, Tenure, Token};
+use tenure::port::{Backoff, GroupKey, GroupSettings, PartitionCommit};
+use tenure::{EventBatch, HandlerError, Tenure, Token};
 
-use super::books::{GROUP, topic};
+use super::chains::{GROUP, topic};
 
-/// Is told what came of a stale commit: whether it was accepted, which must never be.
-pub(crate) type Tell = Arc<dyn Fn(bool) + Send + Sync>;
+/// Receives the outcome of a stale commit: whether it was accepted, which must never happen.
+pub(crate) type StaleCommitCallback = Arc<dyn Fn(bool) + Send + Sync>;
 
-/// How a member is.
+/// Behaviour of a member's handlers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Temper {
-    /// Its handlers take up to this long for what they do.
+pub(crate) struct HandlerBehaviour {
+    /// Maximum duration of a handler in milliseconds.
     pub(crate) pause_ms: u64,
-    /// How many of them go on at once.
+    /// Number of concurrent handlers.
     pub(crate) concurrency: usize,
-    /// Of how many events one fails, panics, or meets what passes; 0: none does.
+    /// On average one of this many events fails, panics or fails transiently; 0 means none.
     pub(crate) one_fails_in: u64,
 }
 
-impl Temper {
-    /// Nothing fails that is not made to from outside.
-    pub(crate) fn calm(pause_ms: u64) -> Temper {
-        Temper { pause_ms, concurrency: 2, one_fails_in: 0 }
+impl HandlerBehaviour {
+    /// A member whose handlers never fail.
+    pub(crate) fn never_fails(pause_ms: u64) -> HandlerBehaviour {
+        HandlerBehaviour { pause_ms, concurrency: 2, one_fails_in: 0 }
     }
 
-    /// Whether the handler of this batch fails, after it has done what it does.
-    fn fails(&self, batch: &Batch) -> Result<(), HandlerError> {
+    /// Whether the handler of this batch fails after its work.
+    fn fails(&self, batch: &EventBatch) -> Result<(), HandlerError> {
         let fails =
             |_: &_| self.one_fails_in > 0 && tenure::runtime::random().is_multiple_of(self.one_fails_in);
         if !batch.iter().any(fails) {
             return Ok(());
         }
         match tenure::runtime::random() % 4 {
-            // A panic, without what is told of one on the screen.
-            0 => std::panic::resume_unwind(Box::new("the torture wants this")),
-            1 => Err(HandlerError::passing("the torture wants this to pass")),
-            _ => Err(HandlerError::fail("the torture wants this")),
+            // A panic without a message on standard error.
+            0 => std::panic::resume_unwind(Box::new("intended panic")),
+            1 => Err(HandlerError::transient("intended transient failure")),
+            _ => Err(HandlerError::fail("intended failure")),
         }
     }
 }
 
-/// Tried again soon, and as good as never dead.
+/// Retry soon, and practically never end as a dead letter.
 const RETRIES: GroupSettings =
-    GroupSettings { max_attempts: 10_000, backoff: Backoff { first_ms: 10, most_ms: 100 } };
+    GroupSettings { max_attempts: 10_000, backoff: Backoff { initial_ms: 10, max_ms: 100 } };
 
-/// How many batches the careless one has in mind, how often he looks, and for how many looks he remembers each.
-const IN_MIND: usize = 64;
-const LOOK: Duration = Duration::from_millis(50);
-const LOOKS: u32 = 300;
+/// Maximum number of kept batches, poll interval, and polls after which a batch is dropped.
+const KEPT_MAX: usize = 64;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const POLLS_MAX: u32 = 300;
 
-/// Hands a batch over to the careless one, unless its handler returns.
+/// Passes a batch to the stale committer, unless its handler returns.
 struct Lost {
-    batch: Option<Batch>,
-    to: tokio::sync::mpsc::UnboundedSender<Batch>,
+    batch: Option<EventBatch>,
+    to: tokio::sync::mpsc::UnboundedSender<EventBatch>,
 }
 
 impl Drop for Lost {
     fn drop(&mut self) {
         if let Some(batch) = self.batch.take() {
-            // Nobody may be there any more.
+            // The receiver may be gone.
             let _ = self.to.send(batch);
         }
     }
 }
 
-/// The slots of a batch, each with its token and its last position.
-fn slots(batch: &Batch) -> Vec<(u32, Token, u64)> {
-    let mut slots = Vec::<(u32, Token, u64)>::new();
+/// Partitions of a batch, each with its token and last offset.
+fn partitions(batch: &EventBatch) -> Vec<(u32, Token, u64)> {
+    let mut partitions = Vec::<(u32, Token, u64)>::new();
     for event in batch {
-        let token = batch.token(event.slot).unwrap_or(Token::ZERO);
-        match slots.iter_mut().find(|(slot, ..)| *slot == event.slot) {
-            Some((.., last)) => *last = event.position,
-            None => slots.push((event.slot, token, event.position)),
+        let token = batch.token(event.partition).unwrap_or(Token::ZERO);
+        match partitions.iter_mut().find(|(partition, ..)| *partition == event.partition) {
+            Some((.., last)) => *last = event.offset,
+            None => partitions.push((event.partition, token, event.offset)),
         }
     }
-    slots
+    partitions
 }
 
-/// Batches whose slots somebody else may come to have.
+/// Kept batches whose partitions another member may take.
 #[derive(Default)]
-struct InMind(Vec<(Batch, u32)>);
+struct KeptBatches(Vec<(EventBatch, u32)>);
 
-impl InMind {
+impl KeptBatches {
     fn is_full(&self) -> bool {
-        self.0.len() >= IN_MIND
+        self.0.len() >= KEPT_MAX
     }
 
-    fn add(&mut self, batch: Batch) {
-        self.0.push((batch, LOOKS));
+    fn add(&mut self, batch: EventBatch) {
+        self.0.push((batch, POLLS_MAX));
     }
 
-    /// Those of which somebody else has had a slot by now, and that slot. What nobody takes is forgotten in the end. One look for all of
-    /// them: a look for each would keep the store from everything else.
-    async fn superseded(&mut self, tenure: &Tenure) -> Vec<(Batch, (u32, Token, u64))> {
+    /// Return the batches of which another member has had a partition, with that partition. Batches that stay current
+    /// are dropped after a while. One read serves all batches: a read per batch would overload the store.
+    async fn superseded(&mut self, tenure: &Tenure) -> Vec<(EventBatch, (u32, Token, u64))> {
         let Ok(group) = group() else { return Vec::new() };
-        let Ok(Some(look)) = tenure.store().look_group(&group).await else { return Vec::new() };
-        let newer = |(slot, token, _): &(u32, Token, u64)| {
-            look.shares.iter().any(|share| share.slot == *slot && share.token > *token)
+        let Ok(Some(assignment)) = tenure.store().group_assignment(&group).await else { return Vec::new() };
+        let newer = |(partition, token, _): &(u32, Token, u64)| {
+            assignment
+                .partition_leases
+                .iter()
+                .any(|lease| lease.partition == *partition && lease.token > *token)
         };
         let mut superseded = Vec::new();
-        self.0.retain_mut(|(batch, looks)| {
-            *looks -= 1;
-            let slot = slots(batch).into_iter().find(newer);
-            let keep = slot.is_none() && *looks > 0;
-            superseded.extend(slot.map(|slot| (batch.clone(), slot)));
+        self.0.retain_mut(|(batch, polls)| {
+            *polls -= 1;
+            let partition = partitions(batch).into_iter().find(newer);
+            let keep = partition.is_none() && *polls > 0;
+            superseded.extend(partition.map(|partition| (batch.clone(), partition)));
             keep
         });
         superseded
@@ -123,15 +126,15 @@ fn group() -> Result<GroupKey, tenure::NameError> {
     Ok(GroupKey::new(topic()?, GROUP.parse()?))
 }
 
-fn word(batch: &Batch, (slot, token, last): (u32, Token, u64)) -> ShareCommit {
-    ShareCommit {
+fn partition_commit(batch: &EventBatch, (partition, token, last): (u32, Token, u64)) -> PartitionCommit {
+    PartitionCommit {
         group: batch.group().clone(),
-        slot,
+        partition,
         token,
-        position: Some(last),
-        done: Vec::new(),
-        set_aside: Vec::new(),
-        settled: Vec::new(),
+        offset: Some(last),
+        processed: Vec::new(),
+        parked: Vec::new(),
+        parked_results: Vec::new(),
     }
 }
 
@@ -139,84 +142,84 @@ macro_rules! reader_on {
     ($dialect:ident, $database:ty) => {
         pub(crate) mod $dialect {
             use super::*;
-            use crate::events::books::{TOPIC, $dialect::keep};
+            use crate::events::chains::{TOPIC, $dialect::record};
             use sqlx::Pool;
-            use tenure::port::Committed;
+            use tenure::port::CommitResult;
             use tenure::{Consumer, Error, Outbox};
             use tokio::sync::mpsc;
 
-            /// Joins the group. What the careless one is to have goes `to` him.
+            /// Join the group. Batches for the stale committer are sent to `to`.
             pub(crate) async fn join(
                 tenure: &Tenure,
                 pool: &Pool<$database>,
-                to: mpsc::UnboundedSender<Batch>,
-                temper: Temper,
+                to: mpsc::UnboundedSender<EventBatch>,
+                behaviour: HandlerBehaviour,
             ) -> Result<Consumer, Error> {
                 let member = tenure.name().to_owned();
                 let builder =
-                    tenure.consumer(TOPIC, GROUP).batch(50).concurrency(temper.concurrency).settings(RETRIES);
-                let handler = move |batch: Batch, mut tx: tenure::Tx<$database>| {
+                    tenure.consumer(TOPIC, GROUP).batch(50).concurrency(behaviour.concurrency).settings(RETRIES);
+                let handler = move |batch: EventBatch, mut tx: tenure::Tx<$database>| {
                     let (to, member) = (to.clone(), member.clone());
                     async move {
                         let mut lost = Lost { batch: Some(batch.clone()), to };
-                        // Who it was, and how: for whoever has to find out.
+                        // Identification of the handler, for diagnosis.
                         let tokens =
-                            slots(&batch).into_iter().map(|(slot, token, _)| format!("{slot}:{token}"));
-                        let who = format!(
+                            partitions(&batch).into_iter().map(|(partition, token, _)| format!("{partition}:{token}"));
+                        let handler_name = format!(
                             "{member}, attempt {} of {}, {}",
                             batch.attempt(),
                             batch.len(),
                             tokens.collect::<Vec<_>>().join(" ")
                         );
-                        let kept = keep(batch.events(), &mut tx, &who).await;
-                        let pause = tenure::runtime::random() % (temper.pause_ms + 1);
+                        let recorded = record(batch.events(), &mut tx, &handler_name).await;
+                        let pause = tenure::runtime::random() % (behaviour.pause_ms + 1);
                         tokio::time::sleep(Duration::from_millis(pause)).await;
-                        temper.fails(&batch)?;
+                        behaviour.fails(&batch)?;
                         if tenure::runtime::random() % 8 != 0 {
                             lost.batch = None;
                         }
-                        kept
+                        recorded
                     }
                 };
                 builder.transactional(pool, handler).start().await
             }
 
-            /// The careless one.
-            pub(crate) async fn careless(
+            /// Send stale commits for lost batches.
+            pub(crate) async fn send_stale_commits(
                 tenure: Tenure,
                 pool: Pool<$database>,
-                mut lost: mpsc::UnboundedReceiver<Batch>,
-                tell: Tell,
+                mut lost: mpsc::UnboundedReceiver<EventBatch>,
+                on_result: StaleCommitCallback,
             ) {
-                let (mut in_mind, mut saying) = (InMind::default(), tokio::task::JoinSet::new());
-                let mut look = tokio::time::interval(LOOK);
-                look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+                let (mut kept_batches, mut commits) = (KeptBatches::default(), tokio::task::JoinSet::new());
+                let mut poll = tokio::time::interval(POLL_INTERVAL);
+                poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
                 loop {
                     tokio::select! {
-                        batch = lost.recv(), if !in_mind.is_full() => match batch {
-                            Some(batch) => in_mind.add(batch),
+                        batch = lost.recv(), if !kept_batches.is_full() => match batch {
+                            Some(batch) => kept_batches.add(batch),
                             None => return,
                         },
-                        _ = look.tick() => {
-                            for (batch, slot) in in_mind.superseded(&tenure).await {
-                                saying.spawn(say_late(pool.clone(), batch, slot, tell.clone()));
+                        _ = poll.tick() => {
+                            for (batch, partition) in kept_batches.superseded(&tenure).await {
+                                commits.spawn(commit_stale(pool.clone(), batch, partition, on_result.clone()));
                             }
-                            while saying.try_join_next().is_some() {}
+                            while commits.try_join_next().is_some() {}
                         }
                     }
                 }
             }
 
-            async fn say_late(pool: Pool<$database>, batch: Batch, slot: (u32, Token, u64), tell: Tell) {
-                let commit = word(&batch, slot);
+            async fn commit_stale(pool: Pool<$database>, batch: EventBatch, partition: (u32, Token, u64), on_result: StaleCommitCallback) {
+                let commit = partition_commit(&batch, partition);
                 let Ok(mut tx) = pool.begin().await else { return };
-                match tx.commit_share(&commit, Duration::from_secs(1)).await {
-                    Ok(Committed::Stale) => tell(false),
-                    Ok(Committed::Yes) => {
-                        if keep(batch.events(), &mut tx, "careless").await.is_ok()
+                match tx.commit_partition(&commit, Duration::from_secs(1)).await {
+                    Ok(CommitResult::LeaseLost) => on_result(false),
+                    Ok(CommitResult::Committed) => {
+                        if record(batch.events(), &mut tx, "stale").await.is_ok()
                             && tx.commit().await.is_ok()
                         {
-                            tell(true);
+                            on_result(true);
                         }
                     }
                     Err(_) => {}

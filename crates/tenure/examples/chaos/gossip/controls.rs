@@ -1,6 +1,6 @@
-//! Negative controls: mistakes that people make with gossip, each of which the oracle must report, and not without them.
+//! Negative controls for gossip: configuration mistakes that the oracle must report, and a run without each.
 //!
-//! Each is a short play of real members in a network of their own, and all are played at once.
+//! Each control is a short script with real members in networks of their own; all run concurrently.
 
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
@@ -8,64 +8,65 @@ use std::time::Duration;
 use tenure_testkit::rig::true_boottime_ns;
 
 use super::member::MemberPlan;
-use super::oracle::{Cut, count};
+use super::oracle::{NetworkFault, count};
 use super::{bound, gather, leading};
 use crate::Failed;
-use crate::crew::Crew;
+use crate::control_runner::Control;
+use crate::evaluation::terms;
 use crate::report::Progress;
 use crate::script::until;
-use crate::theatre::Control;
-use crate::verdict::terms;
+use crate::worker_processes::WorkerProcesses;
 
-type Play = fn(bool) -> Result<bool, Failed>;
+type ControlScript = fn(bool) -> Result<bool, Failed>;
 
-const PLAYS: [(&str, Play); 2] = [
-    ("a leader more patient with itself than others", patient_with_itself),
-    ("a secret changed on one side of a netsplit", secret_of_one_side),
+const CONTROLS: [(&str, ControlScript); 2] = [
+    ("a leader with a longer silence limit than others", longer_silence_limit),
+    ("a secret changed on one side of a network split", changed_secret_on_one_side),
 ];
 
-/// Plays them all.
+/// Run all controls.
 pub(super) fn run(progress: &mut Progress) -> Result<Vec<Control>, Failed> {
-    progress.stage("controls", 20.0);
+    progress.scenario("controls", 20.0);
     std::thread::scope(|scope| {
-        let played = PLAYS.map(|(mistake, play)| {
-            (mistake, scope.spawn(move || play(true)), scope.spawn(move || play(false)))
+        let started = CONTROLS.map(|(bug, script)| {
+            (bug, scope.spawn(move || script(true)), scope.spawn(move || script(false)))
         });
         let mut controls = Vec::new();
-        for (mistake, with, without) in played {
-            controls.push(Control { mistake, caught: end(with)?, silent_without: !end(without)? });
+        for (bug, with, without) in started {
+            controls.push(Control { bug, caught: end(with)?, silent_without: !end(without)? });
         }
         Ok(controls)
     })
 }
 
-fn end(play: ScopedJoinHandle<'_, Result<bool, Failed>>) -> Result<bool, Failed> {
-    play.join().map_err(|_| "a control panicked")?
+fn end(script: ScopedJoinHandle<'_, Result<bool, Failed>>) -> Result<bool, Failed> {
+    script.join().map_err(|_| "a control panicked")?
 }
 
-/// Its trust outlasts the others' patience: stopped, it is followed while its command goes on.
-fn patient_with_itself(sabotaged: bool) -> Result<bool, Failed> {
-    let mut crew = gather(2)?;
-    if sabotaged {
-        crew.hands[0].plan.patience = Duration::from_secs(30);
+/// The trust of the leader outlasts the silence limit of the others: when it is stopped, another leads while its
+/// command still runs.
+fn longer_silence_limit(buggy: bool) -> Result<bool, Failed> {
+    let mut workers = gather(2)?;
+    if buggy {
+        workers.slots[0].plan.silence_limit = Duration::from_secs(30);
     }
-    first_then_second(&mut crew)?;
-    crew.stop(0);
-    until(|| Ok(leading(&crew)?.contains(&1)))?;
-    // For as long as a stopped one may be found to live on.
+    first_then_second(&mut workers)?;
+    workers.stop(0);
+    until(|| Ok(leading(&workers)?.contains(&1)))?;
+    // Time for a stopped leader's command to be seen running.
     std::thread::sleep(Duration::from_millis(300));
-    (0..2).for_each(|member| crew.kill(member));
-    let (_, amiss) = count(&terms(&crew)?, &[]);
-    Ok(!amiss.is_empty())
+    (0..2).for_each(|member| workers.kill(member));
+    let (_, violations) = count(&terms(&workers)?, &[]);
+    Ok(!violations.is_empty())
 }
 
-/// Members that are restarted with another secret while the network is cut never hear of the others again.
-fn secret_of_one_side(sabotaged: bool) -> Result<bool, Failed> {
-    let mut crew = gather(2)?;
-    first_then_second(&mut crew)?;
+/// Members that restart with another secret during a split never reach the others again.
+fn changed_secret_on_one_side(buggy: bool) -> Result<bool, Failed> {
+    let mut workers = gather(2)?;
+    first_then_second(&mut workers)?;
     let from_ns = true_boottime_ns();
-    let switch = |crew: &Crew<MemberPlan>, cut: bool| -> Result<(), Failed> {
-        let switch = crew.switch.as_ref().ok_or("there is no switch")?;
+    let switch = |workers: &WorkerProcesses<MemberPlan>, cut: bool| -> Result<(), Failed> {
+        let switch = workers.switch.as_ref().ok_or("this scenario has no network switch")?;
         if cut {
             switch.isolate(1)?
         } else {
@@ -73,31 +74,32 @@ fn secret_of_one_side(sabotaged: bool) -> Result<bool, Failed> {
         }
         Ok(())
     };
-    switch(&crew, true)?;
-    crew.end(1);
-    if sabotaged {
-        let changed = crew.workplace.path().join("changed");
-        std::fs::write(&changed, "another one, on one side only")?;
-        crew.hands[1].plan.secret = changed;
+    switch(&workers, true)?;
+    workers.end(1);
+    if buggy {
+        let changed = workers.directory.path().join("changed");
+        std::fs::write(&changed, "another secret on one side")?;
+        workers.slots[1].plan.secret = changed;
     }
-    crew.start(1)?;
-    until(|| Ok(leading(&crew)?.len() == 2))?;
-    let mending_ns = true_boottime_ns();
-    switch(&crew, false)?;
+    workers.start(1)?;
+    until(|| Ok(leading(&workers)?.len() == 2))?;
+    let healing_ns = true_boottime_ns();
+    switch(&workers, false)?;
     let to_ns = true_boottime_ns();
     std::thread::sleep(bound() + Duration::from_millis(500));
-    (0..2).for_each(|member| crew.kill(member));
-    let cut = Cut { name: "netsplit", here: vec![1], both_ways: true, from_ns, mending_ns, to_ns };
-    let (_, amiss) = count(&terms(&crew)?, &[cut]);
-    Ok(!amiss.is_empty())
+    (0..2).for_each(|member| workers.kill(member));
+    let cut =
+        NetworkFault { name: "network split", here: vec![1], both_ways: true, from_ns, healing_ns, to_ns };
+    let (_, violations) = count(&terms(&workers)?, &[cut]);
+    Ok(!violations.is_empty())
 }
 
-/// Starts the first, which leads, and then the other.
-fn first_then_second(crew: &mut Crew<MemberPlan>) -> Result<(), Failed> {
-    crew.start(0)?;
-    until(|| Ok(leading(crew)? == [0]))?;
-    crew.start(1)?;
-    // It says whom it waits for when it has heard of it.
-    let said = crew.hands[1].plan.said();
-    until(|| Ok(std::fs::read_to_string(&said).unwrap_or_default().contains("leads warm; waiting")))
+/// Start the first member, which leads, and then the second.
+fn first_then_second(workers: &mut WorkerProcesses<MemberPlan>) -> Result<(), Failed> {
+    workers.start(0)?;
+    until(|| Ok(leading(workers)? == [0]))?;
+    workers.start(1)?;
+    // It names the leader once it has received its state.
+    let stderr = workers.slots[1].plan.stderr_path();
+    until(|| Ok(std::fs::read_to_string(&stderr).unwrap_or_default().contains("leads warm; waiting")))
 }

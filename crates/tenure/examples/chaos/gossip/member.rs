@@ -1,7 +1,7 @@
-//! The members: real `tenure run --soft`, each with a command that writes down that it lives.
+//! The members: real `tenure run --soft`, each with a command that logs that it runs.
 //!
-//! Whoever leads runs the command, and that is what is judged: not what a process believes, but what is done in its name. Each life of
-//! the command is a term, under a number of its own; it lasted at least from its first record to its last.
+//! The leader runs the command, and the commands are checked: not the belief of a process, but its effects. Each run of
+//! the command is a term with a number of its own; it lasted at least from its first to its last record.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -13,29 +13,29 @@ use std::time::Duration;
 use serde::Serialize;
 use tenure_testkit::rig::true_boottime_ns;
 
-use super::{HOLD_DOWN, PATIENCE, ROUND};
+use super::{HOLD_DOWN, ROUND, SILENCE_LIMIT};
 use crate::Failed;
-use crate::crew::Job;
 use crate::log::{Kind, Log, Record};
+use crate::worker_processes::Job;
 
-/// Where members listen, each in a network of its own.
+/// Port of all members, each in its own network namespace.
 const PORT: u16 = 8370;
 
-/// How long a command that is told to end may go on.
+/// Time that a terminated command has to end.
 pub(super) const KILL_AFTER: Duration = Duration::from_millis(300);
 
-/// By which word this program is told that it is the command.
+/// First command-line argument that selects the command.
 pub(crate) const COMMAND: &str = "gossip-command";
 
-/// What a member is told to do.
+/// Instructions of a member.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MemberPlan {
     pub(crate) member: usize,
     pub(crate) address: Ipv4Addr,
-    /// Where all members are, itself among them.
+    /// Addresses of all members, including this one.
     pub(crate) seeds: Vec<Ipv4Addr>,
     pub(crate) priority: i32,
-    pub(crate) patience: Duration,
+    pub(crate) silence_limit: Duration,
     pub(crate) secret: PathBuf,
     pub(crate) log: PathBuf,
 }
@@ -47,16 +47,16 @@ impl MemberPlan {
             address: addresses[member],
             seeds: addresses.to_vec(),
             priority: 0,
-            patience: PATIENCE,
+            silence_limit: SILENCE_LIMIT,
             secret: secret.to_owned(),
             log: PathBuf::default(),
         }
     }
 
-    /// Where it leaves what it has to say.
-    pub(super) fn said(&self) -> PathBuf {
+    /// File with the standard error of the member.
+    pub(super) fn stderr_path(&self) -> PathBuf {
         let name = self.log.file_name().unwrap_or_default().to_string_lossy();
-        self.log.with_file_name(format!("said-by-{name}"))
+        self.log.with_file_name(format!("stderr-of-{name}"))
     }
 
     fn store(&self) -> String {
@@ -64,11 +64,11 @@ impl MemberPlan {
         let seeds: Vec<String> = others.map(|seed| format!("{seed}:{PORT}")).collect();
         let ms = |time: Duration| format!("{}ms", time.as_millis());
         format!(
-            "gossip:{}:{PORT}?seed={}&round={}&patience={}&hold_down={}&secret_file={}",
+            "gossip:{}:{PORT}?seed={}&round={}&silence_limit={}&hold_down={}&secret_file={}",
             self.address,
             seeds.join(","),
             ms(ROUND),
-            ms(self.patience),
+            ms(self.silence_limit),
             ms(HOLD_DOWN),
             self.secret.display()
         )
@@ -82,27 +82,27 @@ impl Job for MemberPlan {
         self.log = path;
     }
 
-    /// Built beside this one, unless `$TENURE` says where.
+    /// The program next to this one, unless `$TENURE` names another.
     fn program(&self) -> Result<PathBuf, Failed> {
-        let beside = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("tenure"));
-        let program = std::env::var_os("TENURE").map(PathBuf::from).or_else(beside);
+        let next_to_this = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("tenure"));
+        let program = std::env::var_os("TENURE").map(PathBuf::from).or_else(next_to_this);
         let found = program.filter(|program| program.is_file());
         Ok(found
-            .ok_or("there is no `tenure` beside this program: build it, or say in $TENURE where it is")?)
+            .ok_or("`tenure` was not found next to this program: build it, or set $TENURE to its path")?)
     }
 
     fn instruct(&self, command: &mut Command) -> Result<(), Failed> {
         let (name, kill_after) = (format!("m{}", self.member), format!("{}ms", KILL_AFTER.as_millis()));
-        command.args(["run", "warm", "--soft", "--id", &name, "--priority", &self.priority.to_string()]);
+        command.args(["run", "warm", "--soft", "--name", &name, "--priority", &self.priority.to_string()]);
         command.args(["--kill-after", &kill_after, "--store", &self.store(), "--"]);
         command.arg(std::env::current_exe()?).arg(COMMAND).arg(&self.log);
-        command.stderr(File::create(self.said())?);
+        command.stderr(File::create(self.stderr_path())?);
         Ok(())
     }
 }
 
-/// Lives the life of the command: writes that it lives, until it is killed.
-pub(crate) fn live(log: &str) -> Result<Infallible, Failed> {
+/// Run the command: log that it runs until it is killed.
+pub(crate) fn run_process(log: &str) -> Result<Infallible, Failed> {
     let (log, term) = (Log::open(Path::new(log))?, true_boottime_ns());
     loop {
         let at = true_boottime_ns();

@@ -1,111 +1,116 @@
-//! The one who breaks things while members gossip: processes and the network between them, one at a time or one of each.
+//! The fault injector of the gossip scenario: processes and the network, one fault at a time or one of each.
 //!
-//! Mostly it is the leader that is hit. The network is cut between two sides that are drawn anew each time, both ways or one way, or
-//! around the leader. What a process suffers in a cut network may be healed before the network is, or after.
+//! Faults mostly affect the leader. A network fault separates two random sides, in both directions or in one, or
+//! isolates the leader. A process fault during a network fault is healed before or after it.
 
 use std::time::Duration;
 
 use tenure_core::{Entropy, SplitMix};
-use tenure_testkit::rig::{Switch, true_boottime_ns};
+use tenure_testkit::rig::{NetworkSwitch, true_boottime_ns};
 
 use super::member::MemberPlan;
-use super::oracle::Cut;
-use super::{HOLD_DOWN, PATIENCE, leading, settled};
+use super::oracle::NetworkFault;
+use super::{HOLD_DOWN, SILENCE_LIMIT, leading, settled};
 use crate::Failed;
-use crate::crew::Crew;
-use crate::deck::{Deck, below, between, wait};
-use crate::faults::Blow;
+use crate::fault_deck::{Deck, below, between, wait};
+use crate::faults::ProcessFault;
 use crate::oracles::Injected;
 use crate::report::Progress;
+use crate::worker_processes::WorkerProcesses;
 
-/// A way to break something.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    Leader(Blow),
-    Other(Blow),
-    Netsplit,
-    LongNetsplit,
+    Leader(ProcessFault),
+    Other(ProcessFault),
+    Split,
+    LongSplit,
     OneWay,
-    MuteLeader,
-    DeafenLeader,
+    BlockLeaderSending,
+    BlockLeaderReceiving,
 }
 
 const ALL: [Fault; 10] = [
-    Fault::Leader(Blow::Kill),
-    Fault::Leader(Blow::Stop),
-    Fault::Leader(Blow::End),
-    Fault::Other(Blow::Kill),
-    Fault::Other(Blow::Stop),
-    Fault::Netsplit,
-    Fault::LongNetsplit,
+    Fault::Leader(ProcessFault::Kill),
+    Fault::Leader(ProcessFault::Stop),
+    Fault::Leader(ProcessFault::End),
+    Fault::Other(ProcessFault::Kill),
+    Fault::Other(ProcessFault::Stop),
+    Fault::Split,
+    Fault::LongSplit,
     Fault::OneWay,
-    Fault::MuteLeader,
-    Fault::DeafenLeader,
+    Fault::BlockLeaderSending,
+    Fault::BlockLeaderReceiving,
 ];
 
 impl Fault {
     fn name(self) -> &'static str {
         match self {
-            Fault::Leader(blow) => ["kill -9 leader", "SIGSTOP leader", "SIGTERM leader"][blow as usize],
-            Fault::Other(blow) => ["kill -9 anybody", "SIGSTOP anybody", "SIGTERM anybody"][blow as usize],
-            Fault::Netsplit => "netsplit",
-            Fault::LongNetsplit => "netsplit that lasts",
-            Fault::OneWay => "netsplit one way",
-            Fault::MuteLeader => "leader not heard",
-            Fault::DeafenLeader => "leader hears nobody",
+            Fault::Leader(process_fault) => {
+                ["kill -9 leader", "SIGSTOP leader", "SIGTERM leader"][process_fault as usize]
+            }
+            Fault::Other(process_fault) => {
+                ["kill -9 member", "SIGSTOP member", "SIGTERM member"][process_fault as usize]
+            }
+            Fault::Split => "network split",
+            Fault::LongSplit => "long network split",
+            Fault::OneWay => "one-way network split",
+            Fault::BlockLeaderSending => "leader cannot send",
+            Fault::BlockLeaderReceiving => "leader cannot receive",
         }
     }
 
-    fn is_cut(self) -> bool {
-        self.is_split() || matches!(self, Fault::OneWay | Fault::MuteLeader | Fault::DeafenLeader)
+    fn is_network_fault(self) -> bool {
+        self.is_split()
+            || matches!(self, Fault::OneWay | Fault::BlockLeaderSending | Fault::BlockLeaderReceiving)
     }
 
-    /// Whether nothing gets across either way.
+    /// Whether no datagram crosses in either direction.
     fn is_split(self) -> bool {
-        matches!(self, Fault::Netsplit | Fault::LongNetsplit)
+        matches!(self, Fault::Split | Fault::LongSplit)
     }
 }
 
-/// Breaks things for a while.
+/// Injects faults for a while.
 pub(super) struct Nemesis<'a> {
-    pub(super) crew: &'a mut Crew<MemberPlan>,
+    pub(super) workers: &'a mut WorkerProcesses<MemberPlan>,
     pub(super) entropy: &'a mut SplitMix,
     pub(super) progress: &'a mut Progress,
     pub(super) broken: Broken,
 }
 
-/// What was broken, and when.
+/// The injected faults.
 #[derive(Default)]
 pub(super) struct Broken {
-    pub(super) cuts: Vec<Cut>,
-    /// What processes suffered.
+    pub(super) network_faults: Vec<NetworkFault>,
+    /// Faults of processes.
     pub(super) others: Vec<Injected>,
 }
 
 impl Broken {
-    /// All of it.
+    /// All faults.
     pub(super) fn all(&self) -> Vec<Injected> {
-        let of_cut = |cut: &Cut| Injected {
-            name: cut.name,
-            // Whoever is alone on a side is hit; if nobody is, everybody.
-            worker: (cut.here.len() == 1).then(|| cut.here[0]),
-            from_ns: cut.from_ns,
-            to_ns: cut.to_ns,
+        let of_network_fault = |separate: &NetworkFault| Injected {
+            name: separate.name,
+            // A member that is alone on its side is affected; otherwise all members are.
+            worker: (separate.here.len() == 1).then(|| separate.here[0]),
+            from_ns: separate.from_ns,
+            to_ns: separate.to_ns,
         };
-        self.cuts.iter().map(of_cut).chain(self.others.iter().cloned()).collect()
+        self.network_faults.iter().map(of_network_fault).chain(self.others.iter().cloned()).collect()
     }
 }
 
 impl Nemesis<'_> {
-    /// Breaks and heals until this moment, and tells what was broken when.
-    pub(super) fn rage(mut self, until_ns: u64) -> Result<Broken, Failed> {
+    /// Inject and heal faults until this time; returns the injected faults.
+    pub(super) fn run(mut self, until_ns: u64) -> Result<Broken, Failed> {
         let mut deck = Deck::new(ALL.to_vec());
         while true_boottime_ns() < until_ns {
             let Some(first) = deck.draw(self.entropy, |_| true) else { continue };
-            // One that lasts is to be seen in peace.
-            let alone = first == Fault::LongNetsplit || !first.is_cut();
+            // A long split runs without another fault.
+            let alone = first == Fault::LongSplit || !first.is_network_fault();
             let second = match !alone && self.entropy.next_u64().is_multiple_of(2) {
-                true => deck.draw(self.entropy, |fault| !fault.is_cut()),
+                true => deck.draw(self.entropy, |fault| !fault.is_network_fault()),
                 false => None,
             };
             self.break_and_heal(first, second)?;
@@ -116,67 +121,67 @@ impl Nemesis<'_> {
     }
 
     fn break_and_heal(&mut self, first: Fault, second: Option<Fault>) -> Result<(), Failed> {
-        if !first.is_cut() {
-            let hit = self.hit(first)?;
-            let hold = self.hold(first);
-            wait(self.progress, hold);
-            return self.mend(hit);
+        if !first.is_network_fault() {
+            let process_fault_index = self.apply(first)?;
+            let duration = self.duration(first);
+            wait(self.progress, duration);
+            return self.heal_process(process_fault_index);
         }
-        self.cut(first)?;
-        let hold = self.hold(first);
-        let before = hold.mul_f64(below(self.entropy, 100) as f64 / 100.0);
+        self.separate(first)?;
+        let duration = self.duration(first);
+        let before = duration.mul_f64(below(self.entropy, 100) as f64 / 100.0);
         wait(self.progress, before);
-        let hit = second.map(|fault| self.hit(fault)).transpose()?;
-        wait(self.progress, hold - before);
+        let process_fault_index = second.map(|fault| self.apply(fault)).transpose()?;
+        wait(self.progress, duration - before);
         let first_the_process = self.entropy.next_u64().is_multiple_of(2);
-        match hit {
-            Some(hit) if first_the_process => {
-                self.mend(hit)?;
+        match process_fault_index {
+            Some(process_fault_index) if first_the_process => {
+                self.heal_process(process_fault_index)?;
                 self.heal()
             }
-            Some(hit) => {
+            Some(process_fault_index) => {
                 self.heal()?;
-                let hold = between(self.entropy, (100, 1_500));
-                wait(self.progress, hold);
-                self.mend(hit)
+                let duration = between(self.entropy, (100, 1_500));
+                wait(self.progress, duration);
+                self.heal_process(process_fault_index)
             }
             None => self.heal(),
         }
     }
 
-    /// Hits a process; tells which fault of them it is.
-    fn hit(&mut self, fault: Fault) -> Result<usize, Failed> {
+    /// Apply a process fault; returns its index.
+    fn apply(&mut self, fault: Fault) -> Result<usize, Failed> {
         self.progress.doing(fault.name());
-        let anybody = below(self.entropy, self.crew.hands.len());
-        let (blow, member) = match fault {
-            Fault::Leader(blow) => (blow, self.leader()?.unwrap_or(anybody)),
-            Fault::Other(blow) => (blow, anybody),
-            _ => return Err(format!("{} hits no process", fault.name()).into()),
+        let random_member = below(self.entropy, self.workers.slots.len());
+        let (process_fault, member) = match fault {
+            Fault::Leader(process_fault) => (process_fault, self.leader()?.unwrap_or(random_member)),
+            Fault::Other(process_fault) => (process_fault, random_member),
+            _ => return Err(format!("{} is not a process fault", fault.name()).into()),
         };
         let from_ns = true_boottime_ns();
-        blow.hit(self.crew, member, "member", self.progress);
+        process_fault.apply(self.workers, member, "member", self.progress);
         let injected = Injected { name: fault.name(), worker: Some(member), from_ns, to_ns: u64::MAX };
         self.broken.others.push(injected);
         Ok(self.broken.others.len() - 1)
     }
 
-    fn mend(&mut self, hit: usize) -> Result<(), Failed> {
-        if let Some(member) = self.broken.others[hit].worker {
-            self.crew.bring_back(member)?;
+    fn heal_process(&mut self, process_fault_index: usize) -> Result<(), Failed> {
+        if let Some(member) = self.broken.others[process_fault_index].worker {
+            self.workers.bring_back(member)?;
         }
-        self.broken.others[hit].to_ns = true_boottime_ns();
+        self.broken.others[process_fault_index].to_ns = true_boottime_ns();
         Ok(())
     }
 
-    /// Cuts the network in two.
-    fn cut(&mut self, fault: Fault) -> Result<(), Failed> {
+    /// Separate the network into two sides.
+    fn separate(&mut self, fault: Fault) -> Result<(), Failed> {
         self.progress.doing(fault.name());
-        let members = self.crew.hands.len();
+        let members = self.workers.slots.len();
         let leader = self.leader()?.unwrap_or_else(|| below(self.entropy, members));
         let here = match fault {
-            Fault::MuteLeader | Fault::DeafenLeader => vec![leader],
+            Fault::BlockLeaderSending | Fault::BlockLeaderReceiving => vec![leader],
             _ => {
-                // One of the others or more, but not all.
+                // A random non-empty proper subset.
                 let drawn = 1 + below(self.entropy, (1 << members) - 2);
                 (0..members).filter(|member| drawn & (1 << member) != 0).collect()
             }
@@ -186,46 +191,55 @@ impl Nemesis<'_> {
         let from_ns = true_boottime_ns();
         for a in &here {
             for b in (0..members).filter(|member| !here.contains(member)) {
-                if fault != Fault::DeafenLeader {
+                if fault != Fault::BlockLeaderReceiving {
                     switch.cut(*a, b)?;
                 }
-                if fault == Fault::DeafenLeader || both_ways {
+                if fault == Fault::BlockLeaderReceiving || both_ways {
                     switch.cut(b, *a)?;
                 }
             }
         }
-        let (mending_ns, to_ns) = (u64::MAX, u64::MAX);
-        self.broken.cuts.push(Cut { name: fault.name(), here, both_ways, from_ns, mending_ns, to_ns });
+        let (healing_ns, to_ns) = (u64::MAX, u64::MAX);
+        self.broken.network_faults.push(NetworkFault {
+            name: fault.name(),
+            here,
+            both_ways,
+            from_ns,
+            healing_ns,
+            to_ns,
+        });
         Ok(())
     }
 
     fn heal(&mut self) -> Result<(), Failed> {
-        let mending_ns = true_boottime_ns();
+        let healing_ns = true_boottime_ns();
         self.switch()?.heal()?;
-        if let Some(cut) = self.broken.cuts.last_mut() {
-            (cut.mending_ns, cut.to_ns) = (mending_ns, true_boottime_ns());
+        if let Some(separate) = self.broken.network_faults.last_mut() {
+            (separate.healing_ns, separate.to_ns) = (healing_ns, true_boottime_ns());
         }
         Ok(())
     }
 
-    fn switch(&self) -> Result<&Switch, Failed> {
-        Ok(self.crew.switch.as_ref().ok_or("there is no switch")?)
+    fn switch(&self) -> Result<&NetworkSwitch, Failed> {
+        Ok(self.workers.switch.as_ref().ok_or("this scenario has no network switch")?)
     }
 
-    /// Who leads just now; of several, any.
+    /// The current leader; a random one of several.
     fn leader(&mut self) -> Result<Option<usize>, Failed> {
-        let leading = leading(self.crew)?;
+        let leading = leading(self.workers)?;
         Ok((!leading.is_empty()).then(|| leading[below(self.entropy, leading.len())]))
     }
 
-    /// How long a fault lasts: some are over before anybody has noticed, some are long enough that all have come to terms with them.
-    fn hold(&mut self, fault: Fault) -> Duration {
+    /// Duration of a fault: some end before they are detected, some last until all members have adapted.
+    fn duration(&mut self, fault: Fault) -> Duration {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(1000);
-        let followed = ms(PATIENCE + HOLD_DOWN);
+        let followed = ms(SILENCE_LIMIT + HOLD_DOWN);
         let bounds = match fault {
-            Fault::Leader(Blow::Stop) | Fault::Other(Blow::Stop) => (ms(PATIENCE) / 2, followed * 2),
+            Fault::Leader(ProcessFault::Stop) | Fault::Other(ProcessFault::Stop) => {
+                (ms(SILENCE_LIMIT) / 2, followed * 2)
+            }
             Fault::Leader(_) | Fault::Other(_) => (100, followed),
-            Fault::LongNetsplit => (ms(settled()) * 11 / 10, ms(settled()) * 14 / 10),
+            Fault::LongSplit => (ms(settled()) * 11 / 10, ms(settled()) * 14 / 10),
             _ => (followed / 2, followed * 2),
         };
         between(self.entropy, bounds)

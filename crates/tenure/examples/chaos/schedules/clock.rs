@@ -1,66 +1,66 @@
-//! What the store's clock showed when: it is set from here, so that is known to the moment.
+//! History of the store's clock, which the scenario sets.
 
-/// By how much our readings of the true clock around a step may be off.
+/// Inaccuracy of our readings of the true clock around a step.
 const SLACK_MS: i64 = 100;
 
-/// The store's clock over a run: stretches of true time in which it was ahead by so much, the oldest first.
+/// The store's clock over a run: intervals of true time with a constant offset, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct Clock(Vec<Stretch>);
 
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// It began between these moments.
+    /// It began between these instants.
     since_ms: (i64, i64),
     offset_ms: i64,
 }
 
-/// What a clock may have shown when something was decided that was written later, after it had been set.
+/// A time that the clock may have shown at a decision that was written after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Earlier {
-    /// After how many steps it was written.
+    /// Index of the interval in which it was written.
     pub(super) steps: usize,
-    /// By how much more the clock showed before them.
+    /// Difference between the earlier and the later offset.
     pub(super) by_ms: i64,
 }
 
 impl Default for Clock {
-    /// The true one, as it always was.
+    /// The true clock, without a step.
     fn default() -> Clock {
         Clock::since(i64::MIN / 2)
     }
 }
 
 impl Clock {
-    /// The true one, of which nobody has asked before this moment.
+    /// The true clock, not used before this instant.
     pub(super) fn since(ms: i64) -> Clock {
         Clock(vec![Stretch { since_ms: (ms, ms), offset_ms: 0 }])
     }
 
-    /// From a moment between these on it is ahead of the true one by so much.
+    /// Set the offset from an instant between these two on.
     pub(super) fn set(&mut self, since_ms: (i64, i64), offset_ms: i64) {
         self.0.push(Stretch { since_ms, offset_ms });
     }
 
-    /// The true moment at which it showed this. `None`: it was never so late, or more than once.
+    /// True time at which the clock showed this; `None` if it never did, or more than once.
     pub(super) fn true_ms(&self, shown_ms: i64) -> Option<i64> {
         let mut all = self.stretches(shown_ms).map(|n| shown_ms - self.0[n].offset_ms);
         let first = all.next()?;
         all.all(|other| other == first).then_some(first)
     }
 
-    /// What it may have shown up to so long before it showed this, if it was set in between.
+    /// Times that the clock may have shown up to `within_ms` earlier, if it was set in between.
     pub(super) fn earlier(&self, shown_ms: i64, within_ms: i64) -> Vec<Earlier> {
         let mut all = Vec::new();
         for n in self.stretches(shown_ms) {
             let Stretch { offset_ms, .. } = self.0[n];
-            let looked_ms = shown_ms - offset_ms - within_ms;
-            let before = (0..n).filter(|m| self.until(*m) + SLACK_MS >= looked_ms);
+            let read_at_ms = shown_ms - offset_ms - within_ms;
+            let before = (0..n).filter(|m| self.until(*m) + SLACK_MS >= read_at_ms);
             all.extend(before.map(|m| Earlier { steps: n, by_ms: self.0[m].offset_ms - offset_ms }));
         }
         all
     }
 
-    /// The stretches in which it may have shown this.
+    /// Intervals in which the clock may have shown this.
     fn stretches(&self, shown_ms: i64) -> impl Iterator<Item = usize> + '_ {
         (0..self.0.len()).filter(move |n| {
             let Stretch { since_ms, offset_ms } = self.0[*n];
@@ -69,7 +69,7 @@ impl Clock {
         })
     }
 
-    /// Until when it was so.
+    /// End of an interval.
     fn until(&self, n: usize) -> i64 {
         self.0.get(n + 1).map_or(i64::MAX / 2, |next| next.since_ms.1)
     }
@@ -81,7 +81,7 @@ mod tests {
 
     const HOUR_MS: i64 = 3_600_000;
 
-    /// An hour back at 10 s, and ahead again at 20 s.
+    /// One hour back at 10 s, and ahead again at 20 s.
     fn clock() -> Clock {
         let mut clock = Clock::since(0);
         clock.set((10_000, 10_005), -HOUR_MS);
@@ -90,21 +90,21 @@ mod tests {
     }
 
     #[test]
-    fn what_it_showed_is_told_in_true_time() {
+    fn shown_times_are_converted_to_true_time() {
         let clock = clock();
         assert_eq!(clock.true_ms(5_000), Some(5_000));
         assert_eq!(clock.true_ms(15_000 - HOUR_MS), Some(15_000));
         assert_eq!(clock.true_ms(25_000), Some(25_000));
-        assert_eq!(clock.true_ms(15_000), None, "it never showed that");
+        assert_eq!(clock.true_ms(15_000), None, "the clock never showed that");
     }
 
     #[test]
-    fn what_it_showed_earlier_is_told_only_across_a_step_and_for_as_long_as_asked() {
+    fn earlier_times_are_reported_only_across_a_step_and_within_the_limit() {
         let clock = clock();
         assert_eq!(clock.earlier(5_000, 4_000), []);
         assert_eq!(clock.earlier(12_000 - HOUR_MS, 4_000), [Earlier { steps: 1, by_ms: HOUR_MS }]);
         assert_eq!(clock.earlier(18_000 - HOUR_MS, 4_000), []);
         assert_eq!(clock.earlier(21_000, 4_000), [Earlier { steps: 2, by_ms: -HOUR_MS }]);
-        assert_eq!(clock.earlier(21_000, 12_000).len(), 2, "before both of them, too");
+        assert_eq!(clock.earlier(21_000, 12_000).len(), 2, "before both steps");
     }
 }

@@ -1,34 +1,34 @@
-//! What is broken while schedules fire: mostly the leader, and the clock; and an operator pauses and changes.
+//! Faults of the schedule scenarios: mostly the leader and the clock, and operator actions.
 //!
-//! The clock is the exception to healing: a step ahead stays, since a clock that is set back brings an hour of silence, in which nothing
-//! would be proved; so a step back is followed, after a while, by one ahead.
+//! A clock step ahead is not healed: after a step back no tick is due for an hour, which would prove nothing, so a step
+//! back is followed by one ahead after a while.
 
 use std::time::Duration;
 
 use tenure::Tenure;
-use tenure::port::{Pause, ScheduleSet, SetSchedule, scheduler_election};
+use tenure::port::{Pause, SetScheduleOutcome, SetScheduleRequest, scheduler_election};
 use tenure_core::{Entropy, SplitMix};
 use tenure_testkit::rig::SettableClock;
 use tokio::runtime::Handle;
 
 use super::clock::Clock;
-use super::plan::{Plan, definitions, hand_of};
+use super::plan::{Plan, definitions, process_of};
 use crate::Failed;
-use crate::crew::Crew;
-use crate::faults::{Blow, Fault, Hold, LEASE_MS, Mischief};
-use crate::process::Heard;
+use crate::faults::{Fault, FaultDuration, FaultSource, LEASE_MS, ProcessFault};
+use crate::process::StaleWrites;
+use crate::worker_processes::WorkerProcesses;
 
-/// By how much the clock is stepped.
+/// Size of a clock step.
 const STEP_S: i64 = 3_600;
 
-/// Who is hit.
+/// Kind of the affected process.
 #[derive(Clone, Copy)]
-pub(super) enum Whom {
+pub(super) enum ProcessKind {
     Leader,
-    Anybody,
+    AnyProcess,
 }
 
-/// What is done to the clock, and what the operator does.
+/// Clock faults and operator actions.
 #[derive(Clone, Copy)]
 pub(super) enum Own {
     ClockAhead,
@@ -37,35 +37,35 @@ pub(super) enum Own {
     Change,
 }
 
-/// Who sets the clock, and pauses and changes schedules.
+/// The operator that sets the clock, and pauses and changes schedules.
 pub(super) struct Operator<'a> {
     pub(super) tenure: &'a Tenure,
     pub(super) runtime: &'a Handle,
-    /// The clock, if libfaketime is there.
+    /// The clock, if libfaketime is available.
     pub(super) clock: Option<&'a SettableClock>,
-    /// How far the clock is ahead, and when it was so how far.
+    /// Current offset of the clock, and its history.
     pub(super) offset_s: i64,
     pub(super) shown: Clock,
 }
 
-impl Mischief for Operator<'_> {
+impl FaultSource for Operator<'_> {
     type Job = Plan;
-    type Whom = Whom;
+    type ProcessKind = ProcessKind;
     type Own = Own;
 
     const PROCESS: &'static str = "process";
-    const PAUSE: Hold = (150, 1_050);
-    const TEST: Fault<Whom, Own> = Fault::Hit(Blow::Stop, Whom::Leader);
+    const PAUSE: FaultDuration = (150, 1_050);
+    const TEST: Fault<ProcessKind, Own> = Fault::Hit(ProcessFault::Stop, ProcessKind::Leader);
 
-    fn kinds(&self) -> Vec<Fault<Whom, Own>> {
+    fn kinds(&self) -> Vec<Fault<ProcessKind, Own>> {
         let mut kinds = vec![
-            Fault::Hit(Blow::Kill, Whom::Leader),
-            Fault::Hit(Blow::Kill, Whom::Leader),
-            Fault::Hit(Blow::Stop, Whom::Leader),
-            Fault::Hit(Blow::Stop, Whom::Leader),
-            Fault::Hit(Blow::Stop, Whom::Leader),
-            Fault::Hit(Blow::End, Whom::Leader),
-            Fault::Hit(Blow::Kill, Whom::Anybody),
+            Fault::Hit(ProcessFault::Kill, ProcessKind::Leader),
+            Fault::Hit(ProcessFault::Kill, ProcessKind::Leader),
+            Fault::Hit(ProcessFault::Stop, ProcessKind::Leader),
+            Fault::Hit(ProcessFault::Stop, ProcessKind::Leader),
+            Fault::Hit(ProcessFault::Stop, ProcessKind::Leader),
+            Fault::Hit(ProcessFault::End, ProcessKind::Leader),
+            Fault::Hit(ProcessFault::Kill, ProcessKind::AnyProcess),
             Fault::Own(Own::Pause),
             Fault::Own(Own::Change),
         ];
@@ -73,37 +73,42 @@ impl Mischief for Operator<'_> {
         kinds
     }
 
-    fn hits(whom: Whom) -> [&'static str; 3] {
-        match whom {
-            Whom::Leader => ["kill -9 leader", "SIGSTOP leader", "SIGTERM leader"],
-            Whom::Anybody => ["kill -9 anybody", "SIGSTOP anybody", "SIGTERM anybody"],
+    fn process_fault_names(kind: ProcessKind) -> [&'static str; 3] {
+        match kind {
+            ProcessKind::Leader => ["kill -9 leader", "SIGSTOP leader", "SIGTERM leader"],
+            ProcessKind::AnyProcess => ["kill -9 process", "SIGSTOP process", "SIGTERM process"],
         }
     }
 
     fn name(own: Own) -> &'static str {
         match own {
-            Own::ClockAhead => "clock an hour ahead",
-            Own::ClockBack => "clock an hour back",
+            Own::ClockAhead => "clock one hour ahead",
+            Own::ClockBack => "clock one hour back",
             Own::Pause => "operator: pause",
             Own::Change => "operator: change",
         }
     }
 
-    fn hold(fault: Fault<Whom, Own>) -> Hold {
+    fn duration(fault: Fault<ProcessKind, Own>) -> FaultDuration {
         match fault {
             Fault::Own(Own::ClockAhead) => (0, 1),
             Fault::Own(Own::ClockBack) => (LEASE_MS / 2, LEASE_MS * 2),
             Fault::Own(Own::Pause) => (500, 2_500),
-            other => other.hold(),
+            other => other.duration(),
         }
     }
 
-    fn find(&self, whom: Whom, crew: &Crew<Plan>, entropy: &mut SplitMix) -> Result<usize, Failed> {
-        let leader = match whom {
-            Whom::Leader => self.leader(),
-            Whom::Anybody => None,
+    fn find(
+        &self,
+        kind: ProcessKind,
+        workers: &WorkerProcesses<Plan>,
+        entropy: &mut SplitMix,
+    ) -> Result<usize, Failed> {
+        let leader = match kind {
+            ProcessKind::Leader => self.leader(),
+            ProcessKind::AnyProcess => None,
         };
-        Ok(leader.unwrap_or_else(|| crew.someone(entropy, |_| true)))
+        Ok(leader.unwrap_or_else(|| workers.random_slot(entropy, |_| true)))
     }
 
     fn begin(&mut self, own: Own, entropy: &mut SplitMix) -> Result<(), Failed> {
@@ -123,8 +128,8 @@ impl Mischief for Operator<'_> {
         }
     }
 
-    fn is_tested(&self, crew: &Crew<Plan>) -> Result<bool, Failed> {
-        Ok(Heard::of(crew)?.refused > 0)
+    fn is_tested(&self, workers: &WorkerProcesses<Plan>) -> Result<bool, Failed> {
+        Ok(StaleWrites::of(workers)?.rejected > 0)
     }
 }
 
@@ -132,54 +137,58 @@ impl Operator<'_> {
     fn step(&mut self, by_s: i64) -> Result<(), Failed> {
         self.offset_s += by_s;
         let before_ms = tenure::runtime::wall_ms();
-        self.clock.ok_or("there is no clock to set here")?.set(self.offset_s)?;
+        self.clock.ok_or("this scenario has no settable clock")?.set(self.offset_s)?;
         self.shown.set((before_ms, tenure::runtime::wall_ms()), self.offset_s * 1_000);
         Ok(())
     }
 
-    /// Who fires, as far as the store can tell just now.
+    /// The process that fires, if the store answers.
     fn leader(&self) -> Option<usize> {
         let store = self.tenure.store();
         let (limit, election) = (Duration::from_secs(1), scheduler_election());
-        let look = async { tokio::time::timeout(limit, store.election(&election)).await };
-        let view = self.runtime.block_on(look).ok()?.ok()??;
-        tenure::leaders(&view).first().and_then(|leader| hand_of(&leader.id))
+        let read = async { tokio::time::timeout(limit, store.election(&election)).await };
+        let view = self.runtime.block_on(read).ok()?.ok()??;
+        tenure::leaders(&view).first().and_then(|leader| process_of(&leader.name))
     }
 
-    /// Pauses or resumes every schedule, as often as it takes.
+    /// Pause or resume every schedule, with retries.
     fn pause(&self, pause: bool) -> Result<(), Failed> {
         let store = self.tenure.store();
-        let why = Pause { by: "chaos".into(), reason: String::new(), at_ms: tenure::runtime::wall_ms() };
+        let why = Pause {
+            paused_by: "chaos".into(),
+            reason: String::new(),
+            paused_at_ms: tenure::runtime::wall_ms(),
+        };
         for definition in definitions()? {
             let key = self.tenure.schedules().key(definition.name.as_str())?;
-            self.insist(async || store.set_schedule_paused(&key, pause.then_some(&why)).await.map(drop))?;
+            self.retry(async || store.set_schedule_paused(&key, pause.then_some(&why)).await.map(drop))?;
         }
         Ok(())
     }
 
-    /// Gives every schedule another payload: another version, and the same times.
+    /// Change the payload of every schedule: a new version with the same ticks.
     fn change(&self, number: u64) -> Result<(), Failed> {
         let store = self.tenure.store();
         for mut definition in definitions()? {
-            definition.payload = tenure::port::Json::of(&number)?;
-            let wish = SetSchedule {
+            definition.payload = tenure::port::RawJson::of(&number)?;
+            let request = SetScheduleRequest {
                 namespace: tenure::Name::default_namespace(),
                 definition,
                 secret: None,
-                expect: Default::default(),
+                precondition: Default::default(),
                 source: None,
-                by: "chaos".into(),
+                updated_by: "chaos".into(),
             };
-            self.insist(async || match store.set_schedule(&wish).await? {
-                ScheduleSet::Changed(_) | ScheduleSet::Same(_) => Ok(()),
-                other => panic!("{other:?}: the schedule was there"),
+            self.retry(async || match store.set_schedule(&request).await? {
+                SetScheduleOutcome::Updated(_) | SetScheduleOutcome::Unchanged(_) => Ok(()),
+                other => panic!("unexpected outcome {other:?}: the schedule exists"),
             })?;
         }
         Ok(())
     }
 
-    /// As often as it takes: others write, too.
-    fn insist(&self, act: impl AsyncFn() -> Result<(), tenure::port::StoreError>) -> Result<(), Failed> {
+    /// Retries, because other processes write too.
+    fn retry(&self, act: impl AsyncFn() -> Result<(), tenure::port::StoreError>) -> Result<(), Failed> {
         self.runtime.block_on(async {
             let mut tries = 0;
             loop {

@@ -1,36 +1,37 @@
-//! What the processes of this stage are told, and the schedules that they fire.
+//! The processes and the schedules of the schedule scenarios.
 
 use serde::{Deserialize, Serialize};
 use tenure::ScheduleBuilder;
-use tenure::schedule::{Definition, Overlap};
+use tenure::rules::schedule::{OverlapPolicy, ScheduleDefinition};
 
 use super::history::{QUEUE, RUNS, TOPIC};
 use crate::Failed;
 use crate::process;
 
-/// What a process does: all fire.
+/// Role of a process: all of them run a scheduler.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Fires;
 
 impl process::Role for Fires {
-    const WORD: &'static str = "schedules-process";
+    const ARGUMENT: &'static str = "schedules-process";
 }
 
-/// What a process is told to do.
+/// Instructions of a process.
 pub(crate) type Plan = process::Plan<Fires>;
 
-/// What a process is called.
-pub(super) fn name_of(hand: usize) -> String {
-    format!("fires-{hand}")
+/// Name of a process.
+pub(super) fn name_of(process: usize) -> String {
+    format!("fires-{process}")
 }
 
-/// Which process is called so.
-pub(super) fn hand_of(name: &str) -> Option<usize> {
+/// Process slot of a name.
+pub(super) fn process_of(name: &str) -> Option<usize> {
     name.strip_prefix("fires-")?.parse().ok()
 }
 
-/// Every policy for missed ticks and for runs, every sort of times, both targets that a store has by itself.
-pub(super) fn definitions() -> Result<Vec<Definition>, Failed> {
+/// Schedules with all misfire and overlap policies, all kinds of expressions, and both targets that a store serves
+/// itself.
+pub(super) fn definitions() -> Result<Vec<ScheduleDefinition>, Failed> {
     let all = [
         ("all-tasks", "every 1s", "UTC", "fire_all(10000)", true),
         ("all-events", "every 2s", "UTC", "fire_all(10000)", false),
@@ -42,14 +43,16 @@ pub(super) fn definitions() -> Result<Vec<Definition>, Failed> {
         ("within", "every 1s", "UTC", "within(10s)", true),
     ];
     let built = all.into_iter().map(|(name, when, zone, misfire, task)| {
-        let schedule = ScheduleBuilder::new(name, when).zone(zone).misfire(misfire.parse()?);
+        let schedule = ScheduleBuilder::new(name, when).time_zone(zone).misfire_policy(misfire.parse()?);
         let schedule = if task { schedule.task(QUEUE, "tick") } else { schedule.event(TOPIC) };
         Ok(schedule.build()?)
     });
-    let apart = [("skip", "fire_all(10000)", Overlap::Skip), ("queue", "fire_once", Overlap::Queue)];
-    let apart = apart.into_iter().map(|(name, misfire, overlap)| {
-        let schedule = ScheduleBuilder::new(format!("apart-{name}"), "every 500ms").misfire(misfire.parse()?);
-        Ok(schedule.overlap(overlap).task(RUNS, "run").build()?)
+    let overlap_checks =
+        [("skip", "fire_all(10000)", OverlapPolicy::Skip), ("queue", "fire_once", OverlapPolicy::Queue)];
+    let overlap_checks = overlap_checks.into_iter().map(|(name, misfire, overlap)| {
+        let schedule = ScheduleBuilder::new(format!("no-overlap-{name}"), "every 500ms")
+            .misfire_policy(misfire.parse()?);
+        Ok(schedule.overlap_policy(overlap).task(RUNS, "run").build()?)
     });
-    built.chain(apart).collect()
+    built.chain(overlap_checks).collect()
 }

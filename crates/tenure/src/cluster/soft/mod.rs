@@ -1,10 +1,12 @@
-//! On gossip: each member says what it has, and a resolver settles what a netsplit left.
+//! Names and singletons on gossip: each member publishes what it holds, and a conflict policy resolves
+//! duplicates after a network partition.
 //!
-//! There is no token and no promise that there is one: `Registered<Soft>` and `Singleton<Soft>` have neither `token()` nor
-//! `leadership()`, so what needs them does not compile.
+//! There is no token and no guarantee of exclusiveness: `Registration<SoftBackend>` and
+//! `SingletonContext<SoftBackend>` have neither `token()` nor `leadership()`, so code that needs them does not
+//! compile.
 //!
 //! ```compile_fail
-//! # async fn on(gossip: tenure::backend::gossip::Gossip) -> Result<(), tenure::cluster::RegistryError> {
+//! # async fn on(gossip: tenure::store::gossip::Gossip) -> Result<(), tenure::cluster::RegistryError> {
 //! use tenure::cluster::Registry;
 //!
 //! let name = Registry::soft(&gossip).register("printer", [("zone", "a")]).await?;
@@ -12,9 +14,9 @@
 //! # Ok(()) }
 //! ```
 
-mod duty;
+mod entries;
 mod names;
-mod said;
+mod singletons;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -25,138 +27,142 @@ use async_trait::async_trait;
 use futures_core::Stream;
 use futures_util::StreamExt as _;
 use tenure_core::Name;
-use tenure_core::cluster::{Metadata, NameView, Resolver};
+use tenure_core::rules::cluster::{ConflictPolicy, Metadata, RegisteredName};
 use tokio::sync::watch;
 
 use super::registry::sealed;
-use super::registry::{Footing, Registered, Registry, RegistryError};
+use super::registry::{Registration, Registry, RegistryBackend, RegistryError};
 use super::supervisor::{Supervisor, SupervisorBuilder, SupervisorError};
-use crate::backend::gossip::{Gossip, Roster};
+use crate::store::gossip::{Gossip, Roster};
 
-/// The user's rule: of these who have a name, lowest first, which one keeps it; `None`: nobody.
-type Rule = Arc<dyn Fn(&[NameView]) -> Option<usize> + Send + Sync>;
+/// User function for conflicts: from the holders of a name, lowest first, it selects the one that keeps it, or
+/// none.
+type Rule = Arc<dyn Fn(&[RegisteredName]) -> Option<usize> + Send + Sync>;
 
-/// On gossip: quick, without a store, and not exclusive. Two sides of a netsplit may each have one, until they meet.
+/// Backend on gossip: fast, without a store, and not exclusive. Each side of a network partition may have a
+/// holder until they reconnect.
 #[derive(Clone)]
-pub struct Soft {
+pub struct SoftBackend {
     gossip: Gossip,
-    resolver: Resolver,
+    resolver: ConflictPolicy,
     rule: Option<Rule>,
-    about: About,
+    about: SoftNamespace,
 }
 
-/// What a footing is asked about.
+/// Whether names or singletons are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum About {
+enum SoftNamespace {
     Names,
     Singletons,
 }
 
-impl Footing for Soft {}
+impl RegistryBackend for SoftBackend {}
 
 #[async_trait]
-impl sealed::Footing for Soft {
-    type Hold = ();
-    type Grip = ();
-    type Ears = Pin<Box<dyn Stream<Item = Arc<Roster>> + Send>>;
+impl sealed::RegistryBackend for SoftBackend {
+    type RegistrationData = ();
+    type RunLease = ();
+    type Changes = Pin<Box<dyn Stream<Item = Arc<Roster>> + Send>>;
 
     async fn register(
         &self,
         name: Name,
         metadata: Metadata,
-        patience: Duration,
-    ) -> Result<Registered<Soft>, RegistryError> {
-        names::register(self, name, metadata, patience).await
+        max_wait: Duration,
+    ) -> Result<Registration<SoftBackend>, RegistryError> {
+        names::register(self, name, metadata, max_wait).await
     }
 
-    async fn whereis(&self, name: &Name) -> Result<Option<NameView>, RegistryError> {
+    async fn whereis(&self, name: &Name) -> Result<Option<RegisteredName>, RegistryError> {
         Ok(self.list().await?.remove(name))
     }
 
-    async fn list(&self) -> Result<BTreeMap<Name, NameView>, RegistryError> {
+    async fn list(&self) -> Result<BTreeMap<Name, RegisteredName>, RegistryError> {
         Ok(match self.about {
-            About::Names => names::all(&self.gossip, self.resolver),
-            About::Singletons => duty::all(&self.gossip),
+            SoftNamespace::Names => names::all(&self.gossip, self.resolver),
+            SoftNamespace::Singletons => singletons::all(&self.gossip),
         })
     }
 
-    fn listen(&self) -> Self::Ears {
+    fn subscribe(&self) -> Self::Changes {
         Box::pin(self.gossip.watch())
     }
 
-    async fn hear(&self, ears: &mut Self::Ears) -> bool {
-        ears.next().await.is_some()
+    async fn wait_for_change(&self, changes: &mut Self::Changes) -> bool {
+        changes.next().await.is_some()
     }
 }
 
-impl Soft {
-    fn new(gossip: &Gossip, about: About) -> Soft {
-        Soft { gossip: gossip.clone(), resolver: Resolver::default(), rule: None, about }
+impl SoftBackend {
+    fn new(gossip: &Gossip, about: SoftNamespace) -> SoftBackend {
+        SoftBackend { gossip: gossip.clone(), resolver: ConflictPolicy::default(), rule: None, about }
     }
 }
 
-impl Registry<Soft> {
-    /// The names of a cluster that gossips. **Not exclusive**: after a netsplit a [`Resolver`] settles who keeps a name that both sides
-    /// have, until then both have it.
+impl Registry<SoftBackend> {
+    /// The registered names of a gossip cluster. **Not exclusive**: during a network partition both sides may
+    /// hold a name; afterwards a [`ConflictPolicy`] selects the one that keeps it.
     ///
     /// ```
-    /// use tenure::backend::gossip::{Gossip, GossipOptions};
-    /// use tenure::cluster::{Registry, Resolver};
+    /// use tenure::store::gossip::{Gossip, GossipOptions};
+    /// use tenure::cluster::{ConflictPolicy, Registry};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let gossip = Gossip::join(GossipOptions::new("127.0.0.1:0").name("a")).await?;
-    /// let registry = Registry::soft(&gossip).resolver(Resolver::KeepOlder);
+    /// let registry = Registry::soft(&gossip).conflict_policy(ConflictPolicy::KeepOlder);
     /// let printer = registry.register("printer", [("address", "10.0.0.7:631")]).await?;
     /// assert_eq!(registry.whereis("printer").await?.unwrap().holder, "a");
     /// printer.unregister().await?;
     /// # gossip.leave().await; Ok(()) }
     /// ```
-    pub fn soft(gossip: &Gossip) -> Registry<Soft> {
-        Registry { footing: Soft::new(gossip, About::Names) }
+    pub fn soft(gossip: &Gossip) -> Registry<SoftBackend> {
+        Registry { backend: SoftBackend::new(gossip, SoftNamespace::Names) }
     }
 
-    /// How a name that several have is settled; the older keeps it unless set. All members must be set alike, or two sides may both
-    /// keep a name, or neither.
+    /// Sets the conflict policy; the older claim wins unless set. All members must use the same policy,
+    /// otherwise both sides may keep a name, or neither.
     #[must_use]
-    pub fn resolver(mut self, resolver: Resolver) -> Registry<Soft> {
-        self.footing.resolver = resolver;
+    pub fn conflict_policy(mut self, resolver: ConflictPolicy) -> Registry<SoftBackend> {
+        self.backend.resolver = resolver;
         self
     }
 
-    /// A rule of your own: given all who have a name, lowest first, it says which one keeps it; `None`: nobody. It is asked at one of
-    /// those who have the name, the lowest, and the others do what it says.
+    /// Sets a user function for conflicts. It receives all holders of a name, lowest first, and returns the one
+    /// that keeps it, or `None` for no holder. It runs on the lowest holder, and the others follow its
+    /// decision.
     #[must_use]
-    pub fn ask(
+    pub fn conflict_rule(
         mut self,
-        rule: impl Fn(&[NameView]) -> Option<usize> + Send + Sync + 'static,
-    ) -> Registry<Soft> {
-        self.footing.resolver = Resolver::Ask;
-        self.footing.rule = Some(Arc::new(rule));
+        rule: impl Fn(&[RegisteredName]) -> Option<usize> + Send + Sync + 'static,
+    ) -> Registry<SoftBackend> {
+        self.backend.resolver = ConflictPolicy::UserRule;
+        self.backend.rule = Some(Arc::new(rule));
         self
     }
 }
 
-impl Registered<Soft> {
-    /// Whether this process has the name, as far as it knows. Somebody else may have it too.
+impl Registration<SoftBackend> {
+    /// Whether this process holds the name, as far as it knows. Another process may hold it too.
     pub fn is_registered(&self) -> bool {
         self.ended.borrow().is_none()
     }
 }
 
-impl Supervisor<Soft> {
-    /// Singletons of a cluster that gossips. **Not exclusive**: in a netsplit each side runs each of them, and after it one of the two
-    /// is told to finish.
-    pub fn soft(gossip: &Gossip) -> SupervisorBuilder<Soft> {
-        SupervisorBuilder::new(Soft::new(gossip, About::Singletons))
+impl Supervisor<SoftBackend> {
+    /// Singletons of a gossip cluster. **Not exclusive**: during a network partition each side runs each of
+    /// them; afterwards one of the two is told to stop.
+    pub fn soft(gossip: &Gossip) -> SupervisorBuilder<SoftBackend> {
+        SupervisorBuilder::new(SoftBackend::new(gossip, SoftNamespace::Singletons))
     }
 }
 
-impl SupervisorBuilder<Soft> {
-    /// Takes part.
-    pub async fn start(self) -> Result<Supervisor<Soft>, SupervisorError> {
+impl SupervisorBuilder<SoftBackend> {
+    /// Joins.
+    pub async fn start(self) -> Result<Supervisor<SoftBackend>, SupervisorError> {
         let programs = self.checked()?;
-        let (leave, left) = watch::channel(false);
-        let duty = duty::Duty::begin(&self.footing.gossip, programs, self.settings, left).await?;
-        Ok(Supervisor { footing: self.footing, leave, crew: vec![tokio::spawn(duty.run())] })
+        let (leave, leaving) = watch::channel(false);
+        let singletons =
+            singletons::SoftSingletons::begin(&self.backend.gossip, programs, self.settings, leaving).await?;
+        Ok(Supervisor { backend: self.backend, leave, tasks: vec![tokio::spawn(singletons.run())] })
     }
 }

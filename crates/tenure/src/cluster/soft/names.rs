@@ -1,7 +1,8 @@
-//! Names that members claim.
+//! Registered names on gossip.
 //!
-//! A claim is an entry of the member that makes it. It counts as registered when it has stood for as long as all need to hear of it.
-//! From then on its keeper looks at every change: whoever finds that the name is another's gives it up.
+//! A claim is an entry of the member that makes it. The name counts as registered when the claim has existed
+//! for as long as all members need to receive it. From then on its task observes every change, and gives the
+//! name up if the conflict policy assigns it to another member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -9,38 +10,39 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use tenure_core::cluster::{
-    Claim, ClaimId, Entry, Metadata, NameMap, NameView, Resolver, Ruling, Verdict, Which, holder, settle,
+use tenure_core::rules::cluster::{
+    ConflictDecision, ConflictPolicy, ConflictRuling, Metadata, NameClaim, NameClaimRef, NameClaimant,
+    NameEntry, NameMap, RegisteredName, holder, resolve_conflict,
 };
-use tenure_core::{Moment, Name, SessionId};
+use tenure_core::{BootInstant, Name, SessionId};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use super::Soft;
-use super::said::{NAME, heard, hush, say};
-use crate::backend::gossip::Gossip;
-use crate::cluster::registry::{Ended, Order, Registered, RegistryError};
+use super::SoftBackend;
+use super::entries::{NAME, decode, publish, remove};
+use crate::cluster::registry::{Registration, RegistrationCommand, RegistrationEnd, RegistryError};
+use crate::store::gossip::Gossip;
 use crate::{Error, callback, metrics, runtime};
 
-/// How many times its patience a member remembers for the others how a conflict was settled.
-const RULING_KEPT: u32 = 10;
+/// How long a member publishes the resolution of a conflict, as a multiple of the silence limit.
+const RULING_SILENCE_LIMITS: u32 = 10;
 
-/// Names that members of this process have or are about to: each once.
-static HELD: LazyLock<Mutex<BTreeSet<(String, Name)>>> = LazyLock::new(Mutex::default);
+/// Names that tasks of this process hold or claim; each once.
+static LOCAL_NAMES: LazyLock<Mutex<BTreeSet<(String, Name)>>> = LazyLock::new(Mutex::default);
 
-/// Wakes every task that waits for a name that another task of this process has.
-static FREED: Notify = Notify::const_new();
+/// Wakes tasks that wait for a name that another task of this process holds.
+static NAME_FREED: Notify = Notify::const_new();
 
-struct Held(String, Name);
+struct LocalNameGuard(String, Name);
 
-impl Held {
-    /// Waits until no other task of this process has the name, until then at most.
-    async fn wait_for(member: &str, name: &Name, until: Moment) -> Option<Held> {
+impl LocalNameGuard {
+    /// Waits until no other task of this process holds the name, at most until `until`.
+    async fn wait_for(member: &str, name: &Name, until: BootInstant) -> Option<LocalNameGuard> {
         loop {
-            let mut freed = pin!(FREED.notified());
+            let mut freed = pin!(NAME_FREED.notified());
             freed.as_mut().enable();
-            let held = Held::take(member, name);
-            if held.is_some() || runtime::now() >= until {
-                return held;
+            let guard = LocalNameGuard::take(member, name);
+            if guard.is_some() || runtime::now() >= until {
+                return guard;
             }
             tokio::select! {
                 () = freed => {}
@@ -49,37 +51,37 @@ impl Held {
         }
     }
 
-    fn take(member: &str, name: &Name) -> Option<Held> {
+    fn take(member: &str, name: &Name) -> Option<LocalNameGuard> {
         let key = (member.to_owned(), name.clone());
-        let new = HELD.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        new.then(|| Held(member.to_owned(), name.clone()))
+        let new = LOCAL_NAMES.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        new.then(|| LocalNameGuard(member.to_owned(), name.clone()))
     }
 }
 
-impl Drop for Held {
+impl Drop for LocalNameGuard {
     fn drop(&mut self) {
         let key = (std::mem::take(&mut self.0), self.1.clone());
-        HELD.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        FREED.notify_waiters();
+        LOCAL_NAMES.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        NAME_FREED.notify_waiters();
     }
 }
 
-/// All that those who live say about names.
-fn heard_of(gossip: &Gossip) -> NameMap {
+/// All claims published by live members.
+fn published_claims(gossip: &Gossip) -> NameMap {
     let mut map = NameMap::default();
-    for entry in gossip.entries(NAME) {
-        let name = entry.key.strip_prefix(NAME).and_then(|name| name.parse().ok());
-        if let (Some(name), Some(said)) = (name, heard::<Entry>(&entry)) {
-            let by = ClaimId { member: entry.member.name.clone(), id: entry.member.id.clone() };
-            map.say(name, by, Entry { version: entry.version, ..said });
+    for published in gossip.entries(NAME) {
+        let name = published.key.strip_prefix(NAME).and_then(|name| name.parse().ok());
+        if let (Some(name), Some(entry)) = (name, decode::<NameEntry>(&published)) {
+            let by = NameClaimant { member: published.member.name.clone(), id: published.member.id.clone() };
+            map.apply(name, by, NameEntry { version: published.version, ..entry });
         }
     }
     map
 }
 
-/// Who has which name.
-pub(super) fn all(gossip: &Gossip, resolver: Resolver) -> BTreeMap<Name, NameView> {
-    let map = heard_of(gossip);
+/// The holder of each name.
+pub(super) fn all(gossip: &Gossip, resolver: ConflictPolicy) -> BTreeMap<Name, RegisteredName> {
+    let map = published_claims(gossip);
     let each = |name: &Name| {
         let (by, claim) = holder(resolver, &map, name, |_| true)?;
         Some((name.clone(), view(name, by, claim)))
@@ -87,40 +89,41 @@ pub(super) fn all(gossip: &Gossip, resolver: Resolver) -> BTreeMap<Name, NameVie
     map.names().filter_map(each).collect()
 }
 
-fn view(name: &Name, by: &ClaimId, claim: &Claim) -> NameView {
-    NameView {
+fn view(name: &Name, by: &NameClaimant, claim: &NameClaim) -> RegisteredName {
+    RegisteredName {
         name: name.clone(),
         holder: by.member.clone(),
         session: SessionId::from_stored(&by.id),
         token: None,
         metadata: claim.metadata.clone(),
-        since_ms: Some(claim.since_ms),
+        since_at_ms: Some(claim.since_ms),
     }
 }
 
-/// A claim of this process, as it was last said.
-struct Claiming {
-    on: Soft,
+/// A claim of this process as last published.
+struct NameClaimTask {
+    backend: SoftBackend,
     name: Name,
-    me: ClaimId,
-    said: Entry,
-    /// Whether others were seen to claim it too.
+    me: NameClaimant,
+    entry: NameEntry,
+    /// Whether claims of other members were seen.
     disputed: bool,
-    _held: Held,
+    _guard: LocalNameGuard,
 }
 
 pub(super) async fn register(
-    on: &Soft,
+    backend: &SoftBackend,
     name: Name,
     metadata: Metadata,
-    patience: Duration,
-) -> Result<Registered<Soft>, RegistryError> {
-    let gossip = &on.gossip;
+    max_wait: Duration,
+) -> Result<Registration<SoftBackend>, RegistryError> {
+    let gossip = &backend.gossip;
     let taken = |holder: &str| RegistryError::Taken { name: name.clone(), holder: holder.to_owned() };
-    let until = runtime::now() + patience;
-    let held = Held::wait_for(gossip.id(), &name, until).await.ok_or_else(|| taken(gossip.name()))?;
+    let until = runtime::now() + max_wait;
+    let guard =
+        LocalNameGuard::wait_for(gossip.id(), &name, until).await.ok_or_else(|| taken(gossip.name()))?;
     let mut rosters = gossip.watch();
-    while let Some(other) = all(gossip, on.resolver).get(&name) {
+    while let Some(other) = all(gossip, backend.resolver).get(&name) {
         if runtime::now() >= until {
             return Err(taken(&other.holder));
         }
@@ -129,150 +132,163 @@ pub(super) async fn register(
             () = runtime::sleep_until(until) => {}
         }
     }
-    // More than all that was seen: what follows from something is younger than it.
-    let since_ms = heard_of(gossip)
+    // Later than every claim seen so far, so that a claim that follows another one is younger.
+    let since_ms = published_claims(gossip)
         .latest_ms()
         .map_or(i64::MIN, |latest| latest.saturating_add(1))
         .max(runtime::wall_ms());
-    let me = ClaimId { member: gossip.name().to_owned(), id: gossip.id().to_owned() };
-    let said = Entry { version: 0, claim: Some(Claim { since_ms, metadata }), ruling: None };
-    let mut claiming =
-        Claiming { on: on.clone(), name: name.clone(), me, said, disputed: false, _held: held };
-    claiming.say().await?;
-    let stands_at = runtime::now() + gossip.pace().settle();
-    while runtime::now() < stands_at {
-        if let Some(ended) = claiming.look().await? {
+    let me = NameClaimant { member: gossip.name().to_owned(), id: gossip.id().to_owned() };
+    let entry = NameEntry { version: 0, claim: Some(NameClaim { since_ms, metadata }), ruling: None };
+    let mut task = NameClaimTask {
+        backend: backend.clone(),
+        name: name.clone(),
+        me,
+        entry,
+        disputed: false,
+        _guard: guard,
+    };
+    task.publish().await?;
+    let registered_at = runtime::now() + gossip.timing().settle();
+    while runtime::now() < registered_at {
+        if let Some(ended) = task.observe().await? {
             let holder = match ended {
-                Ended::Conflict { kept_by: Some(holder) } => holder,
-                _ => "several, of whom none keeps it".to_owned(),
+                RegistrationEnd::Conflict { kept_by: Some(holder) } => holder,
+                _ => "several members, none of which keeps it".to_owned(),
             };
-            claiming.forget_later();
+            task.unpublish_later();
             return Err(taken(&holder));
         }
         tokio::select! {
             _ = rosters.next() => {}
-            () = runtime::sleep_until(stands_at) => {}
+            () = runtime::sleep_until(registered_at) => {}
         }
     }
-    let (orders, inbox) = mpsc::unbounded_channel();
-    let (over, ended) = watch::channel(None);
-    tokio::spawn(claiming.keep(inbox, over));
-    Ok(Registered { name, hold: (), ended, orders })
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let (end_sender, ended) = watch::channel(None);
+    tokio::spawn(task.maintain(inbox, end_sender));
+    Ok(Registration { name, data: (), ended, commands })
 }
 
-impl Claiming {
-    async fn say(&self) -> Result<(), Error> {
-        say(&self.on.gossip, &self.key(), &self.said).await
+impl NameClaimTask {
+    async fn publish(&self) -> Result<(), Error> {
+        publish(&self.backend.gossip, &self.key(), &self.entry).await
     }
 
     fn key(&self) -> String {
         format!("{NAME}{}", self.name)
     }
 
-    /// Looks at what is said about the name, and does what follows. How it ended, if it has.
-    async fn look(&mut self) -> Result<Option<Ended>, Error> {
-        let gossip = &self.on.gossip;
+    /// Observes the claims to the name and acts on them. Returns why the claim ended, if it has.
+    async fn observe(&mut self) -> Result<Option<RegistrationEnd>, Error> {
+        let gossip = &self.backend.gossip;
         if gossip.roster().me().is_some_and(|me| !me.is_live()) {
-            return Ok(Some(Ended::Asked));
+            return Ok(Some(RegistrationEnd::Requested));
         }
-        let map = heard_of(gossip);
+        let map = published_claims(gossip);
         let alone = map.claims(&self.name, |_| true).count() <= 1;
         self.disputed |= !alone;
-        let (kept_by, ruling) = match settle(self.on.resolver, &map, &self.name, &self.me, |_| true) {
-            Verdict::Keep if self.disputed && alone => {
-                self.disputed = false;
-                metrics::name_conflict("kept");
-                return Ok(None);
-            }
-            Verdict::Keep | Verdict::Wait => return Ok(None),
-            Verdict::GiveUp { kept_by } => (kept_by, self.said.ruling.clone()),
-            Verdict::StopAll(ruling) => (None, Some(ruling)),
-            Verdict::Ask(of) => {
-                self.said.ruling = Some(self.ask(&map, of));
-                self.say().await?;
-                // What follows from it is found at the next look, as everybody finds it.
-                return Ok(None);
-            }
-        };
+        let (kept_by, ruling) =
+            match resolve_conflict(self.backend.resolver, &map, &self.name, &self.me, |_| true) {
+                ConflictDecision::Keep if self.disputed && alone => {
+                    self.disputed = false;
+                    metrics::name_conflict("kept");
+                    return Ok(None);
+                }
+                ConflictDecision::Keep | ConflictDecision::Wait => return Ok(None),
+                ConflictDecision::GiveUp { kept_by } => (kept_by, self.entry.ruling.clone()),
+                ConflictDecision::StopAll(ruling) => (None, Some(ruling)),
+                ConflictDecision::ApplyUserRule(of) => {
+                    self.entry.ruling = Some(self.ask_rule(&map, of));
+                    self.publish().await?;
+                    // The effect is found at the next observation, as on every other member.
+                    return Ok(None);
+                }
+            };
         metrics::name_conflict("lost");
-        self.said = Entry { version: 0, claim: None, ruling };
-        match self.said.ruling {
-            Some(_) => self.say().await?,
-            None => hush(gossip, &self.key()).await?,
+        self.entry = NameEntry { version: 0, claim: None, ruling };
+        match self.entry.ruling {
+            Some(_) => self.publish().await?,
+            None => remove(gossip, &self.key()).await?,
         }
-        Ok(Some(Ended::Conflict { kept_by: kept_by.map(|kept| kept.member) }))
+        Ok(Some(RegistrationEnd::Conflict { kept_by: kept_by.map(|kept| kept.member) }))
     }
 
-    /// What the user's rule says about these claims.
-    fn ask(&self, map: &NameMap, of: Vec<Which>) -> Ruling {
-        let claims: BTreeMap<&ClaimId, &Claim> = map.claims(&self.name, |_| true).collect();
-        let views: Vec<NameView> =
-            of.iter().filter_map(|which| Some(view(&self.name, &which.by, claims.get(&which.by)?))).collect();
+    /// Asks the user function about these claims.
+    fn ask_rule(&self, map: &NameMap, of: Vec<NameClaimRef>) -> ConflictRuling {
+        let claims: BTreeMap<&NameClaimant, &NameClaim> = map.claims(&self.name, |_| true).collect();
+        let views: Vec<RegisteredName> = of
+            .iter()
+            .filter_map(|claim_ref| Some(view(&self.name, &claim_ref.by, claims.get(&claim_ref.by)?)))
+            .collect();
         let chosen = self
-            .on
+            .backend
             .rule
             .as_ref()
-            .and_then(|rule| callback::contained("name resolver", || rule(&views)).flatten());
-        Ruling { keep: chosen.and_then(|at| of.get(at).cloned()), of }
+            .and_then(|rule| callback::contained("conflict rule", || rule(&views)).flatten());
+        ConflictRuling { keep: chosen.and_then(|at| of.get(at).cloned()), of }
     }
 
-    async fn keep(mut self, mut orders: mpsc::UnboundedReceiver<Order>, over: watch::Sender<Option<Ended>>) {
-        let counted = metrics::Counted::name("soft");
-        let (ended, confirm) = self.until_over(&mut orders).await;
+    async fn maintain(
+        mut self,
+        mut commands: mpsc::UnboundedReceiver<RegistrationCommand>,
+        end_sender: watch::Sender<Option<RegistrationEnd>>,
+    ) {
+        let counted = metrics::ActiveMetric::name("soft");
+        let (ended, confirm) = self.run(&mut commands).await;
         drop(counted);
-        let gone = match &ended {
-            Ended::Conflict { .. } => Ok(()),
-            _ => hush(&self.on.gossip, &self.key()).await,
+        let removed = match &ended {
+            RegistrationEnd::Conflict { .. } => Ok(()),
+            _ => remove(&self.backend.gossip, &self.key()).await,
         };
-        self.forget_later();
-        over.send_replace(Some(ended));
-        confirm.into_iter().for_each(|confirm| drop(confirm.send(gone.clone().map_err(Into::into))));
+        self.unpublish_later();
+        end_sender.send_replace(Some(ended));
+        confirm.into_iter().for_each(|confirm| drop(confirm.send(removed.clone().map_err(Into::into))));
     }
 
-    async fn until_over(
+    async fn run(
         &mut self,
-        orders: &mut mpsc::UnboundedReceiver<Order>,
-    ) -> (Ended, Option<oneshot::Sender<Result<(), RegistryError>>>) {
-        let mut rosters = self.on.gossip.watch();
+        commands: &mut mpsc::UnboundedReceiver<RegistrationCommand>,
+    ) -> (RegistrationEnd, Option<oneshot::Sender<Result<(), RegistryError>>>) {
+        let mut rosters = self.backend.gossip.watch();
         loop {
-            match self.look().await {
+            match self.observe().await {
                 Ok(Some(ended)) => return (ended, None),
                 Ok(None) => {}
-                // A member that says nothing any more has left.
-                Err(_) => return (Ended::Asked, None),
+                // A member that cannot publish has left.
+                Err(_) => return (RegistrationEnd::Requested, None),
             }
             tokio::select! {
                 biased;
-                order = orders.recv() => match order {
-                    None => return (Ended::Unregistered, None),
-                    Some(Order::Unregister(confirm)) => return (Ended::Unregistered, Some(confirm)),
-                    Some(Order::Update(metadata, confirm)) => {
-                        self.said.claim.iter_mut().for_each(|claim| claim.metadata = metadata.clone());
-                        let _ = confirm.send(self.say().await.map_err(Into::into));
+                command = commands.recv() => match command {
+                    None => return (RegistrationEnd::Unregistered, None),
+                    Some(RegistrationCommand::Unregister(confirm)) => return (RegistrationEnd::Unregistered, Some(confirm)),
+                    Some(RegistrationCommand::Update(metadata, confirm)) => {
+                        self.entry.claim.iter_mut().for_each(|claim| claim.metadata = metadata.clone());
+                        let _ = confirm.send(self.publish().await.map_err(Into::into));
                     }
                 },
-                changed = rosters.next() => if changed.is_none() { return (Ended::Asked, None) },
+                changed = rosters.next() => if changed.is_none() { return (RegistrationEnd::Requested, None) },
             }
         }
     }
 
-    /// How a conflict was settled is said for a while, and then no longer.
-    fn forget_later(self) {
-        if self.said.claim.is_some() || self.said.ruling.is_none() {
+    /// Keeps publishing the resolution of a conflict for a while.
+    fn unpublish_later(self) {
+        if self.entry.claim.is_some() || self.entry.ruling.is_none() {
             return;
         }
-        let Claiming { on, name, said, .. } = self;
+        let NameClaimTask { backend, name, entry, .. } = self;
         tokio::spawn(async move {
-            let pause = on.gossip.pace().patience() * RULING_KEPT;
+            let pause = backend.gossip.timing().silence_limit() * RULING_SILENCE_LIMITS;
             runtime::sleep_until(runtime::now() + pause).await;
             let key = format!("{NAME}{name}");
-            let same = |entry: &crate::backend::gossip::Entry| {
-                entry.member.id == on.gossip.id()
-                    && entry.key == key
-                    && heard::<Entry>(entry).as_ref() == Some(&said)
+            let same = |published: &crate::store::gossip::GossipEntry| {
+                published.member.id == backend.gossip.id()
+                    && published.key == key
+                    && decode::<NameEntry>(published).as_ref() == Some(&entry)
             };
-            if on.gossip.entries(&key).iter().any(same) {
-                let _ = hush(&on.gossip, &key).await;
+            if backend.gossip.entries(&key).iter().any(same) {
+                let _ = remove(&backend.gossip, &key).await;
             }
         });
     }

@@ -1,136 +1,136 @@
-//! On a store: a name is an election, a singleton is one too, and the store decides.
+//! Names and singletons on a store: each is an election.
 
-mod duty;
 mod names;
+mod singleton;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::cluster::{Metadata, NameView};
+use tenure_core::rules::cluster::{Metadata, RegisteredName};
 use tenure_core::{ElectionKey, Name, Token};
 use tokio::sync::watch;
 
-pub(super) use self::duty::Duty;
-use super::registry::{Footing, Registered, Registry, RegistryError, sealed};
-use super::singleton::Singleton;
+pub(super) use self::singleton::StrictSingleton;
+use super::registry::{Registration, Registry, RegistryBackend, RegistryError, sealed};
+use super::singleton::SingletonContext;
 use super::{NAMES, SINGLETONS};
-use crate::claims::bells::Bell;
-use crate::leadership::Term;
+use crate::election::leadership::ActiveTerm;
+use crate::queue::notifier::NotifyChannel;
 use crate::{Error, Leadership, Tenure};
 
-/// On a store: never two, each under a token.
+/// Backend on a store: exclusive, each holder under a token.
 #[derive(Clone)]
-pub struct Strict {
+pub struct StrictBackend {
     pub(super) tenure: Tenure,
     pub(super) namespace: Name,
 }
 
-impl Footing for Strict {}
+impl RegistryBackend for StrictBackend {}
 
-/// The bell of the names' namespace.
-pub struct Ears {
-    bell: watch::Receiver<()>,
-    // Rings only while somebody holds it.
-    _held: Arc<Bell>,
+/// Notifications about the elections of a namespace.
+pub struct NameNotifications {
+    channel: watch::Receiver<()>,
+    // Signals arrive only while this handle exists.
+    _channel: Arc<NotifyChannel>,
 }
 
-/// What a strict registration holds: its term, without counting as work under it.
-pub struct Hold(pub(super) Arc<Term>);
+/// The term behind a strict registration. It does not count as work under the term.
+pub struct RegistrationTerm(pub(super) Arc<ActiveTerm>);
 
 #[async_trait]
-impl sealed::Footing for Strict {
-    type Hold = Hold;
-    type Grip = Leadership;
-    type Ears = Ears;
+impl sealed::RegistryBackend for StrictBackend {
+    type RegistrationData = RegistrationTerm;
+    type RunLease = Leadership;
+    type Changes = NameNotifications;
 
     async fn register(
         &self,
         name: Name,
         metadata: Metadata,
-        patience: Duration,
-    ) -> Result<Registered<Strict>, RegistryError> {
-        names::register(self, name, metadata, patience).await
+        max_wait: Duration,
+    ) -> Result<Registration<StrictBackend>, RegistryError> {
+        names::register(self, name, metadata, max_wait).await
     }
 
-    async fn whereis(&self, name: &Name) -> Result<Option<NameView>, RegistryError> {
+    async fn whereis(&self, name: &Name) -> Result<Option<RegisteredName>, RegistryError> {
         let key = ElectionKey::new(self.namespace.clone(), name.clone());
-        let election = self.tenure.directory().election(&key).await.map_err(Error::from)?;
-        Ok(election.as_ref().and_then(NameView::of))
+        let election = self.tenure.election_admin().election(&key).await.map_err(Error::from)?;
+        Ok(election.as_ref().and_then(RegisteredName::of))
     }
 
-    async fn list(&self) -> Result<BTreeMap<Name, NameView>, RegistryError> {
+    async fn list(&self) -> Result<BTreeMap<Name, RegisteredName>, RegistryError> {
         let elections =
-            self.tenure.directory().elections(Some(&self.namespace)).await.map_err(Error::from)?;
-        Ok(elections.iter().filter_map(NameView::of).map(|view| (view.name.clone(), view)).collect())
+            self.tenure.election_admin().elections(Some(&self.namespace)).await.map_err(Error::from)?;
+        Ok(elections.iter().filter_map(RegisteredName::of).map(|view| (view.name.clone(), view)).collect())
     }
 
-    fn listen(&self) -> Ears {
-        let held = self.tenure.hub().shared.bells.namespace(&self.namespace);
-        Ears { bell: held.subscribe(), _held: held }
+    fn subscribe(&self) -> NameNotifications {
+        let channel = self.tenure.ctx().shared.notifier.namespace(&self.namespace);
+        NameNotifications { channel: channel.subscribe(), _channel: channel }
     }
 
-    async fn hear(&self, ears: &mut Ears) -> bool {
+    async fn wait_for_change(&self, changes: &mut NameNotifications) -> bool {
         let runtime = self.tenure.runtime();
         tokio::select! {
             () = self.tenure.closed() => false,
-            rung = ears.bell.changed() => rung.is_ok(),
-            // Hints may be lost: the floor.
-            () = runtime.sleep_until(runtime.now() + self.tenure.timing().beat()) => true,
+            changed = changes.channel.changed() => changed.is_ok(),
+            // Notifications may be lost, so read at least once per heartbeat interval.
+            () = runtime.sleep_until(runtime.now() + self.tenure.timing().heartbeat_interval()) => true,
         }
     }
 }
 
-impl Registry<Strict> {
-    /// The names of a store, as this process uses them: elections of the namespace [`NAMES`].
-    pub fn strict(tenure: &Tenure) -> Registry<Strict> {
+impl Registry<StrictBackend> {
+    /// The registered names of a store: elections of the namespace [`NAMES`].
+    pub fn strict(tenure: &Tenure) -> Registry<StrictBackend> {
         let namespace = NAMES.parse().unwrap_or_else(|_| Name::default_namespace());
-        Registry { footing: Strict { tenure: tenure.clone(), namespace } }
+        Registry { backend: StrictBackend { tenure: tenure.clone(), namespace } }
     }
 
-    /// Names apart from all others: elections of this namespace.
+    /// Uses the elections of this namespace, separate from all others.
     #[must_use]
-    pub fn in_namespace(mut self, namespace: Name) -> Registry<Strict> {
-        self.footing.namespace = namespace;
+    pub fn in_namespace(mut self, namespace: Name) -> Registry<StrictBackend> {
+        self.backend.namespace = namespace;
         self
     }
 }
 
-impl Strict {
-    /// Where the singletons of a store are.
-    pub(super) fn singletons(tenure: &Tenure) -> Strict {
+impl StrictBackend {
+    /// The singletons of a store.
+    pub(super) fn singletons(tenure: &Tenure) -> StrictBackend {
         let namespace = SINGLETONS.parse().unwrap_or_else(|_| Name::default_namespace());
-        Strict { tenure: tenure.clone(), namespace }
+        StrictBackend { tenure: tenure.clone(), namespace }
     }
 }
 
-impl Registered<Strict> {
-    /// Whether this process has the name *now*. The clock is compared at every call; nothing is remembered.
+impl Registration<StrictBackend> {
+    /// Whether this process holds the name *now*. Every call compares the clock.
     pub fn is_registered(&self) -> bool {
-        self.hold.0.is_leader()
+        self.data.0.is_leader()
     }
 
-    /// The fencing token: greater with every change of who has the name.
+    /// The fencing token. It grows with every change of the holder.
     pub fn token(&self) -> Token {
-        self.hold.0.token
+        self.data.0.token
     }
 
-    /// Having the name as leadership, to guard transactions with. Holding it counts as working: the name is another's only when it
-    /// is dropped. `None` if the name is not ours any more.
+    /// Leadership behind the name, to guard transactions. Holding it counts as work: the name is released only
+    /// after it is dropped. `None` if this process no longer holds the name.
     pub fn leadership(&self) -> Option<Leadership> {
-        self.hold.0.lead()
+        self.data.0.lead()
     }
 }
 
-impl Singleton<Strict> {
-    /// The leadership under which it runs: to guard transactions, and to compare the clock.
+impl SingletonContext<StrictBackend> {
+    /// Leadership under which the singleton runs, to guard transactions and to compare the clock.
     pub fn leadership(&self) -> &Leadership {
-        &self.grip
+        &self.lease
     }
 
-    /// The fencing token: greater with every start.
+    /// The fencing token. It grows with every start.
     pub fn token(&self) -> Token {
-        self.grip.token()
+        self.lease.token()
     }
 }

@@ -1,113 +1,119 @@
-//! A name is an election: whoever leads it has the name.
+//! Registered names on a store: the leader of an election holds the name.
 //!
-//! Who registers stands, and either leads or sees who does. Nobody else stands, so nobody would notice that whoever has a name
-//! died: for that all who register stand, as observers, in one election of the namespace, where each sees the others' beats, and
-//! whoever is silent for long is declared dead, which frees its names.
+//! A process that registers a name becomes a candidate, and either leads or observes the leader. The holder of
+//! a name usually has no rivals in its election, so no process would detect its death there. For that, all
+//! processes that register names are observers of one common election of the namespace. There each sees the
+//! heartbeats of the others, and expires sessions that are silent for too long, which frees their names.
 
 use std::pin::pin;
 use std::time::Duration;
 
-use tenure_core::cluster::{MEMBERS_ELECTION, Metadata, NameView};
-use tenure_core::{Moment, Name};
+use tenure_core::rules::cluster::{Metadata, REGISTRY_MEMBERS_ELECTION, RegisteredName};
+use tenure_core::{BootInstant, Name};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Hold, Strict};
-use crate::cluster::registry::{Ended, Order, Registered, RegistryError};
-use crate::leadership::Over;
+use super::{RegistrationTerm, StrictBackend};
+use crate::cluster::registry::{Registration, RegistrationCommand, RegistrationEnd, RegistryError};
+use crate::election::leadership::TermEnd;
 use crate::{Elector, Error, Leadership, metrics};
 
-/// How long a name that nobody has may take to be granted, beyond a lease: several may want it, and the store may be slow.
+/// Additional time, beyond a lease, for a free name to be granted: several processes may want it, and the store
+/// may be slow.
 const GRANT: Duration = Duration::from_secs(2);
 
 pub(super) async fn register(
-    on: &Strict,
+    backend: &StrictBackend,
     name: Name,
     metadata: Metadata,
-    patience: Duration,
-) -> Result<Registered<Strict>, RegistryError> {
-    attend(on).await?;
-    let patient_until = on.tenure.runtime().now() + patience;
-    let elector = stand(on, &name, &metadata, patient_until).await?;
-    match granted(on, &elector, &name, patient_until).await {
-        Ok(leadership) => Ok(kept(name, elector, leadership)),
+    max_wait: Duration,
+) -> Result<Registration<StrictBackend>, RegistryError> {
+    join_observers(backend).await?;
+    let wait_until = backend.tenure.runtime().now() + max_wait;
+    let elector = join_election(backend, &name, &metadata, wait_until).await?;
+    match wait_granted(backend, &elector, &name, wait_until).await {
+        Ok(leadership) => Ok(start_maintaining(name, elector, leadership)),
         Err(refusal) => {
-            // It may have been granted this very moment; either way nothing is left behind.
+            // The name may have been granted at this moment; leaving the election releases it.
             elector.stop().await?;
             Err(refusal)
         }
     }
 }
 
-/// Stands for the name. A process is one candidate per election: where another task of this process has the name or waits for
-/// it, this waits until that task is done with it.
-async fn stand(
-    on: &Strict,
+/// Joins the election of the name. A process is one candidate per election: if another task of this process
+/// holds the name or waits for it, this waits until that task has left.
+async fn join_election(
+    backend: &StrictBackend,
     name: &Name,
     metadata: &Metadata,
-    patient_until: Moment,
+    wait_until: BootInstant,
 ) -> Result<Elector, RegistryError> {
-    let (runtime, withdrawn) = (on.tenure.runtime(), &on.tenure.hub().shared.withdrawn);
+    let (runtime, withdrawn) = (backend.tenure.runtime(), &backend.tenure.ctx().shared.withdrawn);
     loop {
-        // Listens before it asks: a candidate that withdraws in between is noticed.
+        // Subscribes before it tries: a candidate that leaves in between is noticed.
         let mut freed = pin!(withdrawn.notified());
         freed.as_mut().enable();
-        let builder = on.tenure.elector(name.as_str()).namespace(on.namespace.as_str());
+        let builder = backend.tenure.elector(name.as_str()).namespace(backend.namespace.as_str());
         let builder = metadata.iter().fold(builder, |builder, (key, value)| builder.metadata(key, value));
         match builder.start().await {
             Ok(elector) => return Ok(elector),
-            Err(Error::AlreadyStanding(_)) if runtime.now() < patient_until => {}
-            Err(Error::AlreadyStanding(_)) => {
-                let holder = on.tenure.name().to_owned();
+            Err(Error::AlreadyCandidate(_)) if runtime.now() < wait_until => {}
+            Err(Error::AlreadyCandidate(_)) => {
+                let holder = backend.tenure.name().to_owned();
                 return Err(RegistryError::Taken { name: name.clone(), holder });
             }
             Err(error) => return Err(error.into()),
         }
         tokio::select! {
             () = freed => {}
-            () = runtime.sleep_until(patient_until) => {}
+            () = runtime.sleep_until(wait_until) => {}
         }
     }
 }
 
-/// Stands among those who watch over each other, once for all registries of this process.
-async fn attend(on: &Strict) -> Result<(), Error> {
-    let members = on.tenure.elector(MEMBERS_ELECTION).namespace(on.namespace.as_str()).observer(true);
+/// Joins the common election as observer, once for all registries of this process.
+async fn join_observers(backend: &StrictBackend) -> Result<(), Error> {
+    let members = backend
+        .tenure
+        .elector(REGISTRY_MEMBERS_ELECTION)
+        .namespace(backend.namespace.as_str())
+        .observer(true);
     match members.start().await {
         Ok(elector) => {
-            elector.unattended();
+            elector.detach();
             Ok(())
         }
-        Err(Error::AlreadyStanding(_)) => Ok(()),
+        Err(Error::AlreadyCandidate(_)) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-async fn granted(
-    on: &Strict,
+async fn wait_granted(
+    backend: &StrictBackend,
     elector: &Elector,
     name: &Name,
-    patient_until: Moment,
+    wait_until: BootInstant,
 ) -> Result<Leadership, RegistryError> {
-    let runtime = on.tenure.runtime();
-    let begun = runtime.now();
-    let limit = on.tenure.timing().lease() + GRANT + patient_until.since(begun);
+    let runtime = backend.tenure.runtime();
+    let started = runtime.now();
+    let limit = backend.tenure.timing().lease() + GRANT + wait_until.since(started);
     let mut views = elector.views();
     loop {
-        let holder = views.borrow_and_update().as_ref().and_then(|view| NameView::of(view));
-        let mine = |view: &NameView| Some(&view.session) == on.tenure.session().as_ref();
-        let waiting = match holder.filter(|view| !mine(view)) {
-            Some(view) if runtime.now() >= patient_until => {
+        let holder = views.borrow_and_update().as_ref().and_then(|view| RegisteredName::of(view));
+        let is_own = |view: &RegisteredName| Some(&view.session) == backend.tenure.session().as_ref();
+        let waiting = match holder.filter(|view| !is_own(view)) {
+            Some(view) if runtime.now() >= wait_until => {
                 return Err(RegistryError::Taken { name: name.clone(), holder: view.holder });
             }
-            Some(_) => patient_until,
-            None => begun + limit,
+            Some(_) => wait_until,
+            None => started + limit,
         };
         tokio::select! {
             biased;
             leadership = elector.elected() => return Ok(leadership?),
             changed = views.changed() => changed.map_err(|_| Error::Closed)?,
             () = runtime.sleep_until(waiting) => {
-                if runtime.now() >= begun + limit {
+                if runtime.now() >= started + limit {
                     return Err(RegistryError::NotGranted(name.clone(), limit));
                 }
             }
@@ -115,63 +121,66 @@ async fn granted(
     }
 }
 
-fn kept(name: Name, elector: Elector, leadership: Leadership) -> Registered<Strict> {
-    let (orders, inbox) = mpsc::unbounded_channel();
-    let (over, ended) = watch::channel(None);
-    let hold = Hold(leadership.term.clone());
-    tokio::spawn(keep(elector, leadership, inbox, over));
-    Registered { name, hold, ended, orders }
+fn start_maintaining(name: Name, elector: Elector, leadership: Leadership) -> Registration<StrictBackend> {
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let (end, ended) = watch::channel(None);
+    let data = RegistrationTerm(leadership.term.clone());
+    tokio::spawn(maintain(elector, leadership, inbox, end));
+    Registration { name, data, ended, commands }
 }
 
-/// Has the name until it is given up or lost; then nothing of it is left here, so that the next one need not wait.
-async fn keep(
+/// Keeps the name until it is released or lost, then leaves the election, so that the next process need not
+/// wait.
+async fn maintain(
     elector: Elector,
     leadership: Leadership,
-    mut orders: mpsc::UnboundedReceiver<Order>,
-    over: watch::Sender<Option<Ended>>,
+    mut commands: mpsc::UnboundedReceiver<RegistrationCommand>,
+    end: watch::Sender<Option<RegistrationEnd>>,
 ) {
-    let counted = metrics::Counted::name("strict");
-    let (ended, confirm) = until_over(&elector, &leadership, &mut orders).await;
+    let counted = metrics::ActiveMetric::name("fenced");
+    let (ended, confirm) = run(&elector, &leadership, &mut commands).await;
     drop((leadership, counted));
-    over.send_replace(Some(ended));
+    end.send_replace(Some(ended));
     let stopped = elector.stop().await.map_err(RegistryError::from);
     confirm.into_iter().for_each(|confirm| drop(confirm.send(stopped.clone())));
 }
 
 type Confirm = oneshot::Sender<Result<(), RegistryError>>;
 
-async fn until_over(
+async fn run(
     elector: &Elector,
     leadership: &Leadership,
-    orders: &mut mpsc::UnboundedReceiver<Order>,
-) -> (Ended, Option<Confirm>) {
-    let over = async {
+    commands: &mut mpsc::UnboundedReceiver<RegistrationCommand>,
+) -> (RegistrationEnd, Option<Confirm>) {
+    let end = async {
         tokio::select! {
             biased;
-            over = leadership.lost() => match over {
-                Over::Lost(why) => Ended::Lost(why),
-                Over::GivenUp => Ended::Asked,
+            end = leadership.lost() => match end {
+                TermEnd::Lost(why) => RegistrationEnd::Lost(why),
+                TermEnd::Released => RegistrationEnd::Requested,
             },
-            _ = leadership.asked() => Ended::Asked,
+            _ = leadership.leader_request() => RegistrationEnd::Requested,
         }
     };
-    tokio::pin!(over);
+    tokio::pin!(end);
     loop {
-        let order = tokio::select! {
+        let command = tokio::select! {
             biased;
-            ended = &mut over => return (ended, None),
-            order = orders.recv() => order,
+            ended = &mut end => return (ended, None),
+            command = commands.recv() => command,
         };
-        match order {
-            None => return (Ended::Unregistered, None),
-            Some(Order::Unregister(confirm)) => return (Ended::Unregistered, Some(confirm)),
-            Some(Order::Update(metadata, confirm)) => {
-                let said = tokio::select! {
+        match command {
+            None => return (RegistrationEnd::Unregistered, None),
+            Some(RegistrationCommand::Unregister(confirm)) => {
+                return (RegistrationEnd::Unregistered, Some(confirm));
+            }
+            Some(RegistrationCommand::Update(metadata, confirm)) => {
+                let result = tokio::select! {
                     biased;
-                    ended = &mut over => return (ended, None),
-                    said = elector.set_metadata(metadata) => said,
+                    ended = &mut end => return (ended, None),
+                    result = elector.set_metadata(metadata) => result,
                 };
-                let _ = confirm.send(said.map_err(RegistryError::from));
+                let _ = confirm.send(result.map_err(RegistryError::from));
             }
         }
     }

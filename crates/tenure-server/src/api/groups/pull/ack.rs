@@ -1,4 +1,4 @@
-//! What became of what was pulled.
+//! Acknowledgements: `ack` and `nack`.
 
 use std::collections::HashSet;
 
@@ -6,279 +6,296 @@ use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tenure::port::{Aside, Committed, EventId, Position, SLOTS_MAX, UNIT_MAX, Verb};
+use tenure::port::{
+    COMMIT_BATCH_MAX, CommitResult, EventId, Offset, PARTITIONS_MAX, ParkedEventState, Permission,
+};
 use tenure::{Name, SessionId, Token};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::settling::Settling;
-use super::{MAX, Retried, renewed};
+use super::apply::AckContext;
+use super::{MAX, RetriedEvent, heartbeat_session};
 use crate::App;
 use crate::access::Principal;
-use crate::api::campaign::plausible_token;
-use crate::api::events::plausible_event;
-use crate::api::given::{At, Given, In};
+use crate::api::campaign::validate_token;
+use crate::api::events::validate_event_id;
+use crate::api::extract::{JsonBody, PathParams, QueryParams};
 use crate::api::groups::key;
-use crate::api::queues::lasting;
-use crate::api::sessions::{Within, unfit};
+use crate::api::queues::validate_duration;
+use crate::api::sessions::{NamespaceQuery, invalid_value};
 use crate::metrics;
 use crate::problem::Problem;
-use crate::route::{Need, Routes};
+use crate::route::{RequiredPermission, Routes};
 
-/// The most events of a slot that one pull gives, and so one acknowledgement passes.
-pub(super) const SPAN_MAX: usize = MAX as usize + UNIT_MAX;
+/// Maximum number of events of a partition in one pull, and so in one acknowledgement.
+pub(super) const SPAN_MAX: usize = MAX as usize + COMMIT_BATCH_MAX;
 
 pub(super) fn routes() -> Routes {
-    let work = Need::In(Verb::Claim);
-    Routes::new().api(work, routes!(ack)).api(work, routes!(nack))
+    let work = RequiredPermission::In(Permission::Claim);
+    Routes::new().api(work, routes!(ack_events)).api(work, routes!(nack_event))
 }
 
-/// What is done.
+/// Acknowledgement of pulled events.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"shares": [{"slot": 5, "token": 1, "position": 42}]}))]
-pub(super) struct Ack {
-    /// The member's session: this renews it.
+#[schema(example = json!({"partitions": [{"partition": 5, "token": 1, "offset": 42}]}))]
+pub(super) struct AckRequest {
+    /// Session of the member; this request is also a heartbeat for it.
     session: Option<SessionId>,
-    /// As `pull` gave them.
-    shares: Vec<AckShare>,
+    /// Partitions as `pull` returned them.
+    partitions: Vec<AckPartition>,
 }
 
-/// A slot of which events are done.
+/// Partition of which events are processed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AckShare {
-    /// Which.
-    pub(super) slot: u32,
-    /// The token under which the member has it.
+pub(super) struct AckPartition {
+    /// Partition.
+    pub(super) partition: u32,
+    /// Fencing token of the partition lease.
     pub(super) token: Token,
-    /// Everything up to here is done, but for what failed.
-    pub(super) position: Option<Position>,
-    /// Events that had failed before, and were pulled again: they are done, but for those that failed again.
+    /// All events up to this offset are processed, except the failed ones.
+    pub(super) offset: Option<Offset>,
+    /// Parked events that were delivered again: processed, except those that failed again.
     #[serde(default)]
-    pub(super) retried: Vec<Retried>,
-    /// Events up to the position that were not pulled, since they were aside already: they stay as they are.
+    pub(super) retried: Vec<RetriedEvent>,
+    /// Events up to the offset that were not delivered because they were parked: they stay parked.
     #[serde(default)]
     #[schema(value_type = Vec<u64>)]
-    pub(super) aside: Vec<EventId>,
-    /// What failed, of this slot. Whatever of its key was pulled after it counts as not done: it follows, in order.
+    pub(super) parked_event_ids: Vec<EventId>,
+    /// Failed events of this partition. Events of the same key that were pulled after one of them count as
+    /// not processed and follow in order.
     #[serde(default)]
-    pub(super) failed: Vec<Failure>,
-    /// How many events of it were pulled. It only counts for the figures.
+    pub(super) failed: Vec<FailedEvent>,
+    /// Number of events delivered, for metrics.
     #[serde(default)]
-    pub(super) events: u32,
+    pub(super) event_count: u32,
 }
 
-/// An event that failed.
+/// Failed event.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"event": 42, "error": "no route to host"}))]
-#[schema(as = FailedEvent)]
-pub(super) struct Failure {
-    /// Which.
+#[schema(example = json!({"event_id": 42, "error": "no route to host"}))]
+pub(super) struct FailedEvent {
+    /// Event id.
     #[schema(value_type = u64)]
-    pub(super) event: EventId,
-    /// What went wrong. Of a long text, the beginning is kept.
+    pub(super) event_id: EventId,
+    /// Error text; a long text is truncated.
     pub(super) error: String,
-    /// Whether it is worth another attempt, should there be one left. Otherwise it is dead, and its key parked.
+    /// Whether to retry while attempts remain. If false, the event becomes a dead letter and its key stays parked.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub(super) retry: bool,
-    /// In how long, instead of what the group's backoff says.
-    pub(super) after_ms: Option<u64>,
+    /// Delay before the next attempt, instead of the group's backoff.
+    pub(super) retry_in_ms: Option<u64>,
 }
 
 fn yes() -> bool {
     true
 }
 
-/// What came of it.
+/// Result of an acknowledgement.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Acked {
-    /// Slots for which it counts.
-    acked: Vec<u32>,
-    /// Slots that the member has lost: what it did of them is done again, by somebody else.
-    stale: Vec<u32>,
+pub(super) struct AckResponse {
+    /// Partitions whose acknowledgement was committed.
+    committed_partitions: Vec<u32>,
+    /// Partitions that the member has lost: another member processes their events again.
+    lost_partitions: Vec<u32>,
 }
 
-/// An event that failed.
+/// Failed event.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"slot": 5, "token": 1, "position": 42, "event": 42, "error": "no route to host"}))]
-pub(super) struct Nack {
-    /// The member's session: this renews it.
+#[schema(example = json!({"partition": 5, "token": 1, "offset": 42, "event_id": 42, "error": "no route to host"}))]
+pub(super) struct NackRequest {
+    /// Session of the member; this request is also a heartbeat for it.
     session: Option<SessionId>,
-    /// The event's slot.
-    slot: u32,
-    /// The token under which the member has it.
+    /// Partition of the event.
+    partition: u32,
+    /// Fencing token of the partition lease.
     token: Token,
-    /// The event's position.
-    position: Position,
-    /// Which event.
+    /// Offset of the event.
+    offset: Offset,
+    /// Event id.
     #[schema(value_type = u64)]
-    event: EventId,
-    /// Which attempt it was, as it was pulled: said again, because the answer was lost, it counts once. Left out, it counts whenever
-    /// the event is due.
+    event_id: EventId,
+    /// Attempt as pulled. With it a repeated request counts once; without it the request counts whenever the
+    /// event is due.
     attempt: Option<u32>,
-    /// What went wrong. Of a long text, the beginning is kept.
+    /// Error text; a long text is truncated.
     error: String,
-    /// Whether it is worth another attempt, should there be one left. Otherwise it is dead, and its key parked.
+    /// Whether to retry while attempts remain. If false, the event becomes a dead letter and its key stays parked.
     #[serde(default = "yes")]
     #[schema(default = true)]
     retry: bool,
-    /// In how long, instead of what the group's backoff says.
-    after_ms: Option<u64>,
+    /// Delay before the next attempt, instead of the group's backoff.
+    retry_in_ms: Option<u64>,
 }
 
-/// What becomes of an event that failed.
+/// State of a failed event.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Nacked {
-    /// Which.
-    pub(super) event: EventId,
-    /// How often it was tried.
+pub(super) struct NackResponse {
+    /// Event id.
+    pub(super) event_id: EventId,
+    /// Number of attempts.
     pub(super) attempts: u32,
-    /// Whether it is dead, and its key parked.
+    /// Whether the event is a dead letter.
     pub(super) dead: bool,
-    /// In how long it is tried again.
+    /// Delay before the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) retry_in_ms: Option<u64>,
 }
 
-impl Nacked {
-    pub(super) fn new(event: EventId, how: &Aside) -> Nacked {
+impl NackResponse {
+    pub(super) fn new(event: EventId, how: &ParkedEventState) -> NackResponse {
         match how {
-            Aside::Retry { attempts, after_ms, .. } => {
-                Nacked { event, attempts: *attempts, dead: false, retry_in_ms: Some(*after_ms) }
+            ParkedEventState::Retry { attempts, retry_in_ms: after_ms, .. } => NackResponse {
+                event_id: event,
+                attempts: *attempts,
+                dead: false,
+                retry_in_ms: Some(*after_ms),
+            },
+            ParkedEventState::Dead { attempts, .. } => {
+                NackResponse { event_id: event, attempts: *attempts, dead: true, retry_in_ms: None }
             }
-            Aside::Dead { attempts, .. } => {
-                Nacked { event, attempts: *attempts, dead: true, retry_in_ms: None }
+            ParkedEventState::Processed | ParkedEventState::Waiting => {
+                NackResponse { event_id: event, attempts: 0, dead: false, retry_in_ms: None }
             }
-            Aside::Done | Aside::Behind => Nacked { event, attempts: 0, dead: false, retry_in_ms: None },
         }
     }
 }
 
 /// Acknowledge events
 ///
-/// Send back the `shares` that `pull` gave: everything in them is done. What failed is named in `failed`, in the share of its slot. To say
-/// it again, because the answer was lost, is no mistake.
+/// Send the `partitions` of the pull response: all events in them are processed. List failed events in
+/// `failed` of their partition. Repeating the request is safe.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/ack", tag = "groups",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Ack,
-    responses((status = 200, body = Acked), (status = 410, body = Problem, description = "The session is over.")))]
-pub(super) async fn ack(
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = AckRequest,
+    responses((status = 200, body = AckResponse), (status = 410, body = Problem, description = "The session has ended.")))]
+pub(super) async fn ack_events(
     State(app): State<App>,
     principal: Principal,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
-    Given(ack): Given<Ack>,
-) -> Result<Json<Acked>, Problem> {
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(ack): JsonBody<AckRequest>,
+) -> Result<Json<AckResponse>, Problem> {
     let group = key(within, topic, group);
-    check(&ack.shares)?;
+    check(&ack.partitions)?;
     if let Some(session) = &ack.session {
-        renewed(&app, &principal, session, None).await?;
+        heartbeat_session(&app, &principal, session, None).await?;
     }
-    let settling = Settling::new(&app, &group, &ack.shares).await?;
-    settling.whose(&principal, ack.session.as_ref()).await?;
-    let (mut commits, mut acked) = (Vec::new(), Acked { acked: Vec::new(), stale: Vec::new() });
+    let settling = AckContext::new(&app, &group, &ack.partitions).await?;
+    settling.check_owner(&principal, ack.session.as_ref()).await?;
+    let (mut commits, mut acked) =
+        (Vec::new(), AckResponse { committed_partitions: Vec::new(), lost_partitions: Vec::new() });
     let mut pulled = Vec::new();
-    for share in ack.shares {
-        match settling.held(share.slot, share.token)? {
+    for ack_partition in ack.partitions {
+        match settling.held(ack_partition.partition, ack_partition.token)? {
             Some(known) => {
-                pulled.push(share.events);
-                commits.push(settling.commit(known, share).await?);
+                pulled.push(ack_partition.event_count);
+                commits.push(settling.commit(known, ack_partition).await?);
             }
-            None => acked.stale.push(share.slot),
+            None => acked.lost_partitions.push(ack_partition.partition),
         }
     }
-    let committed = app.store.commit_shares(&commits).await?;
+    let committed = app.store.commit_partitions(&commits).await?;
     for ((commit, how), pulled) in commits.iter().zip(committed).zip(pulled) {
-        if how == Committed::Yes {
-            acked.acked.push(commit.slot);
+        if how == CommitResult::Committed {
+            acked.committed_partitions.push(commit.partition);
             settling.count(commit, pulled);
         } else {
-            acked.stale.push(commit.slot);
+            acked.lost_partitions.push(commit.partition);
         }
     }
-    metrics::stale(&group, acked.stale.len());
+    metrics::commits_rejected(&group, acked.lost_partitions.len());
     Ok(Json(acked))
 }
 
-/// Say that an event failed
+/// Report a failed event
 ///
-/// It is set aside, and tried again by the group's settings; of its key, nothing comes before it is done or dropped. This says nothing of
-/// the others that were pulled with it: acknowledge those that are done. Events may be named in any order, and twice.
+/// Parks the event and retries it by the group's settings; no later event of its key is delivered until it is
+/// processed or dropped. The other pulled events are not affected: acknowledge them separately. Failed events
+/// may be reported in any order and repeatedly.
 #[utoipa::path(post, path = "/v1/topics/{topic}/groups/{group}/nack", tag = "groups",
-    params(("topic" = Name, Path), ("group" = Name, Path), Within), request_body = Nack,
-    responses((status = 200, body = Nacked), (status = 404, body = Problem, description = "It was not pulled, or is done."),
-        (status = 409, body = Problem, description = "The member has lost the slot."),
-        (status = 410, body = Problem, description = "The session is over.")))]
-pub(super) async fn nack(
+    params(("topic" = Name, Path), ("group" = Name, Path), NamespaceQuery), request_body = NackRequest,
+    responses((status = 200, body = NackResponse), (status = 404, body = Problem, description = "The event was not pulled or is already processed."),
+        (status = 409, body = Problem, description = "The member has lost the partition."),
+        (status = 410, body = Problem, description = "The session has ended.")))]
+pub(super) async fn nack_event(
     State(app): State<App>,
     principal: Principal,
-    At((topic, group)): At<(Name, Name)>,
-    In(within): In<Within>,
-    Given(nack): Given<Nack>,
-) -> Result<Json<Nacked>, Problem> {
+    PathParams((topic, group)): PathParams<(Name, Name)>,
+    QueryParams(within): QueryParams<NamespaceQuery>,
+    JsonBody(nack): JsonBody<NackRequest>,
+) -> Result<Json<NackResponse>, Problem> {
     let group = key(within, topic, group);
-    let Nack { session, slot, token, position, event, attempt, error, retry, after_ms } = nack;
-    let failed = vec![Failure { event, error, retry, after_ms }];
-    let share = AckShare {
-        slot,
+    let NackRequest { session, partition, token, offset, event_id, attempt, error, retry, retry_in_ms } =
+        nack;
+    let failed = vec![FailedEvent { event_id, error, retry, retry_in_ms }];
+    let ack_partition = AckPartition {
+        partition,
         token,
-        position: Some(position),
+        offset: Some(offset),
         retried: Vec::new(),
-        aside: Vec::new(),
+        parked_event_ids: Vec::new(),
         failed,
-        events: 0,
+        event_count: 0,
     };
-    check(std::slice::from_ref(&share))?;
+    check(std::slice::from_ref(&ack_partition))?;
     if let Some(session) = &session {
-        renewed(&app, &principal, session, None).await?;
+        heartbeat_session(&app, &principal, session, None).await?;
     }
     let lost = || {
-        let detail = format!("slot {slot} of {group} is not held under token {token}");
-        Problem::new(StatusCode::CONFLICT, "share-lost", detail)
+        let detail = format!("partition {partition} of {group} is not held under token {token}");
+        Problem::new(StatusCode::CONFLICT, "partition-lost", detail)
             .field("token")
-            .remedy("stop what runs for it, and pull again; another member does it anew")
+            .remedy("stop the work and pull again; another member processes the event again")
     };
-    let settling = Settling::new(&app, &group, std::slice::from_ref(&share)).await?;
-    settling.whose(&principal, session.as_ref()).await?;
-    let known = settling.held(slot, token)?.ok_or_else(lost)?;
-    let (commits, nacked) = settling.failure(known, position, attempt, &share.failed[0]).await?;
-    if app.store.commit_shares(&commits).await?.contains(&Committed::Stale) {
-        metrics::stale(&group, 1);
+    let settling = AckContext::new(&app, &group, std::slice::from_ref(&ack_partition)).await?;
+    settling.check_owner(&principal, session.as_ref()).await?;
+    let known = settling.held(partition, token)?.ok_or_else(lost)?;
+    let (commits, nacked) = settling.failure(known, offset, attempt, &ack_partition.failed[0]).await?;
+    if app.store.commit_partitions(&commits).await?.contains(&CommitResult::LeaseLost) {
+        metrics::commits_rejected(&group, 1);
         return Err(lost());
     }
     commits.iter().for_each(|commit| settling.count(commit, 0));
     Ok(Json(nacked))
 }
 
-fn check(shares: &[AckShare]) -> Result<(), Problem> {
-    if shares.len() > SLOTS_MAX as usize {
-        let detail = format!("{} slots are named; a topic has {SLOTS_MAX} at most", shares.len());
-        return Err(unfit("shares", detail));
+fn check(ack_partitions: &[AckPartition]) -> Result<(), Problem> {
+    if ack_partitions.len() > PARTITIONS_MAX as usize {
+        let detail =
+            format!("{} partitions are given; a topic has at most {PARTITIONS_MAX}", ack_partitions.len());
+        return Err(invalid_value("partitions", detail));
     }
-    let mut slots = HashSet::new();
-    for share in shares {
-        if !slots.insert(share.slot) {
-            return Err(unfit("shares", format!("slot {} is there twice", share.slot)).remedy("name it once"));
+    let mut partitions = HashSet::new();
+    for ack_partition in ack_partitions {
+        if !partitions.insert(ack_partition.partition) {
+            return Err(invalid_value(
+                "partitions",
+                format!("partition {} occurs twice", ack_partition.partition),
+            )
+            .remedy("send each partition once"));
         }
-        plausible_token(share.token)?;
-        if share.position.is_some_and(|position| i64::try_from(position).is_err()) {
-            return Err(unfit("position", "this is larger than any position"));
+        validate_token(ack_partition.token)?;
+        if ack_partition.offset.is_some_and(|offset| i64::try_from(offset).is_err()) {
+            return Err(invalid_value("offset", "the offset exceeds the largest offset"));
         }
-        for (field, count) in
-            [("retried", share.retried.len()), ("failed", share.failed.len()), ("aside", share.aside.len())]
-        {
+        for (field, count) in [
+            ("retried", ack_partition.retried.len()),
+            ("failed", ack_partition.failed.len()),
+            ("parked_event_ids", ack_partition.parked_event_ids.len()),
+        ] {
             if count > SPAN_MAX {
-                return Err(unfit(field, format!("{count} events are too many; name {SPAN_MAX} at most")));
+                return Err(invalid_value(field, format!("{count} events exceed the maximum of {SPAN_MAX}")));
             }
         }
-        for failure in &share.failed {
-            plausible_event(failure.event.0)?;
-            failure.after_ms.map_or(Ok(()), |ms| lasting("after_ms", ms))?;
+        for failure in &ack_partition.failed {
+            validate_event_id(failure.event_id.0)?;
+            failure.retry_in_ms.map_or(Ok(()), |ms| validate_duration("retry_in_ms", ms))?;
         }
-        share.retried.iter().try_for_each(|told| plausible_event(told.event.0).map(|_| ()))?;
+        ack_partition.retried.iter().try_for_each(|text| validate_event_id(text.event_id.0).map(|_| ()))?;
     }
     Ok(())
 }

@@ -1,4 +1,0 @@
-TRUNCATE tenure_bench.log;
-INSERT INTO tenure_bench.log (slot, position, id, key, kind, payload)
-SELECT n % :slots, n, n, 'key-' || n % 10000, 'bench.made', '{"cents": 4200, "to": "ada"}' FROM generate_series(1, :count) n;
-VACUUM ANALYZE tenure_bench.log
